@@ -1,0 +1,46 @@
+# megaflow: "make demo" shows it, "make test" proves it. Needs make and Python 3.11 or newer; the rest goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: venv test fast lint demo bench clean help
+
+venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
+
+# Made once, and again when pyproject.toml changes. A half-made environment never gets the stamp.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "megaflow needs Python 3.11 or newer, '$(PYTHON)' is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
+	    rm -rf $(VENV); echo "the virtual environment was not made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV) (once; pyspark is several hundred megabytes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+test: lint  ## everything: linters, types, floor plan, doctests, the whole suite
+	@$(BIN)/pytest -q --doctest-modules megaflow
+	@$(BIN)/pytest
+
+fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
+	@$(BIN)/pytest -q -m 'not cluster and not spark and not slow'
+
+lint: $(STAMP)  ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move while it runs
+	@$(BIN)/python apps/demo.py
+
+bench: $(STAMP)  ## word count beside the plain Python loop
+	@$(BIN)/python apps/bench/wordcount.py
+
+clean:  ## remove .venv and every cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find megaflow apps tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

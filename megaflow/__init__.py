@@ -1,0 +1,11 @@
+"""megaflow: stateful streams whose state moves between workers while the stream runs."""
+
+import megaflow.timely  # first: the engine's front door imports from the floors below this package's root
+from megaflow.bins import stable_hash
+from megaflow.routing import Bootstrap, Map, Move
+from megaflow.stream import Stream
+from megaflow.timely.communication.codec import register
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["Bootstrap", "Map", "Move", "Stream", "__version__", "register", "stable_hash", "timely"]

@@ -1,0 +1,246 @@
+"""The command line: `megaflow run` and `megaflow control`; the only module that prints.
+
+Records go to standard output, everything else of `run` to standard error; what `control` was asked for goes to
+standard output. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 130 interrupted.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from megaflow.control.commands import (
+    Conversation,
+    Plan,
+    Selection,
+    ask_status,
+    check_selection,
+    make_plan,
+    run_plan,
+    stop_job,
+    total,
+)
+from megaflow.control.planner import STRATEGIES
+from megaflow.control.screen import moved_text, plan_text, status_text
+from megaflow.errors import JobNotFound, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.run.app import find_app
+from megaflow.run.gather import open_writer
+from megaflow.run.job import Job, find
+from megaflow.run.launch import RunOptions, launch
+from megaflow.timely.communication.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+WATCH_SECONDS = 1.0
+
+
+def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
+    """Declare an option together with its environment variable, which --help shows."""
+    return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+
+
+def say(text: str) -> None:
+    """Tell the user something that is no result."""
+    print(f"megaflow: {text}", file=sys.stderr, flush=True)
+
+
+class Commands(click.Group):
+    """A group of commands whose errors become a line on standard error and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; exit with 1 for a failure or refusal, 2 for wrong usage, 130 for Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("interrupted")
+            ctx.exit(INTERRUPTED)
+        except PeerFailed as error:  # a user's traceback: last and alone
+            print(str(error).rstrip("\n"), file=sys.stderr, flush=True)
+            ctx.exit(1)
+        except UsageError as error:
+            say(str(error))
+            ctx.exit(2)
+        except MegaflowError as error:
+            say(str(error))
+            ctx.exit(1)
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="megaflow")
+def cli() -> None:
+    """Stateful streams whose state moves between workers while the stream runs."""
+
+
+@cli.command()
+@click.argument("app", metavar="FILE[:FUNCTION]")
+@click.argument("args", nargs=-1, metavar="[-- ARGS...]")
+@option("--lines", env="LINES", metavar="SPEC", required=True,
+        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH.")  # fmt: skip
+@option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
+        help="Where records go: - for standard output, jsonl:PATH, or none.")  # fmt: skip
+@option("--processes", env="PROCESSES", metavar="N", type=int, default=1, show_default=True, help="Worker processes.")
+@option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
+@option("--rate", env="RATE", metavar="N", type=float,
+        help="Read so many lines per second, whatever happens to them: for tests and benchmarks.")  # fmt: skip
+@option("--name", env="NAME", metavar="JOB", help="The job's name; made from the file's if not given.")
+@option("--listen", env="LISTEN", metavar="HOST", default="127.0.0.1", show_default=True,
+        help="The address the workers listen on.")  # fmt: skip
+@option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
+        show_default=True, help="What to do with text that is not UTF-8.")  # fmt: skip
+@option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
+def run(app: str, args: tuple[str, ...], lines: str, output: str, **more: Any) -> None:
+    """Run the dataflow that FUNCTION (default: dataflow) in FILE describes.
+
+    The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
+    """
+    options = RunOptions(find_app(app), lines, args=args, **more)
+    account = launch(options, lambda: open_writer(output), report=say, started=show_started(options), signals=True)
+    say(f"{account.lines} lines, {account.records} records, {account.seconds:.2f} seconds")
+    if account.interrupted:
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def show_started(options: RunOptions) -> Callable[[Job], None]:
+    """Return what tells the user the job's name and how to steer it."""
+    count = options.processes * options.workers
+    workers = "1 worker" if count == 1 else f"{count} workers"
+
+    def show(job: Job) -> None:
+        say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
+
+    return show
+
+
+@cli.group()
+def control() -> None:
+    """Look at a running job and steer it."""
+
+
+def steering(command: F) -> F:
+    """Add the options that every control command has."""
+    for decorate in reversed((
+        option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
+        option("--connect", env="CONNECT", metavar="HOST:PORT",
+               help="Where its coordinator listens; the secret is taken from MEGAFLOW_SECRET."),
+        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
+               help="How long to wait until a command has taken effect."),
+        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
+    )):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+@contextlib.contextmanager
+def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
+    """Give a connection to the coordinator of the job that is meant. Raises MegaflowError if there is none."""
+    if timeout <= 0:
+        raise UsageError(f"--timeout must be more than 0 seconds, not {timeout:g}")
+    if connect is None:
+        found = find(job)
+        host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
+    else:
+        if job is not None:
+            raise UsageError("--job and --connect both say which job is meant: give one of them")
+        host, port = parse_address(connect)
+        secret, name = os.environ.get("MEGAFLOW_SECRET", "").strip(), f"the job at {connect}"
+        if not secret:
+            raise UsageError("--connect needs the job's secret in MEGAFLOW_SECRET")
+    try:
+        client = Client.connect(host, port, secret.encode(), "control", {}, timeout)
+    except (OSError, PeerLost) as error:
+        raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
+    with client:
+        yield Conversation(client, timeout)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port.
+
+    >>> parse_address("[::1]:2101")
+    ('::1', 2101)
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"--connect {text}: must be HOST:PORT, such as 127.0.0.1:2101")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@control.command()
+@option("--watch", env="WATCH", is_flag=True, help="Show it again every second until the job ends.")
+@option("--bins", env="SHOW_BINS", is_flag=True, help="Show the owner of each bin, too.")
+@steering
+def status(job: str | None, connect: str | None, timeout: float, as_json: bool, watch: bool, bins: bool) -> None:
+    """Show workers, rates, latency, bins and what was moved."""
+    with conversation(job, connect, timeout) as talk:
+        while True:
+            try:
+                record = ask_status(talk, tables=bins or as_json)
+            except PeerLost:
+                if watch:  # the job has ended, and was seen to
+                    return
+                raise
+            if watch and not as_json and sys.stdout.isatty():
+                click.clear()
+            print(json.dumps(record) if as_json else status_text(record), flush=True)
+            if not watch:
+                return
+            time.sleep(WATCH_SECONDS)
+
+
+@control.command("move-bins")
+@option("--bins", env="BINS", metavar="LIST", help="The bins to move, such as 0-127,200.")
+@option("--to", env="TO", metavar="WORKER", type=int, help="The worker that gets them.")
+@option("--balance", env="BALANCE", is_flag=True, help="Give all workers equally many.")
+@option("--drain", env="DRAIN", metavar="WORKER", type=int, help="Take all from this worker.")
+@option("--map", "map_file", env="MAP", metavar="FILE", type=click.File(),
+        help="The wanted owner of each bin: worker ids separated by spaces, commas or lines.")  # fmt: skip
+@option("--strategy", env="STRATEGY", type=click.Choice(list(STRATEGIES)), default="fluid", show_default=True,
+        help="How many bins move in a step; the next step starts when one is done.")  # fmt: skip
+@option("--batch", env="BATCH", metavar="N", type=int, help="Bins in a step, for --strategy batched.")
+@option("--dry-run", env="DRY_RUN", is_flag=True, help="Show the plan and change nothing.")
+@steering
+def move_bins(
+    job: str | None, connect: str | None, timeout: float, as_json: bool, map_file: Any, dry_run: bool, **words: Any
+) -> None:
+    """Give bins to other workers while the job runs; return when they are there."""
+    selection = Selection(map_text=map_file.read() if map_file else None, **words)
+    check_selection(selection)
+    with conversation(job, connect, timeout) as talk:
+        plan = make_plan(ask_status(talk), selection)
+        if dry_run:
+            print(json.dumps(plan.record()) if as_json else plan_text(plan))
+            return
+        done = total(carry_out(talk, plan))
+    print(json.dumps(done) if as_json else moved_text(done))
+
+
+def carry_out(talk: Conversation, plan: Plan) -> list[dict[str, Any]]:
+    """Run a plan, with a progress bar on a terminal; return the accounts of its steps."""
+    steps = run_plan(talk, plan.steps)
+    if not sys.stderr.isatty():
+        return list(steps)
+    with click.progressbar(steps, length=len(plan.steps), label="moving bins", file=sys.stderr) as shown:
+        return list(shown)
+
+
+@control.command()
+@steering
+def stop(job: str | None, connect: str | None, timeout: float, as_json: bool) -> None:
+    """Stop reading lines, work off what was read, end the job."""
+    with conversation(job, connect, timeout) as talk:
+        stop_job(talk)
+    print(json.dumps({"stopped": True}) if as_json else "the job has stopped")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    cli(prog_name="megaflow")

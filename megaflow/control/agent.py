@@ -1,0 +1,145 @@
+"""The controller's hands: in each worker an agent that answers for it, in the coordinator also one that carries out.
+
+All run on their worker's thread. What other parts of the process hand in is queued and worked
+off in `turn`, between the worker's steps.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from megaflow.control.controller import Controller
+from megaflow.control.events import (
+    Advance,
+    Asked,
+    CloseControl,
+    Event,
+    Inject,
+    Instruction,
+    Mail,
+    Mailed,
+    Reply,
+    Ticked,
+)
+from megaflow.control.messages import Accepted, Done, LedgerEntry, Refused, StatusAsk, WorkerStatus
+from megaflow.control.statistics import Lateness, RateMeter
+from megaflow.errors import ProtocolError
+from megaflow.front import Worker
+from megaflow.timely.dataflow.input import InputHandle
+
+TOPIC = "control"
+
+
+class Client(Protocol):
+    """Whoever asked something."""
+
+    def send(self, message: Accepted | Done | Refused) -> None:
+        """Send an answer; nothing happens if the client is gone."""
+
+
+class Agent:
+    """What a worker says of itself, and its way to the coordinator."""
+
+    def __init__(self, worker: Worker, address: str, lines: Callable[[], int], lateness: Lateness) -> None:
+        """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were."""
+        self._worker = worker
+        self._address = address
+        self._lines = lines
+        self._lateness = lateness
+        self._rate = RateMeter()
+        self._coordinator: Coordinator | None = None
+        worker.on_mail(TOPIC, self._read)
+
+    def coordinate(self, coordinator: "Coordinator") -> None:
+        """Give what workers report to `coordinator`, which is here."""
+        self._coordinator = coordinator
+
+    def report(self, body: object) -> None:
+        """Tell the coordinator."""
+        self._worker.post(self._worker.membership.coordinator, TOPIC, body)
+
+    def turn(self, now: float, open_epoch: int | None) -> None:
+        """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
+        self._lateness.settle(open_epoch, now)
+        self._rate.observe(now, self._records())
+
+    def _read(self, source: int, body: Any) -> None:
+        if isinstance(body, StatusAsk):
+            self._worker.post(source, TOPIC, self.status(body.id))
+        elif self._coordinator is not None:
+            self._coordinator.put(Mailed(source, body))
+        else:
+            raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}, no coordinator")
+
+    def _records(self) -> int:
+        return sum(view.records for view in self._worker.stateful)
+
+    def status(self, id: int) -> WorkerStatus:
+        """The answer to the question `id`; the ledger's new rows go with it, once."""
+        views = self._worker.stateful
+        self._rate.observe(self._worker.now(), self._records())
+        recent = self._lateness.log.recent()
+        return WorkerStatus(
+            id=id,
+            worker=self._worker.index,
+            pid=os.getpid(),
+            address=self._address,
+            lines=self._lines(),
+            records=self._records(),
+            records_per_second=self._rate.per_second(),
+            latency_ms_p50=recent.quantile(0.5),
+            latency_ms_p99=recent.quantile(0.99),
+            latency_ms_max=recent.max_ms,
+            bins={view.name: len(view.owned()) for view in views},
+            keys={view.name: view.keys() for view in views},
+            ledger=tuple(
+                LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
+                for view in views
+                for row in view.take_ledger()
+            ),
+        )
+
+
+class Coordinator:
+    """Feeds the controller with events and does what it says."""
+
+    def __init__(self, worker: Worker, controller: Controller, control: InputHandle[Any]) -> None:
+        """`control` is the handle of the control stream, which has no other writer."""
+        self._worker = worker
+        self._controller = controller
+        self._control = control
+        self._events: deque[Event] = deque()  # put by handlers on the worker's thread, drained by `turn`
+
+    def put(self, event: Asked | Mailed) -> None:
+        """Have an event handled in the next turn, at once."""
+        self._events.append(event)
+        self._worker.allocator.wake()
+
+    def turn(self, now: float, open_epoch: int | None) -> float:
+        """Handle what has come, tick if it is time; return in how many seconds the next turn is due at the latest."""
+        while self._events:
+            self._do(self._controller.handle(self._events.popleft(), now))
+        if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
+            self._do(self._controller.handle(Ticked(open_epoch), now))
+        return self._controller.seconds_to_tick(now)
+
+    def _do(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Inject(command):
+                    self._control.send(command)
+                case Advance(time):
+                    self._control.advance_to(time)
+                case CloseControl():
+                    self._control.close()
+                case Reply(client, message):
+                    answer(client, message)
+                case Mail(target, body):
+                    self._worker.post(target, TOPIC, body)
+
+
+def answer(client: Any, message: Accepted | Done | Refused) -> None:
+    """Send an answer to a client of the controller's, which knows it by identity only."""
+    asker: Client = client
+    asker.send(message)

@@ -1,0 +1,82 @@
+"""Which staged Spark batches were committed, at which epoch, and which of them sources have not taken in.
+
+A batch is known by (query, batch) and is issued once: a replay gets the first one's epoch. Who asked for a commit
+is kept waiting while too many batches are still to be taken in: that is how Spark is slowed down.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from megaflow.control.events import Asked
+from megaflow.control.messages import CommitBatch
+from megaflow.errors import CommandRefused
+from megaflow.timely.membership import Membership
+
+COMMITS_AHEAD_MAX = 2  # committed batches that sources may still have to take in before Spark has to wait
+COMMITS_KNOWN_MAX = 10_000  # Spark replays the newest batch or two
+WAITING_MAX = 1_000
+
+
+class Commits:
+    """The commits of one job. One writer: the controller."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[tuple[str, int], int] = {}  # (query, batch) -> epoch, oldest first
+        self._forgotten: dict[str, int] = {}  # query -> highest batch no longer in _epochs
+        self._untaken: dict[tuple[str, int], set[int]] = {}  # (query, batch) -> workers with lines to take in
+        self._waiting: deque[tuple[Asked, int]] = deque()  # (who waits, epoch)
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether no source has lines of a committed batch still to take in."""
+        return not self._untaken
+
+    def epoch_of(self, commit: CommitBatch) -> int | None:
+        """Return the epoch at which this batch was committed before, None if it was not."""
+        return self._epochs.get((commit.query, commit.batch))
+
+    def check(self, commit: CommitBatch, members: Membership) -> None:
+        """Raise CommandRefused unless this new batch can be committed."""
+        name = f"batch {commit.batch!r} of query {commit.query!r}"
+        if not isinstance(commit.batch, int) or not isinstance(commit.winners, dict):
+            raise CommandRefused(f"{name} is malformed")
+        if commit.batch <= self._forgotten.get(commit.query, -1):
+            raise CommandRefused(f"{name} is older than what is remembered")
+        if len(self._waiting) >= WAITING_MAX:
+            raise CommandRefused(f"{len(self._waiting)} commits are waiting already")
+        for partition, winner in commit.winners.items():
+            match winner:
+                case (int(worker), int(), int(lines)) if worker in members.workers and lines >= 0:
+                    continue
+            raise CommandRefused(
+                f"{name}: partition {partition} has no (worker, attempt, lines) but {winner!r}; "
+                f"the workers are {list(members.ids)}"
+            )
+
+    def add(self, commit: CommitBatch, epoch: int) -> None:
+        """Note that the batch was issued at `epoch`."""
+        key = (commit.query, commit.batch)
+        self._epochs[key] = epoch
+        if workers := {worker for worker, _, lines in commit.winners.values() if lines}:
+            self._untaken[key] = workers
+        if len(self._epochs) > COMMITS_KNOWN_MAX:
+            query, batch = next(iter(self._epochs))
+            del self._epochs[query, batch]
+            self._forgotten[query] = max(batch, self._forgotten.get(query, batch))
+
+    def wait(self, asked: Asked, epoch: int) -> None:
+        """Put a request in line for its answer."""
+        self._waiting.append((asked, epoch))
+
+    def taken(self, query: str, batch: int, worker: int) -> None:
+        """Note that a worker has taken in its part of a batch."""
+        workers = self._untaken.get((query, batch))
+        if workers is not None:
+            workers.discard(worker)
+            if not workers:
+                del self._untaken[query, batch]
+
+    def release(self, ended: bool) -> Iterator[tuple[Asked, int]]:
+        """Yield and forget the requests, with their epochs, that need wait no longer."""
+        while self._waiting and (ended or len(self._untaken) <= COMMITS_AHEAD_MAX):
+            yield self._waiting.popleft()

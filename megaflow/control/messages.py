@@ -1,0 +1,296 @@
+"""What the parts of a running job say to each other, all in one place.
+
+Five conversations, each a set of frozen records:
+
+1. *On the control stream*, numbered, from the coordinator to every operator:
+   the routing commands of `megaflow.routing` and, for sources,
+   `AssignSplits`, `CommitBatch` and `EndOfLines`.
+2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is
+   `Refused`, or `Accepted` and later `Done`.
+3. *Launcher and worker process* (role "launcher"): lines in, outputs out.
+4. *Spark executor to worker process* (role "ingest"): `Stage`…, `StageEnd`, answered by `Staged`.
+5. *Worker to worker* (mail): what sources report to the coordinator, and status.
+
+Every record is checked by whoever receives it; none is trusted for its type.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+# 1. On the control stream -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A byte range of a file; whoever holds it reads the lines that *start* in it."""
+
+    number: int  # unique in the job
+    path: str
+    start: int  # bytes
+    end: int  # bytes, exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class AssignSplits:
+    """Give splits to workers."""
+
+    assignments: dict[int, tuple[Split, ...]]  # worker -> splits
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    """Take exactly these staged attempts into the stream; discard the batch's others."""
+
+    query: str
+    run: str  # one call of foreachBatch
+    batch: int
+    winners: dict[int, tuple[int, int, int]]  # partition -> (worker, task attempt, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfLines:
+    """No more lines: sources close."""
+
+
+# 2. Client to coordinator -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question or command; `id` is the client's and comes back in every answer."""
+
+    id: int
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StatusQuery:
+    """Ask for the status record of API.md section 3, answered by `Done`."""
+
+    bins: bool = False  # with a table per operator
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigure:
+    """Change owners at one time: `Move` and `Map` commands, validated together, all or none."""
+
+    commands: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Stop reading, drain, end."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Commit a staged Spark batch; `Done` carries the epoch. A replay is answered alike."""
+
+    commit: CommitBatch
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPorts:
+    """Ask where to stage: `Done` carries a list of (worker, host, port)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnded:
+    """The Spark query is over: when its commits are taken in, so are its lines."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The command is on the stream at `epoch`; `Done` follows when it has taken effect."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer, or the account of what the command did."""
+
+    id: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing has changed, and why."""
+
+    id: int
+    reason: str
+
+
+# 3. Launcher and worker process -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines from the launcher's stdin or iterable, for the first worker's source."""
+
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinesEnded:
+    """The launcher has no more lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinesTaken:
+    """The source has taken in this many lines since the last report: credit for the launcher."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBatch:
+    """Output records of one epoch from one worker, in order."""
+
+    worker: int
+    epoch: int
+    records: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputClosed:
+    """No output of this worker before `epoch` is still to come; None: none at all."""
+
+    worker: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyWindow:
+    """How late the lines were that were done in one tenth of a second."""
+
+    start: float  # wall clock, seconds
+    buckets: dict[int, int]  # bucket of `megaflow.control.statistics` -> lines
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker is done: its share of the final account."""
+
+    worker: int
+    lines: int
+    records: int
+    latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker raised: the text to show, last and alone."""
+
+    worker: int
+    text: str
+
+
+# 4. Spark executor to worker process --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Lines of one task attempt, kept aside until a commit names the attempt."""
+
+    query: str
+    run: str
+    batch: int
+    partition: int
+    attempt: int
+    worker: int
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd:
+    """The attempt has sent all; `lines` is how many. Answered by `Staged` or `Refused`."""
+
+    query: str
+    run: str
+    batch: int
+    partition: int
+    attempt: int
+    worker: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The worker holds all lines of the attempt."""
+
+    attempt: int
+    lines: int
+
+
+# 5. Worker to worker ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRead:
+    """A source has read a split to its end."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTaken:
+    """A source has taken in its part of a committed batch."""
+
+    query: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushedEnded:
+    """The launcher's lines are over and taken in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A source has data: tick fast for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAsk:
+    """The coordinator asks a worker how it does."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A bin that was moved and is installed; reported by its new owner."""
+
+    operator: str
+    bin: int
+    epoch: int
+    source: int  # worker
+    target: int  # worker
+    bytes: int
+    keys: int
+    seconds: float  # from taken out to installed
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker's part of the status."""
+
+    id: int
+    worker: int
+    pid: int
+    address: str
+    lines: int  # read so far
+    records: int  # applied by stateful operators so far
+    records_per_second: float  # over the last second or so
+    latency_ms_p50: float  # of the last ten busy seconds, from read (or due) to its epoch closed
+    latency_ms_p99: float
+    latency_ms_max: float
+    bins: dict[str, int]  # operator -> owned bins
+    keys: dict[str, int]  # operator -> keys held
+    ledger: tuple[LedgerEntry, ...]  # new since the last answer

@@ -1,0 +1,127 @@
+"""What a job's records look like as text on a screen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from megaflow.control.commands import Plan
+
+LEDGER_SHOWN = 10  # newest moves; --json has them all
+STEPS_SHOWN = 20
+
+
+def status_text(record: dict[str, Any]) -> str:
+    """Return a status record as a few tables."""
+    frontier = "none" if record["frontier"] is None else record["frontier"]
+    parts = [f"job {record['job']}: {record['state']}, epoch {record['epoch']}, output complete before {frontier}"]
+    rows = [
+        [worker["id"], worker["pid"], worker["address"], worker["lines"], worker["records"],
+         f"{worker['records_per_s']:.0f}", *(f"{worker['latency_ms'][name]:.1f}" for name in ("p50", "p99", "max")),
+         worker["bins"], worker["keys"]]
+        for worker in record["workers"]
+    ]  # fmt: skip
+    head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
+    parts.append(table_text(head, rows))
+    for operator in record["operators"]:
+        parts.append(f"operator {operator['name']}: {operator['bins']} bins")
+        if "table" in operator:
+            parts += [f"  worker {worker}: {ranges}" for worker, ranges in owners(operator["table"]).items()]
+    parts += [f"pending: {pending['bins']} bins at epoch {pending['epoch']}" for pending in record["pending"]]
+    if ledger := record["ledger"]:
+        size = bytes_text(sum(entry["bytes"] for entry in ledger))
+        parts.append(f"moved so far: {count(len(ledger), 'bin')}, {size}; the last:")
+        names = ["bin", "epoch", "from", "to", "bytes", "keys"]
+        newest = ledger[-LEDGER_SHOWN:]
+        shown = [[*(entry[name] for name in names), f"{entry['seconds'] * 1000:.1f}"] for entry in newest]
+        parts.append(table_text([*names, "ms"], shown))
+    return "\n".join(parts)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan, its longest parts cut."""
+    if not plan.moves:
+        return NOTHING
+    size = "" if plan.bytes is None else f", {bytes_text(plan.bytes)}"
+    parts = [f"would move {count(len(plan.moves), 'bin')} (about {count(plan.keys, 'key')}{size}) "
+             f"in {count(len(plan.steps), 'step')}:"]  # fmt: skip
+    sources = {bin: source for bin, source, _ in plan.moves}
+    for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
+        changes: dict[tuple[int, int], list[int]] = {}
+        for move in step:
+            changes.setdefault((sources[move.bin], move.worker), []).append(move.bin)
+        what = "; ".join(f"{ranges_text(bins)} from {a} to {b}" for (a, b), bins in changes.items())
+        parts.append(f"  step {number}: {what}")
+    if len(plan.steps) > STEPS_SHOWN:
+        parts.append(f"  … and {len(plan.steps) - STEPS_SHOWN} more")
+    return "\n".join(parts)
+
+
+def moved_text(done: dict[str, Any]) -> str:
+    """Return the account of a plan that was carried out.
+
+    >>> moved_text({"steps": 1, "bins": 1, "bytes": 20480, "keys": 4, "seconds": 1.0, "epochs": [3]})
+    'moved 1 bin (4 keys, 20.0 KiB) in 1 step, 1.00 seconds'
+    """
+    if not done["steps"]:
+        return NOTHING
+    what = f"{count(done['bins'], 'bin')} ({count(done['keys'], 'key')}, {bytes_text(done['bytes'])})"
+    return f"moved {what} in {count(done['steps'], 'step')}, {done['seconds']:.2f} seconds"
+
+
+NOTHING = "nothing to move: every bin is where it was wanted"
+
+
+def owners(table: Sequence[int]) -> dict[int, str]:
+    """Return worker -> its bins.
+
+    >>> owners([0, 0, 1, 0])
+    {0: '0-1,3', 1: '2'}
+    """
+    bins: dict[int, list[int]] = {worker: [] for worker in sorted(set(table))}
+    for bin, owner in enumerate(table):
+        bins[owner].append(bin)
+    return {worker: ranges_text(owned) for worker, owned in bins.items()}
+
+
+def ranges_text(bins: Sequence[int]) -> str:
+    """Return increasing numbers as `--bins` takes them.
+
+    >>> ranges_text([0, 1, 2, 5, 7, 8])
+    '0-2,5,7-8'
+    """
+    runs: list[list[int]] = []
+    for bin in bins:
+        if runs and runs[-1][1] == bin - 1:
+            runs[-1][1] = bin
+        else:
+            runs.append([bin, bin])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return columns aligned to the right.
+
+    >>> print(table_text(["bin", "to"], [[7, 1], [200, 0]]))
+    bin  to
+      7   1
+    200   0
+    """
+    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 bin" or "2 bins"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def bytes_text(size: int) -> str:
+    """Return a size for people.
+
+    >>> bytes_text(900), bytes_text(1536), bytes_text(5 << 30)
+    ('900 bytes', '1.5 KiB', '5.0 GiB')
+    """
+    if size < 1024:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB"

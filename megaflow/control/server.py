@@ -1,0 +1,175 @@
+"""Who answers on a process's port: the launcher, those who steer the job, and those who stage lines.
+
+All are called by the thread that polls, which is the first worker of the process. They keep no
+state of the job; they hand what comes to whoever owns it, and wake the worker.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol
+
+from megaflow.control.events import Asked
+from megaflow.control.messages import Lines, LinesEnded, Refused, Request, Stage, Staged, StageEnd
+from megaflow.errors import ConfigMismatch, ProtocolError
+from megaflow.timely.communication.links import Connection
+
+OUTPUT_BYTES_MAX = 8 << 20  # kept for a launcher that is slow; beyond that outputs wait in the dataflow
+
+
+class LinesTaker(Protocol):
+    """Takes the launcher's lines."""
+
+    def push(self, lines: list[str]) -> None:
+        """Take some lines."""
+
+    def end_pushed(self) -> None:
+        """Learn that there are no more."""
+
+
+class Stager(Protocol):
+    """Keeps the lines of task attempts for one worker."""
+
+    def stage(self, message: Stage, sender: Hashable) -> None:
+        """Keep some lines."""
+
+    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+        """Close an attempt and return the answer."""
+
+    def lost(self, sender: Hashable) -> None:
+        """Discard what a lost connection has left open."""
+
+
+class LauncherDoor:
+    """Role "launcher": lines come in, outputs go out. One launcher, once."""
+
+    def __init__(self) -> None:
+        self.gone = False  # it was here and has left
+        self._connection: Connection | None = None
+        self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
+        self._wake: Callable[[], None] = _nothing
+        self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the launcher is there and keeps up; any thread may ask."""
+        return self._connection is not None and self._connection.pending_bytes < OUTPUT_BYTES_MAX
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the launcher has come."""
+        return self._connection is not None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything sent has left, or there is nobody to take it."""
+        return self._connection is None or self.gone or self._connection.is_drained
+
+    def send(self, message: object) -> None:
+        """Send to the launcher; nothing happens if it has not come or is gone. Does not block."""
+        if self._connection is not None:
+            self._connection.send(message)
+
+    def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
+        """Give lines to `taker` from now on, those that have come already included."""
+        self._taker, self._wake = taker, wake
+        for message in self._early:
+            self._take(taker, message)
+        self._early.clear()
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome the first launcher; refuse any other."""
+        if self._connection is not None:
+            raise ConfigMismatch("this job has its launcher already")
+        self._connection = connection
+        self._wake()
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Take lines. Raises ProtocolError for anything else."""
+        match value:
+            case Lines(list(lines)) if all(type(line) is str for line in lines):
+                pass
+            case LinesEnded():
+                pass
+            case _:
+                raise ProtocolError(f"the launcher sent {value!r:.100}")
+        if self._taker is None:
+            self._early.append(value)
+        else:
+            self._take(self._taker, value)
+
+    def lost(self, connection: Connection) -> None:
+        """Note that the launcher has closed its connection."""
+        self.gone = True
+        self._wake()
+
+    def _take(self, taker: LinesTaker, message: Lines | LinesEnded) -> None:
+        if isinstance(message, Lines):
+            taker.push(message.lines)
+        else:
+            taker.end_pushed()
+        self._wake()
+
+
+class ControlDoor:
+    """Role "control": requests for the coordinator; elsewhere, directions to it."""
+
+    def __init__(self, coordinator: str | None) -> None:
+        """`coordinator` is the address of another process to be sent to; None if the coordinator is here."""
+        self._coordinator = coordinator
+        self._ask: Callable[[Asked], None] | None = None
+        self._early: list[Asked] = []
+
+    def serve(self, ask: Callable[[Asked], None]) -> None:
+        """Give requests to `ask` from now on, those that have come already included."""
+        self._ask = ask
+        for asked in self._early:
+            ask(asked)
+        self._early.clear()
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome anybody who knows the secret."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Pass a request on. Raises ProtocolError for anything else."""
+        if not isinstance(value, Request) or type(value.id) is not int:
+            raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
+        asked = Asked(connection, value)
+        if self._coordinator is not None:
+            connection.send(Refused(value.id, f"the coordinator is at {self._coordinator}; connect there"))
+        elif self._ask is None:
+            self._early.append(asked)
+        else:
+            self._ask(asked)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget it: what it asked for goes on, and the answers go nowhere."""
+
+
+class IngestDoor:
+    """Role "ingest": Spark's executors stage lines for workers of this process."""
+
+    def __init__(self, stagers: Mapping[int, Stager]) -> None:
+        self._stagers = stagers  # worker -> its staging
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome anybody who knows the secret."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
+        if not isinstance(value, Stage | StageEnd):
+            raise ProtocolError(f"an executor sent {value!r:.100}")
+        stager = self._stagers.get(value.worker)
+        if stager is None:
+            raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, who is not here")
+        if isinstance(value, Stage):
+            stager.stage(value, connection)
+        else:
+            connection.send(stager.end(value, connection))
+
+    def lost(self, connection: Connection) -> None:
+        """Discard what it has left open."""
+        for stager in self._stagers.values():
+            stager.lost(connection)
+
+
+def _nothing() -> None:
+    """Nobody is to be woken yet."""

@@ -1,0 +1,65 @@
+"""The status of a job as one plain record, the same for a screen and for `--json`; the secret is not in it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from megaflow.control.messages import LedgerEntry, WorkerStatus
+
+
+def status_record(
+    *,
+    job: str,
+    state: str,
+    epoch: int,
+    frontier: int | None,
+    workers: Iterable[WorkerStatus],
+    operators: Mapping[str, int],  # name -> bins
+    table: Sequence[int] | None,  # bin -> worker; None leaves it out
+    pending: Iterable[tuple[int, int]],  # (epoch, bins that move)
+    ledger: Iterable[LedgerEntry],
+) -> dict[str, Any]:
+    """Return the record that `megaflow control status --json` prints; workers sorted by id."""
+    tables = {} if table is None else {"table": list(table)}
+    return {
+        "job": job,
+        "state": state,
+        "epoch": epoch,
+        "frontier": frontier,
+        "workers": [worker_record(status) for status in sorted(workers, key=lambda status: status.worker)],
+        "operators": [{"name": name, "bins": bins, **tables} for name, bins in operators.items()],
+        "pending": [{"epoch": epoch, "bins": bins} for epoch, bins in pending],
+        "ledger": [ledger_record(entry) for entry in ledger],
+    }
+
+
+def worker_record(status: WorkerStatus) -> dict[str, Any]:
+    """Return one worker's part; `bins` counts those of one operator, since all share one table."""
+    return {
+        "id": status.worker,
+        "pid": status.pid,
+        "address": status.address,
+        "lines": status.lines,
+        "records": status.records,
+        "records_per_s": status.records_per_second,
+        "latency_ms": {"p50": status.latency_ms_p50, "p99": status.latency_ms_p99, "max": status.latency_ms_max},
+        "bins": max(status.bins.values(), default=0),
+        "keys": sum(status.keys.values()),
+    }
+
+
+def ledger_record(entry: LedgerEntry) -> dict[str, Any]:
+    """Return one bin's move.
+
+    >>> ledger_record(LedgerEntry("count", 3, 17, 0, 1, 2048, 10, 0.004))["from"]
+    0
+    """
+    return {
+        "operator": entry.operator,
+        "bin": entry.bin,
+        "epoch": entry.epoch,
+        "from": entry.source,
+        "to": entry.target,
+        "bytes": entry.bytes,
+        "keys": entry.keys,
+        "seconds": entry.seconds,
+    }

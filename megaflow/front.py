@@ -1,0 +1,71 @@
+"""The engine's front door, bound to the fluent scope: Worker, execute, example."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from megaflow.scope import Scope
+from megaflow.timely import arguments, worker
+from megaflow.timely import execute as engine
+from megaflow.timely.dataflow.capture import Captured
+from megaflow.timely.execute import Config, Program
+
+R = TypeVar("R")
+
+Worker: TypeAlias = worker.Worker[Scope]
+"""What `main(worker)` gets: builds dataflows with `with worker.dataflow() as scope`, and steps them."""
+
+
+def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = ()) -> list[R]:
+    """Run `main(worker)` on every worker of this process; return what each returned. Blocks until all are done.
+
+    An exception in one worker stops the whole cluster. Raises it here if the worker is in this process, else
+    PeerFailed with its report.
+    """
+    return engine.execute(config, Program(main, Scope, args))
+
+
+def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:
+    """Like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
+
+    Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options.
+    """
+    options = arguments.parse(sys.argv[1:] if argv is None else argv)
+    if options.processes == 1:
+        return execute(Config.process(options.workers), main, options.rest)
+    config = Config.cluster(
+        options.addresses,
+        options.process,
+        options.workers,
+        report=logging.getLogger("megaflow").warning if options.report else None,
+        connect_timeout_seconds=options.connect_timeout_seconds,
+    )
+    return execute(config, main, options.rest)
+
+
+def example(build: Callable[[Scope], Any]) -> Any:
+    """Build one dataflow, run it on one worker, return what `build(scope)` returned with captures replaced.
+
+    >>> example(lambda scope: scope.to_stream(range(3)).map(lambda x: x * x).capture())
+    [(0, [0, 1, 4])]
+    """
+
+    def main(worker: Worker) -> Any:
+        with worker.dataflow("example") as scope:
+            result = build(scope)
+        return result
+
+    return _extracted(execute(Config.thread(), main)[0])
+
+
+def _extracted(value: Any) -> Any:
+    if isinstance(value, Captured):
+        return value.extract()
+    if isinstance(value, tuple):
+        return tuple(_extracted(item) for item in value)
+    if isinstance(value, list):
+        return [_extracted(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _extracted(item) for key, item in value.items()}
+    return value

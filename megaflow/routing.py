@@ -1,0 +1,165 @@
+"""Who owns which bin at which time: routing tables, the commands that change them, and their history.
+
+A routing table is a tuple with one worker id per bin. A reconfiguration is all commands at one time; the last one on a
+bin wins. It is in force from exactly its time on: a record at s goes by the newest table whose time is at most s.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from megaflow.errors import CommandRefused
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.order import Time, less_equal, less_than
+
+RoutingTable: TypeAlias = tuple[WorkerId, ...]  # bin -> worker
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Give one bin to a worker."""
+
+    bin: int
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Give every bin a worker: one id per bin."""
+
+    workers: RoutingTable
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Let `server` hand its routing state to `worker`, which has joined and knows no table yet."""
+
+    server: WorkerId
+    worker: WorkerId
+
+
+Command: TypeAlias = Move | Map | Bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A command as it travels on the control stream."""
+
+    number: int  # consecutive, from 0
+    command: Command
+
+
+def initial_table(bins: int, founders: Iterable[WorkerId]) -> RoutingTable:
+    """Return the table before any command: bins dealt round to the founding workers, lowest id first.
+
+    >>> initial_table(4, {7, 3})
+    (3, 7, 3, 7)
+    """
+    workers = sorted(founders)
+    return tuple(workers[bin % len(workers)] for bin in range(bins))
+
+
+def apply(table: RoutingTable, commands: Iterable[Command]) -> RoutingTable:
+    """Return the table after these commands, which must be valid; the last one on a bin wins.
+
+    >>> apply((0, 0, 0), [Map((1, 1, 1)), Move(2, 0)])
+    (1, 1, 0)
+    """
+    result = list(table)
+    for command in commands:
+        match command:
+            case Move(bin, worker):
+                result[bin] = worker
+            case Map(workers):
+                result[:] = workers
+            case Bootstrap():
+                pass
+    return tuple(result)
+
+
+def difference(old: RoutingTable, new: RoutingTable) -> list[tuple[int, WorkerId, WorkerId]]:
+    """Return (bin, from, to) for each bin that the two tables give to different workers, by bin.
+
+    >>> difference((0, 0, 1), (0, 1, 0))
+    [(1, 0, 1), (2, 1, 0)]
+    """
+    return [(bin, source, target) for bin, (source, target) in enumerate(zip(old, new)) if source != target]
+
+
+def validate(command: Command, bins: int, members: Collection[WorkerId]) -> None:
+    """Raise CommandRefused with the reason unless every worker that the command names is a member and every bin exists.
+
+    `bins` is the number of bins; `members` are the workers that may own bins.
+    """
+    match command:
+        case Move(bin, worker):
+            if type(bin) is not int or not 0 <= bin < bins:
+                raise CommandRefused(f"{command}: there is no bin {bin!r}; bins are 0 to {bins - 1}")
+            _check_member(command, worker, members)
+        case Map(workers):
+            if len(workers) != bins:
+                raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins, name one worker for each")
+            for worker in sorted(set(workers), key=repr):
+                _check_member("Map", worker, members)
+        case Bootstrap(server, worker):
+            _check_member(command, server, members)
+            _check_member(command, worker, members)
+            if server == worker:
+                raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
+        case _:
+            raise CommandRefused(f"{command!r} is no command; use Move, Map or Bootstrap")
+
+
+def _check_member(command: object, worker: WorkerId, members: Collection[WorkerId]) -> None:
+    if type(worker) is not int or worker not in members:
+        known = ", ".join(map(str, sorted(members)))
+        raise CommandRefused(f"{command}: there is no worker {worker!r} that may own bins; the workers are {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfiguration:
+    """A table and the time from which it is in force."""
+
+    time: Time
+    table: RoutingTable
+
+
+class RoutingHistory:
+    """The table in force and the reconfigurations to come, in time order.
+
+    Invariant: each pending time is greater than the one before it, and than that of the active table.
+    """
+
+    def __init__(self, active: RoutingTable, pending: Iterable[Reconfiguration] = ()) -> None:
+        self.active = active  # the newest table that has been installed
+        self.pending = deque(pending)  # not yet installed
+        self._installed: Time | None = None  # time of the active table, if it was installed here
+
+    def at(self, time: Time) -> RoutingTable:
+        """Return the table in force at this time: the newest whose time is at most it. Linear in those pending."""
+        for reconfiguration in reversed(self.pending):
+            if less_equal(reconfiguration.time, time):
+                return reconfiguration.table
+        return self.active
+
+    def append(self, time: Time, commands: Iterable[Command]) -> None:
+        """Add a reconfiguration, later than all there are; one that moves nothing is kept as well."""
+        newest = self.pending[-1].time if self.pending else self._installed
+        assert newest is None or less_than(newest, time), f"reconfiguration at {time} after the one at {newest}"
+        table = self.pending[-1].table if self.pending else self.active
+        self.pending.append(Reconfiguration(time, apply(table, commands)))
+
+    def install_first(self) -> tuple[Time, RoutingTable, RoutingTable]:
+        """Make the first pending reconfiguration the active one; return its time, the old and the new table."""
+        first = self.pending.popleft()
+        old, self.active, self._installed = self.active, first.table, first.time
+        return first.time, old, first.table
+
+    def _check(self) -> None:
+        times = [reconfiguration.time for reconfiguration in self.pending]
+        if self._installed is not None:
+            times.insert(0, self._installed)
+        assert all(less_than(a, b) for a, b in pairwise(times)), times
+        assert all(len(reconfiguration.table) == len(self.active) for reconfiguration in self.pending)

@@ -1,0 +1,1 @@
+"""What `megaflow run` does: files, sources, outputs, worker processes, jobs."""

@@ -1,0 +1,171 @@
+"""The outputs of all workers, put into epoch order and written.
+
+`Gather` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
+come; closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
+them. Writers take them from there.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, Protocol, TextIO
+
+from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.errors import ProtocolError, UsageError
+
+
+class Gather:
+    """Merges the outputs of `workers`; one writer, the launcher's loop.
+
+    >>> gather = Gather([0, 1])
+    >>> for batch in OutputBatch(1, 5, ["b"]), OutputBatch(0, 5, ["a"]), OutputBatch(0, 6, ["c"]):
+    ...     gather.add(batch)
+    >>> gather.close(OutputClosed(0, 7)), gather.close(OutputClosed(1, 6))
+    ([], [(5, ['a', 'b'])])
+    """
+
+    def __init__(self, workers: Iterable[int]) -> None:
+        self._closed: dict[int, float] = dict.fromkeys(workers, 0)  # worker -> what it sends is at this epoch or later
+        self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before the least closed
+
+    @property
+    def done(self) -> bool:
+        """Whether all workers have closed all epochs."""
+        return min(self._closed.values()) == float("inf")
+
+    def add(self, batch: OutputBatch) -> None:
+        """Take in records of an epoch that their worker has not closed; raise ProtocolError otherwise."""
+        if not batch.epoch >= self._closed.get(batch.worker, float("inf")):
+            raise ProtocolError(f"worker {batch.worker} sent output for epoch {batch.epoch} after closing it")
+        self._held.setdefault(batch.epoch, {}).setdefault(batch.worker, []).extend(batch.records)
+
+    def close(self, closed: OutputClosed) -> list[tuple[int, list[Any]]]:
+        """Take in how far a worker is; return the epochs that are closed by it, with their records.
+
+        Costs O(workers) and O(epochs held) when something closes.
+        """
+        before = min(self._closed.values())
+        self._closed[closed.worker] = float("inf") if closed.epoch is None else closed.epoch
+        least = min(self._closed.values())
+        if least <= before:
+            return []
+        epochs = sorted(epoch for epoch in self._held if epoch < least)
+        return [(epoch, self._flat(self._held.pop(epoch))) for epoch in epochs]
+
+    @staticmethod
+    def _flat(by_worker: dict[int, list[Any]]) -> list[Any]:
+        return [record for worker in sorted(by_worker) for record in by_worker[worker]]
+
+
+class Writer(Protocol):
+    """Where closed epochs go."""
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write the records of one epoch; epochs increase."""
+
+    def flush(self) -> None:
+        """Make what was written visible."""
+
+    def close(self) -> None:
+        """Flush, and let go of what is open."""
+
+
+class NothingWriter:
+    """`--output none`: nothing is even gathered."""
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Forget them."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ListWriter:
+    """Keeps the records, for `megaflow.run`."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Keep them."""
+        self.records += records
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class TextWriter:
+    """`--output -`: strings as they are, other records by their repr, one a line."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream  # not ours to close
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        lines = [record if type(record) is str else repr(record) for record in records]
+        self._stream.write("\n".join(lines) + "\n" if lines else "")
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+class JsonLinesWriter:
+    """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
+
+    def __init__(self, path: str) -> None:
+        """Create the file, or empty it. Raises UsageError if that fails."""
+        try:
+            # A lone surrogate leaves as its escape, which is what JSON has for it.
+            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: SIM115
+        except OSError as error:
+            raise UsageError(f"--output jsonl:{path}: cannot write there: {error.strerror}") from error
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        self._file.writelines(f'{{"time": {epoch}, "record": {to_json(record)}}}\n' for record in records)
+
+    def flush(self) -> None:
+        """Flush the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def to_json(record: Any) -> str:
+    """Return the record as JSON; what JSON has no form for appears as its repr.
+
+    >>> to_json(("é", 3, {1})), to_json({(1, 2): 3})
+    ('["é", 3, "{1}"]', '"{(1, 2): 3}"')
+    """
+    try:
+        return json.dumps(record, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):  # keys of a dict that are no strings; a value that contains itself
+        return json.dumps(repr(record), ensure_ascii=False)
+
+
+def open_writer(output: str) -> Writer:
+    """Return the writer for what `--output` says. Raises UsageError for wrong words and for files it cannot write."""
+    kind, _, path = output.partition(":")
+    if output == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        return TextWriter(sys.stdout)
+    if output == "none":
+        return NothingWriter()
+    if kind == "jsonl" and path:
+        return JsonLinesWriter(path)
+    raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")

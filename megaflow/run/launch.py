@@ -1,0 +1,156 @@
+"""The launcher: starts the worker processes of a job, stays with it, ends them.
+
+Children start first; whatever takes long (Spark, reading input) happens while they do. However a function here is left,
+no child survives it, and the job's file is gone.
+"""
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.errors import UsageError
+from megaflow.run.app import pickle_app
+from megaflow.run.children import Children, address_of, listening
+from megaflow.run.gather import ListWriter, NothingWriter, Writer
+from megaflow.run.job import Job, check_name, process_start, publish, publish_numbered
+from megaflow.run.loop import Account, Loop
+from megaflow.run.origin import find_origin
+from megaflow.run.signals import watched_signals
+from megaflow.run.spec import AppFile, ChildSpec, PickledFunction
+from megaflow.run.splits import ENCODING_ERRORS
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run and how."""
+
+    app: AppFile | PickledFunction
+    lines: Any = "-"  # a specification, an iterable of str, a streaming DataFrame
+    processes: int = 1
+    workers: int = 1  # in each process
+    args: tuple[str, ...] = ()
+    rate: float | None = None  # lines per second
+    name: str | None = None  # None: made from the app's
+    listen: str = "127.0.0.1"
+    encoding_errors: str = "replace"
+    debug: bool = False
+    connect_timeout_seconds: float = 30.0
+
+
+def run(
+    dataflow: Callable[[Any], Any],
+    *,
+    lines: Any,
+    processes: int = 1,
+    workers: int = 1,
+    args: Sequence[str] = (),
+    rate: float | None = None,
+    name: str | None = None,
+    listen: str = "127.0.0.1",
+    encoding_errors: str = "replace",
+    debug: bool = False,
+) -> list[Any]:
+    """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
+
+    `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
+    DataFrame. Raises PeerFailed with the traceback if the dataflow raises, and UsageError for wrong arguments.
+    """
+    options = RunOptions(
+        pickle_app(dataflow), lines, processes, workers, tuple(args), rate, name, listen, encoding_errors, debug
+    )
+    writer = ListWriter()
+    launch(options, lambda: writer)
+    return writer.records
+
+
+def launch(
+    options: RunOptions,
+    open_output: Callable[[], Writer],
+    *,
+    report: Callable[[str], None] = lambda text: None,
+    started: Callable[[Job], None] = lambda job: None,
+    signals: bool = False,
+) -> Account:
+    """Run a job to its end; return the account.
+
+    Outputs go to what `open_output` returns; it is called once everything else is checked, and closed here.
+    `report` gets what a user should be told while it runs, `started` the job once others can steer it. With
+    `signals`, the first Ctrl-C or SIGTERM drains and stops the job; the second raises KeyboardInterrupt.
+    """
+    check(options)
+    began = time.monotonic()
+    origin = find_origin(options.lines, options.processes * options.workers, options.encoding_errors)
+    with contextlib.ExitStack() as stack:
+        received = stack.enter_context(watched_signals(signals))
+        children = stack.enter_context(Children())
+        listeners = stack.enter_context(listening(options.listen, options.processes))
+        addresses = tuple(address_of(listener) for listener in listeners)
+        job = stack.enter_context(published(options, *addresses[0]))
+        writer = stack.enter_context(contextlib.closing(open_output()))
+
+        def spec_of(process: int, listener_fd: int) -> ChildSpec:
+            return ChildSpec(
+                job=job.name,
+                process=process,
+                processes=options.processes,
+                workers=options.workers,
+                addresses=addresses,
+                listener_fd=listener_fd,
+                secret=job.secret.encode(),
+                app=options.app,
+                args=options.args,
+                splits=origin.splits,
+                pushed=origin.pushed is not None,
+                spark_queries=0 if origin.spark is None else 1,
+                rate=options.rate,
+                encoding_errors=options.encoding_errors,
+                gather=not isinstance(writer, NothingWriter),
+                debug=options.debug,
+                connect_timeout_seconds=options.connect_timeout_seconds,
+            )
+
+        children.start(listeners, spec_of)
+        started(job)
+        loop = stack.enter_context(contextlib.closing(Loop(children, origin, writer, received, report, job)))
+        try:
+            account = loop.run(options.connect_timeout_seconds)
+        except BaseException:
+            children.kill()  # before anything that takes time
+            raise
+    account.seconds = time.monotonic() - began
+    account.interrupted = received.interrupted
+    return account
+
+
+def check(options: RunOptions) -> None:
+    """Raise UsageError for options that cannot be."""
+    for name, value in (("processes", options.processes), ("workers", options.workers)):
+        if value < 1:
+            raise UsageError(f"--{name} must be at least 1, not {value}")
+    if options.rate is not None and not 0 < options.rate < float("inf"):
+        raise UsageError(f"--rate must be a number of lines per second above 0, not {options.rate:g}")
+    if options.encoding_errors not in ENCODING_ERRORS:
+        raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {options.encoding_errors!r}")
+    if options.name is not None:
+        check_name(options.name)
+
+
+@contextlib.contextmanager
+def published(options: RunOptions, host: str, port: int) -> Iterator[Job]:
+    """Give the job, whose file is there for the block."""
+    stem = os.path.splitext(os.path.basename(options.app.path))[0] if isinstance(options.app, AppFile) else "job"
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
+    secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
+    job = Job(options.name or name, os.getpid(), process_start(os.getpid()), host, port, secret)
+    if options.name is not None:
+        path = publish(job)
+    else:
+        job, path = publish_numbered(job)
+    try:
+        yield job
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,165 @@
+"""The source of lines: the operator that turns what a worker may read into batches stamped with epochs.
+
+1. An epoch is a tick of the control stream. With the control frontier at f the source holds a
+   capability at f-1 and stamps what it reads with it: all commands at f-1 are known, so the
+   operators that route by them do not wait.
+2. It holds the capability with or without lines to read, until it reads `EndOfLines`: what is
+   assigned or committed later finds it open.
+3. Backpressure holds lines back, never time. While the output lags it reads one small batch per
+   tick; while bytes pile up for a peer or for the launcher it reads none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines
+from megaflow.control.statistics import Lateness
+from megaflow.routing import Numbered
+from megaflow.run.feed import LineFeed
+from megaflow.run.staging import Staging
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.order import Time
+
+LAG_LIMIT_EPOCHS = 20  # a fifth of a second under load; more would only lengthen the queues
+BATCHES_PER_ACTIVATION = 1  # about 64 KB: a few milliseconds of work between two looks at the control stream
+BATCHES_PER_EPOCH = 256  # about 1 MB: an epoch, and what a stalled job buffers, is bounded
+BUSY_PERIOD_SECONDS = 0.1
+RATE_PERIOD_SECONDS = 0.005  # an open loop reads what has become due this often: half a tick
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHooks:
+    """What a source asks of the rest of its worker."""
+
+    feed: LineFeed  # what there is to read
+    staging: Staging  # told of commits
+    lateness: Lateness  # told of each batch
+    probe: ProbeHandle  # at the output of the dataflow
+    has_room: Callable[[], bool]  # whether peers and the launcher keep up
+    report: Callable[[Any], None]  # to the coordinator
+
+
+def read_lines(control: Port[Numbered], hooks: SourceHooks) -> tuple[Port[str], Callable[[], None]]:
+    """Return the stream of lines, and a function that makes the source look for new ones (from any thread)."""
+    builder = OperatorBuilder(control.scope, "Lines")
+    commands: Input[Numbered] = builder.new_input(control, Pipeline())
+    output, result = builder.new_output()
+    activate: list[Callable[[], None]] = []
+    now = control.scope.graph.context.now
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        activate.append(info.activator.activate)
+        return LineSource(commands, output, capabilities[0], info, hooks, now).run
+
+    builder.build(make)
+    return result, activate[0]
+
+
+def epoch_of(time: Time) -> int:
+    """Return a root time as the epoch that it is."""
+    assert isinstance(time, int), "sources and outputs are in the root scope"
+    return time
+
+
+class LineSource:
+    """The logic of the operator."""
+
+    def __init__(
+        self,
+        commands: Input[Numbered],
+        output: Output[str],
+        capability: Capability,
+        info: OperatorInfo,
+        hooks: SourceHooks,
+        now: Callable[[], float],
+    ) -> None:
+        self._commands = commands
+        self._output = output
+        self._capability = capability
+        self._info = info
+        self._hooks = hooks
+        self._feed = hooks.feed
+        self._now = now
+        self._epoch = -1  # of the capability, once the control frontier allows to read
+        self._batches = 0  # read in this epoch
+        self._busy_reported = 0.0  # seconds
+        self._timer_due = 0.0  # seconds; a later moment is already on the worker's timers
+
+    def run(self) -> None:
+        """Obey commands, move to the present epoch, read what may be read, report."""
+        if not self._capability.held:
+            self._commands.drain()
+            return
+        ended = False
+        for _, batch in self._commands.drain():
+            for numbered in batch:
+                ended = self._obey(numbered.command) or ended
+        frontier = self._commands.frontier.elements
+        if ended or not frontier:
+            self._feed.close()
+            self._capability.release()
+            return
+        tick = epoch_of(frontier[0])
+        if tick - 1 > self._epoch:
+            self._epoch = tick - 1
+            self._batches = 0
+            self._capability.downgrade(self._epoch)
+        if self._epoch >= 0:
+            self._read(tick)
+
+    def _obey(self, command: object) -> bool:
+        """Take what concerns this worker's lines; True for the end of all lines."""
+        me = self._info.worker
+        if isinstance(command, AssignSplits):
+            given = command.assignments
+            all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
+            self._feed.assign(given.get(me, ()), all_bytes)
+        elif isinstance(command, CommitBatch):
+            self._hooks.staging.commit(command)
+        return isinstance(command, EndOfLines)
+
+    def _read(self, tick: int) -> None:
+        now = self._now()
+        allowed = self._allowed(tick)
+        for _ in range(allowed):
+            taken = self._feed.take(now)
+            if taken is None:
+                break
+            lines, since = taken
+            self._output.ship(self._epoch, lines)
+            self._hooks.lateness.begin(self._epoch, since, len(lines))
+            self._batches += 1
+        for report in self._feed.take_reports():
+            self._hooks.report(report)
+        self._call_again(now, allowed)
+
+    def _allowed(self, tick: int) -> int:
+        """Return how many batches may be read now."""
+        if not self._hooks.has_room():
+            return 0
+        slowest = self._hooks.probe.frontier.elements
+        if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
+            return 1 if self._batches == 0 else 0
+        return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
+
+    def _call_again(self, now: float, allowed: int) -> None:
+        """See to it that the operator runs again when it may have something to do."""
+        wait = self._feed.due_in(now)
+        if wait is None:
+            return  # a command or a pushed line will activate it
+        if now - self._busy_reported >= BUSY_PERIOD_SECONDS:
+            self._busy_reported = now
+            self._hooks.report(Busy())
+        if allowed < BATCHES_PER_ACTIVATION:
+            return  # the next tick will: the control frontier moves, about every 10 ms while busy
+        if wait == 0.0:
+            self._info.activator.activate()
+        elif self._timer_due <= now:
+            wait = max(wait, RATE_PERIOD_SECONDS)
+            self._timer_due = now + wait
+            self._info.activator.activate_after(wait)

@@ -1,0 +1,266 @@
+"""The launcher's loop: feeds the first worker lines, gathers everybody's outputs, notices ends and failures.
+
+One thread and one selector over the children's connections, signals, standard input and the Spark feed's word.
+
+1. Nothing here decides about the stream: lines go to the first worker, outputs come back with their epochs.
+2. A job ends when all workers have said `Ended`. It fails when one fails or is lost: then the others, which notice by
+   themselves, get a moment to end; whoever is left after that is killed by whoever runs this loop.
+"""
+
+import functools
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from megaflow.control.messages import (
+    Ended,
+    Failed,
+    LatencyWindow,
+    Lines,
+    LinesEnded,
+    LinesTaken,
+    OutputBatch,
+    OutputClosed,
+    Refused,
+    Request,
+    StopJob,
+)
+from megaflow.errors import ClusterError, PeerLost, ProtocolError
+from megaflow.run.children import EXIT_SECONDS, Child, Children
+from megaflow.run.gather import Gather, NothingWriter, Writer
+from megaflow.run.job import Job
+from megaflow.run.origin import Origin
+from megaflow.run.pushed import Credit
+from megaflow.run.signals import Signals
+from megaflow.spark.source import SparkFeed
+from megaflow.timely.communication.client import Client
+
+GRACE_SECONDS = 3.0  # from the first failure to the end of all processes; promised are 5
+SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; it is killed by itself a little earlier
+
+
+@dataclass(slots=True)
+class Account:
+    """What a run comes to."""
+
+    lines: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False  # by Ctrl-C
+    latency: list[LatencyWindow] = field(default_factory=list)  # of all workers
+
+
+class Loop:
+    """What the launcher does while the job runs."""
+
+    def __init__(
+        self,
+        children: Children,
+        origin: Origin,
+        writer: Writer,
+        signals: Signals,
+        report: Callable[[str], None],
+        job: Job,
+    ) -> None:
+        self._children = children
+        self._pushed = origin.pushed
+        self._writer = writer
+        self._signals = signals
+        self._report = report
+        self._job = job
+        self._gather = Gather(worker for child in children.all for worker in child.running)
+        self._credit = Credit()
+        self._account = Account()
+        self._failures: list[str] = []  # what workers said, first one first
+        self._failing_since: float | None = None  # seconds of time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._waiting_for_lines = False  # whether the selector knows the pushed source
+        self._stopping: Client | None = None  # the connection over which the job was told to stop
+        self._feed: SparkFeed | None = None
+        self._feed_said, self._feed_says = socket.socketpair()
+        if origin.spark is not None:
+            self._feed = SparkFeed(origin.spark, (job.host, job.port), job.secret.encode(), self._on_feed_change)
+
+    def close(self) -> None:
+        """Let go of what is open; the Spark session ends."""
+        if self._feed is not None:
+            self._feed.stop()
+            self._feed.join(SPARK_FAREWELL_SECONDS)
+        if self._stopping is not None:
+            self._stopping.close()
+        self._selector.close()
+        self._feed_said.close()
+        self._feed_says.close()
+
+    def run(self, connect_timeout_seconds: float) -> Account:
+        """Serve until all children are done. Raises what made the job fail."""
+        lost = self._connect(connect_timeout_seconds)
+        self._signals.can_drain = True
+        for child in self._children.all:
+            self._listen(child)  # what came with the handshake's last bytes
+        while any(child.client is not None for child in self._children.all):
+            self._await_lines()
+            timeout = self._timeout()
+            if self._failing_since is not None and timeout == 0.0:
+                break
+            for key, _ in self._selector.select(timeout):
+                key.data()
+            if self._asks_at_once():
+                self._push()
+        self._judge(lost)
+        return self._account
+
+    def _connect(self, timeout_seconds: float) -> ClusterError | None:
+        """Connect to all children, and start the Spark feed; return the error if a child does not come."""
+        for child in self._children.all:
+            try:
+                client = child.connect(timeout_seconds)
+            except ClusterError as error:
+                self._fail()
+                return error
+            self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
+        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        self._selector.register(self._feed_said, selectors.EVENT_READ, self._check_feed)
+        if self._feed is not None:
+            self._feed.start()
+        return None
+
+    def _timeout(self) -> float | None:
+        if self._failing_since is not None:
+            return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
+        return 0.0 if self._asks_at_once() else None
+
+    def _judge(self, lost: ClusterError | None) -> None:
+        """Wait for the processes to exit; raise what made the job fail, if it did."""
+        timeout = self._timeout() if self._failing_since is not None else EXIT_SECONDS
+        self._children.wait_for_exit(timeout or 0.0)
+        error = self._children.blame(self._failures) or lost
+        if error is not None:
+            raise error
+        if not self._gather.done and not isinstance(self._writer, NothingWriter):
+            raise ProtocolError("all workers have ended, but some have not closed their output")
+
+    # Children
+
+    def _listen(self, child: Child) -> None:
+        if child.client is None:
+            return
+        wrote = False
+        try:
+            for message in child.client.receive_available():
+                wrote |= self._take(child, message)
+        except PeerLost:
+            self._selector.unregister(child.client)
+            child.close()
+            if child.running:
+                self._fail()
+        if wrote:
+            self._writer.flush()
+
+    def _take(self, child: Child, message: Any) -> bool:
+        """Act on what a child says; return whether something was written."""
+        match message:
+            case OutputBatch():
+                self._gather.add(message)
+            case OutputClosed():
+                closed = self._gather.close(message)
+                for epoch, records in closed:
+                    self._writer.write(epoch, records)
+                return bool(closed)
+            case LinesTaken(count):
+                self._credit.taken(count)
+            case Ended(worker, lines, records, latency):
+                child.running.discard(worker)
+                self._account.lines += lines
+                self._account.records += records
+                self._account.latency += latency
+            case Failed(_, text):
+                child.failure = text
+                self._failures.append(text)
+                self._fail()
+            case _:
+                raise ProtocolError(f"{child} said {message!r:.100}, which is not for the launcher")
+        return False
+
+    def _fail(self) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+
+    # Lines
+
+    def _may_push(self) -> bool:
+        return self._pushed is not None and self._failing_since is None and self._credit.is_left
+
+    def _asks_at_once(self) -> bool:
+        """Whether lines may be pushed whose source is not to be waited for."""
+        return self._pushed is not None and self._pushed.fileno() is None and self._may_push()
+
+    def _await_lines(self) -> None:
+        """Have the selector look at the source of lines exactly while lines may be pushed."""
+        file = None if self._pushed is None else self._pushed.fileno()
+        if file is None:
+            return
+        wanted = self._may_push()
+        if wanted and not self._waiting_for_lines:
+            self._selector.register(file, selectors.EVENT_READ, self._push)
+        elif self._waiting_for_lines and not wanted:
+            self._selector.unregister(file)
+        self._waiting_for_lines = wanted
+
+    def _push(self) -> None:
+        """Send the next lines to the first worker, or say that there are none."""
+        client = self._children.all[0].client
+        if self._pushed is None or client is None:
+            return
+        lines = self._pushed.read()
+        try:
+            if lines:
+                client.send(Lines(lines))
+                self._credit.sent(lines)
+            if self._pushed.done:
+                self._end_pushed()
+                client.send(LinesEnded())
+        except PeerLost:
+            self._end_pushed()  # the end of the connection is noticed, and judged, where it is read
+
+    def _end_pushed(self) -> None:
+        if self._waiting_for_lines and self._pushed is not None and (file := self._pushed.fileno()) is not None:
+            self._selector.unregister(file)
+        self._waiting_for_lines = False
+        self._pushed = None
+
+    def _on_feed_change(self) -> None:
+        self._feed_says.send(b"!")  # from the feed's thread
+
+    def _check_feed(self) -> None:
+        self._feed_said.recv(16)
+        if self._feed is not None and self._feed.error is not None and self._failing_since is None:
+            raise self._feed.error
+
+    # The end
+
+    def _on_signal(self) -> None:
+        self._signals.drain()
+        self._report("stopping: what was read is worked off; a second signal kills")
+        self._end_pushed()
+        if self._feed is not None:
+            self._feed.stop()
+        try:
+            self._stopping = Client.connect(self._job.host, self._job.port, self._job.secret.encode(), "control", {})
+            self._stopping.send(Request(0, StopJob()))
+        except (PeerLost, OSError) as error:
+            self._report(f"the job ends already: {error}")
+            return
+        self._selector.register(self._stopping, selectors.EVENT_READ, self._hear_stop)
+
+    def _hear_stop(self) -> None:
+        assert self._stopping is not None
+        try:
+            for message in self._stopping.receive_available():
+                if isinstance(message, Refused):
+                    self._report(f"the job was not stopped: {message.reason}")
+        except PeerLost:  # it ends with the job
+            self._selector.unregister(self._stopping)

@@ -1,0 +1,149 @@
+"""What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.control.agent import Agent, Coordinator
+from megaflow.control.controller import Controller
+from megaflow.control.messages import Ended, LinesTaken
+from megaflow.control.server import ControlDoor, LauncherDoor
+from megaflow.control.statistics import Lateness
+from megaflow.control_stream import set_default
+from megaflow.errors import BuildError
+from megaflow.front import Worker
+from megaflow.routing import Numbered
+from megaflow.run.feed import LineFeed
+from megaflow.run.flow import Flow
+from megaflow.run.lines import SourceHooks, epoch_of, read_lines
+from megaflow.run.loading import App
+from megaflow.run.output import OutputCount, gather
+from megaflow.run.spec import ChildSpec
+from megaflow.run.staging import Staging
+from megaflow.stream import Stream
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.dataflow.probe import ProbeHandle
+
+PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
+DRAIN_SECONDS = 0.05  # between looks whether the launcher has taken everything
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the workers of one process share."""
+
+    spec: ChildSpec
+    app: App
+    launcher: LauncherDoor
+    control: ControlDoor
+    stagings: dict[int, Staging]  # worker -> its staged lines
+
+    @property
+    def address(self) -> str:
+        """This process's port, as host:port."""
+        return address_of(self.spec, self.spec.process)
+
+    def ports(self) -> list[tuple[int, str, int]]:
+        """Where the lines of each worker can be staged: (worker, host, port)."""
+        workers = self.spec.workers
+        return [
+            (process * workers + thread, host, port)
+            for process, (host, port) in enumerate(self.spec.addresses)
+            for thread in range(workers)
+        ]
+
+
+def address_of(spec: ChildSpec, process: int) -> str:
+    """Return the address of a process as people write it."""
+    host, port = spec.addresses[process]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Program:
+    """One worker's part of the job."""
+
+    def __init__(self, worker: Worker, shared: Shared) -> None:
+        spec = shared.spec
+        self._worker = worker
+        self._shared = shared
+        self._probe = ProbeHandle()
+        self._lateness = Lateness()
+        self._output = OutputCount()
+        self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only
+        self._staging = shared.stagings[worker.index]
+        share = 1.0 if spec.pushed else 1 / worker.peers
+        self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate, share)
+        self._agent = Agent(worker, shared.address, lambda: self._feed.lines_taken, self._lateness)
+        self._coordinator: Coordinator | None = None
+
+    def run(self) -> None:
+        """Step the dataflow to its end, and see that the launcher gets everything."""
+        if self._worker.index == self._worker.membership.coordinator:
+            self._coordinate()
+        else:
+            self._control.close()
+        while self._worker.step_or_park(self._turn()):
+            pass
+        self._turn()
+        launcher = self._shared.launcher
+        launcher.send(
+            Ended(self._worker.index, self._feed.lines_taken, self._output.records, self._lateness.log.windows())
+        )
+        while not launcher.is_drained:
+            self._worker.allocator.park(DRAIN_SECONDS)
+
+    def build(self) -> None:
+        """Build the dataflow: once, before `run`."""
+        spec, function = self._shared.spec, self._shared.app.function()
+        with self._worker.dataflow(spec.job) as scope:
+            numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
+            set_default(numbered)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.args, lambda: self._read(numbered))
+            stream = function(flow)
+            if not isinstance(stream, Stream):
+                raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
+            if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
+                raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
+            outlet = self._shared.launcher if spec.gather else None
+            Stream(gather(stream.port, outlet, self._output)).probe_with(self._probe)
+
+    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+        hooks = SourceHooks(self._feed, self._staging, self._lateness, self._probe, self._has_room, self._agent.report)
+        port, activate = read_lines(numbered, hooks)
+        if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
+            self._shared.launcher.serve(self._feed, activate)
+        return Stream(port)
+
+    def _has_room(self) -> bool:
+        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
+            return False
+        return not self._shared.spec.gather or self._shared.launcher.has_room
+
+    def _coordinate(self) -> None:
+        spec, worker = self._shared.spec, self._worker
+        operators = {view.name: view.bins for view in worker.stateful}
+        controller = Controller(
+            spec.job,
+            worker.membership,
+            operators,
+            spec.splits,
+            pushed=spec.pushed,
+            queries=spec.spark_queries,
+            ports=self._shared.ports(),
+        )
+        self._coordinator = Coordinator(worker, controller, self._control)
+        self._agent.coordinate(self._coordinator)
+        self._shared.control.serve(self._coordinator.put)
+
+    def _turn(self) -> float | None:
+        """Do what is to be done between steps; return how long the next may wait, None for as long as it likes."""
+        now = self._worker.now()
+        open_times = self._probe.frontier.elements
+        open_epoch = epoch_of(open_times[0]) if open_times else None
+        self._agent.turn(now, open_epoch)
+        credit = self._feed.take_credit()
+        if credit:
+            self._shared.launcher.send(LinesTaken(credit))
+        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None

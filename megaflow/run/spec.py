@@ -1,0 +1,48 @@
+"""What the launcher tells a worker process before it starts: one value, sent over the child's stdin.
+
+The message is 8 bytes of length (big endian) and a pickle. It comes from the parent over a pipe that nobody else
+can write to; nothing that arrives at a port is ever unpickled.
+"""
+
+from dataclasses import dataclass
+
+from megaflow.control.messages import Split
+
+
+@dataclass(frozen=True, slots=True)
+class AppFile:
+    """A function in a Python file."""
+
+    path: str  # absolute
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """A function that was made in the launcher's own process, pickled by cloudpickle."""
+
+    data: bytes  # load it only after sys.path is set
+    path: tuple[str, ...]  # the launcher's sys.path
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """All a worker process must know. Worker ids: process p, thread w -> p * workers + w."""
+
+    job: str
+    process: int  # this one
+    processes: int
+    workers: int  # in each process
+    addresses: tuple[tuple[str, int], ...]  # process -> (host, port)
+    listener_fd: int  # bound and listening, inherited
+    secret: bytes
+    app: AppFile | PickledFunction
+    args: tuple[str, ...] = ()  # for `flow.args`
+    splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
+    pushed: bool = False  # whether the launcher sends `Lines`
+    spark_queries: int = 0  # how many `SourceEnded` to wait for
+    rate: float | None = None  # lines per second, of all sources together
+    encoding_errors: str = "replace"  # or "strict"
+    gather: bool = True  # whether outputs go to the launcher
+    debug: bool = False  # whether tracebacks keep the engine's frames
+    connect_timeout_seconds: float = 30.0

@@ -1,0 +1,213 @@
+"""Files as splits: byte ranges whose lines several workers read without asking each other.
+
+1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
+   `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
+2. Whoever holds a split reads the lines that *start* in it. `line_start(file, x)` is the first start
+   of a line at or after byte x, so the holder of [start, end) reads the bytes
+   [line_start(start), line_start(end)): neighbours agree by construction, whatever lies on the border.
+3. A reader's only state is its position, always the start of a line: a split read in part is again
+   a split, from that position on.
+4. Text is UTF-8, decoded once per block of whole lines. Neither `\\n` nor `\\r` is ever part of a
+   longer character, so invalid bytes are replaced just as in the whole file. A byte order mark is
+   text like any other and stays where it is, as with `open(path, encoding="utf-8")`.
+"""
+
+import glob
+import os
+import stat
+from collections.abc import Iterable
+
+from megaflow.control.messages import Split
+from megaflow.errors import SourceError, UsageError
+
+BLOCK_BYTES = 64 * 1024  # one read, one decode; larger ones gain nothing
+LINE_BYTES_MAX = 64 * 1024 * 1024  # a "line" beyond this is a binary file; and a message must hold it
+SPLIT_BYTES_MIN = 4 * 1024  # smaller ones cost more to open than to read
+SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given to others
+SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
+ENCODING_ERRORS = ("replace", "strict")
+
+
+def find_files(spec: str) -> list[str]:
+    """Return the files that `spec` names, sorted: a file, a directory or a glob (`**` included).
+
+    A directory stands for the files directly in it; files whose names begin with a dot are left
+    out, as a shell's `*` does. Raises SourceError if there is none.
+    """
+    if os.path.isdir(spec):
+        entries = (os.path.join(spec, name) for name in os.listdir(spec) if not name.startswith("."))
+        files = sorted(path for path in entries if os.path.isfile(path))
+        if not files:
+            raise SourceError(f"cannot read lines from {spec!r}: the directory holds no files")
+        return files
+    if os.path.exists(spec):  # also a name that looks like a glob
+        if not os.path.isfile(spec):
+            raise SourceError(f"cannot read lines from {spec!r}: not a regular file; pipe it in with --lines -")
+        return [spec]
+    if not glob.has_magic(spec):
+        raise SourceError(f"cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r})")
+    files = sorted({path for path in glob.iglob(spec, recursive=True) if os.path.isfile(path)})
+    if not files:
+        raise SourceError(f"cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r})")
+    return files
+
+
+def cut(sizes: Iterable[tuple[str, int]], workers: int) -> list[Split]:
+    """Cut files, given as (path, bytes), into numbered splits: a few for each worker, none empty.
+
+    >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)], workers=1)]
+    [('a', 0, 10003), ('a', 10003, 20006), ('a', 20006, 30009), ('a', 30009, 40000), ('b', 0, 10)]
+    """
+    files = [(path, size) for path, size in sizes if size > 0]
+    total = sum(size for _, size in files)
+    piece = -(-total // (workers * SPLITS_PER_WORKER))
+    piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
+    ranges = [(path, start, min(start + piece, size)) for path, size in files for start in range(0, size, piece)]
+    return [Split(number, path, start, end) for number, (path, start, end) in enumerate(ranges)]
+
+
+def plan_splits(files: Iterable[str], workers: int) -> list[Split]:
+    """Cut files of this machine into splits. Raises SourceError if one cannot be examined."""
+    sizes = []
+    for path in files:
+        try:
+            sizes.append((os.path.abspath(path), os.stat(path).st_size))
+        except OSError as error:
+            raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+    return cut(sizes, workers)
+
+
+def line_start(file: int, position: int) -> int:
+    """Return the first byte >= position of an open file at which a line starts; the file's end if none does.
+
+    Costs one small read, plus the length of the line that covers `position`.
+    """
+    if position == 0:
+        return 0
+    at = position - 1  # a line that starts at `position` shows by what ends just before it
+    size = 256
+    while True:
+        data = os.pread(file, size, at)
+        found = min((i for i in (data.find(b"\n"), data.find(b"\r")) if i >= 0), default=-1)
+        if found < 0:
+            if len(data) == 0:
+                return at
+            at += len(data)
+            size = BLOCK_BYTES
+            continue
+        end = at + found + 1
+        if data[found] == 13 and os.pread(file, 1, end) == b"\n":  # a \r\n is one end
+            end += 1
+        return end
+
+
+def whole_lines(data: bytes, ends_line: bool) -> int:
+    """Return how many of the first bytes of `data` are whole lines, `data` itself starting one.
+
+    `ends_line` says that `data` ends where a line ends. Else a `\\r` in last place does not
+    count yet: a `\\n` may follow it.
+
+    >>> whole_lines(b"a\\nb\\r", ends_line=False), whole_lines(b"a\\nb\\r", ends_line=True)
+    (2, 4)
+    """
+    if ends_line:
+        return len(data)
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+
+
+def lines_of(text: str) -> list[str]:
+    """Split the text of whole lines, without their ends.
+
+    >>> lines_of("a\\r\\nb\\x0bc\\rd\\n\\ne")
+    ['a', 'b\\x0bc', 'd', '', 'e']
+    """
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if not lines[-1]:  # what follows the last end is no line
+        lines.pop()
+    return lines
+
+
+class SplitReader:
+    """Reads one split, block by block; `close()` closes the file.
+
+    Invariant: `position` is the start of a line, or the end.
+    """
+
+    __slots__ = ("_block_bytes", "_errors", "_file", "end", "position", "split")
+
+    def __init__(self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES) -> None:
+        """Open the split's file. Raises SourceError if it cannot be read."""
+        if errors not in ENCODING_ERRORS:
+            raise UsageError(f"encoding errors are handled by {' or '.join(ENCODING_ERRORS)}, not by {errors!r}")
+        self.split = split
+        self._errors = errors
+        self._block_bytes = block_bytes
+        try:
+            self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SourceError(f"cannot read {split.path!r}: {error.strerror}") from error
+        try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise SourceError(f"cannot read {split.path!r}: not a regular file")
+            self.position = line_start(self._file, split.start)
+            self.end = max(self.position, line_start(self._file, split.end))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def done(self) -> bool:
+        """Whether all lines have been read."""
+        return self.position >= self.end
+
+    def read(self) -> list[str]:
+        """Return the next lines, about one block of them; none when done.
+
+        Raises SourceError for a file that has become shorter, a line of absurd length and, if
+        errors are "strict", for invalid UTF-8.
+        """
+        size = self._block_bytes
+        while not self.done:
+            data = self._read_bytes(min(size, self.end - self.position))
+            length = whole_lines(data, self.position + len(data) == self.end)
+            if length:
+                lines = self._decode(data[:length])
+                self.position += length
+                return lines
+            size *= 2
+            if size > LINE_BYTES_MAX:
+                raise SourceError(
+                    f"{self.split.path!r} has a line of more than {LINE_BYTES_MAX >> 20} MiB "
+                    f"at byte {self.position}: is it a text file?"
+                )
+        return []
+
+    def close(self) -> None:
+        """Close the file; harmless when closed already."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _read_bytes(self, size: int) -> bytes:
+        try:
+            data = os.pread(self._file, size, self.position)
+        except OSError as error:
+            raise SourceError(f"cannot read {self.split.path!r}: {error.strerror}") from error
+        if not data:
+            raise SourceError(
+                f"{self.split.path!r} became shorter while it was read: nothing at byte {self.position}, "
+                f"where {self.end - self.position} more were expected"
+            )
+        return data
+
+    def _decode(self, data: bytes) -> list[str]:
+        try:
+            return lines_of(data.decode("utf-8", self._errors))
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"invalid UTF-8 in {self.split.path!r} at byte {self.position + error.start} "
+                f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
+                f"--encoding-errors replace reads on with U+FFFD in its place"
+            ) from error

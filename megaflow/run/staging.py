@@ -1,0 +1,287 @@
+"""Lines of Spark task attempts, kept aside at one worker until a commit names the attempt.
+
+Rules:
+
+1. A task attempt is open until its `StageEnd` with the right count; then it is whole.
+   An open attempt whose connection is lost is discarded, a whole one stays.
+2. A `CommitBatch` makes the whole attempts it names ready to be taken, in the order of their
+   partitions, and discards every other attempt of that batch and of earlier ones.
+3. Batches of a query are committed in increasing order. What is staged or committed again
+   for a batch that was committed is counted, answered and dropped: a replay changes nothing.
+4. At most `limit_bytes` of lines are kept in memory. What arrives beyond goes to a temporary
+   file of its attempt, without a name, so that not even a crash leaves it behind.
+
+One thread stages (the poller of the process, by `stage`, `end` and `lost`), one thread drains
+(the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
+"""
+
+import tempfile
+from collections import deque
+from collections.abc import Hashable
+from threading import Lock
+from typing import IO, NamedTuple, TypeAlias
+
+from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Stage, Staged, StageEnd
+from megaflow.errors import ProtocolError
+from megaflow.timely.communication.codec import decode, encode
+
+MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
+LINE_OVERHEAD_BYTES = 56  # a str object and its place in the list, in CPython 3.11
+
+Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition, attempt
+
+
+class _Chunk(NamedTuple):
+    """Lines of one message: in memory, or a range of the attempt's file."""
+
+    lines: list[str] | None
+    start: int  # in the file
+    size: int  # bytes: held in memory, or in the file
+
+
+class _Attempt:
+    """What one task attempt has sent so far. Written under the lock of its Staging."""
+
+    __slots__ = ("chunks", "dropped", "file", "file_bytes", "lines", "sender", "whole")
+
+    def __init__(self, sender: Hashable, dropped: bool) -> None:
+        self.sender = sender
+        self.dropped = dropped  # counted, not kept
+        self.whole = False
+        self.lines = 0
+        self.chunks: deque[_Chunk] = deque()
+        self.file: IO[bytes] | None = None
+        self.file_bytes = 0
+
+    def spill(self, lines: list[str], folder: str | None) -> None:
+        """Append lines to the file."""
+        if self.file is None:
+            self.file = tempfile.TemporaryFile(prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
+        content = encode(lines)
+        self.file.seek(self.file_bytes)
+        self.file.write(content)
+        self.chunks.append(_Chunk(None, self.file_bytes, len(content)))
+        self.file_bytes += len(content)
+
+    def load(self, chunk: _Chunk) -> list[str]:
+        """Return the lines of a chunk."""
+        if chunk.lines is not None:
+            return chunk.lines
+        assert self.file is not None
+        self.file.seek(chunk.start)
+        lines: list[str] = decode(self.file.read(chunk.size))
+        return lines
+
+    def held_bytes(self) -> int:
+        """Return the memory accounted to this attempt."""
+        return sum(chunk.size for chunk in self.chunks if chunk.lines is not None)
+
+    def clear(self) -> None:
+        """Forget lines and file."""
+        self.chunks.clear()
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+
+class Staging:
+    """The staged lines of one worker.
+
+    Invariant: `held_bytes` is the sum over all attempts, staged and ready.
+    """
+
+    def __init__(self, worker: int, limit_bytes: int = MEMORY_LIMIT_BYTES, folder: str | None = None) -> None:
+        self.worker = worker
+        self._limit_bytes = limit_bytes
+        self._folder = folder
+        self._lock = Lock()
+        self._attempts: dict[Key, _Attempt] = {}  # open or whole, not yet committed
+        self._committed: dict[str, int] = {}  # query -> newest committed batch
+        self._ready: deque[tuple[_Attempt, CommitTaken | None]] = deque()  # with a batch's last attempt: its receipt
+        self._finished: list[CommitTaken] = []
+        self._current: list[str] = []  # the chunk being taken
+        self._position = 0  # of the first line in it that is not taken
+        self._held_bytes = 0
+        self._pending_lines = 0  # ready, not taken
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of lines in memory, the chunk being taken left out."""
+        return self._held_bytes
+
+    @property
+    def pending_lines(self) -> int:
+        """Committed lines that are not yet taken."""
+        return self._pending_lines
+
+    def stage(self, message: Stage, sender: Hashable) -> None:
+        """Keep lines aside; `sender` is the connection they came by.
+
+        Raises ProtocolError, with nothing changed, if the message is not what an executor sends.
+        """
+        key = self._key(message)
+        lines = message.lines
+        if type(lines) is not list or not all(type(line) is str for line in lines):
+            raise ProtocolError(f"worker {self.worker} was sent staged lines that are no list of str")
+        size = sum(map(len, lines)) + LINE_OVERHEAD_BYTES * len(lines)
+        with self._lock:
+            attempt = self._attempt(key, sender)
+            if not attempt.dropped:
+                if self._held_bytes + size <= self._limit_bytes:
+                    attempt.chunks.append(_Chunk(lines, 0, size))
+                    self._held_bytes += size
+                else:
+                    attempt.spill(lines, self._folder)
+            attempt.lines += len(lines)
+
+    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+        """Close an attempt: the answer to send is `Staged`, or `Refused` if the count is wrong.
+
+        Raises ProtocolError like `stage`.
+        """
+        key = self._key(message)
+        with self._lock:
+            attempt = self._attempt(key, sender)
+            if attempt.lines != message.lines:
+                self._discard(key)
+                return Refused(
+                    message.attempt,
+                    f"task attempt {message.attempt} says it staged {message.lines} lines at worker {self.worker}, "
+                    f"where {attempt.lines} arrived",
+                )
+            if attempt.dropped:
+                self._discard(key)
+            attempt.whole = True
+        return Staged(message.attempt, message.lines)
+
+    def lost(self, sender: Hashable) -> None:
+        """Discard what a lost connection has left open."""
+        with self._lock:
+            for key in [k for k, a in self._attempts.items() if a.sender == sender and not a.whole]:
+                self._discard(key)
+
+    def commit(self, command: CommitBatch) -> None:
+        """Make the named attempts ready to be taken and discard the others of the batch.
+
+        A batch that was committed already is left as it is. Raises ProtocolError, with nothing
+        changed, if an attempt is not here as it was announced.
+        """
+        winners = [
+            ((command.query, command.run, command.batch, partition, attempt), lines)
+            for partition, (worker, attempt, lines) in sorted(command.winners.items())
+            if worker == self.worker
+        ]
+        with self._lock:
+            if command.batch <= self._committed.get(command.query, -1):
+                return
+            for key, lines in winners:
+                found = self._attempts.get(key)
+                if found is None or not found.whole or found.lines != lines:
+                    raise ProtocolError(
+                        f"worker {self.worker} was to commit {lines} lines of attempt {key[4]} (query {command.query}, "
+                        f"batch {command.batch}, partition {key[3]}) and has "
+                        f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}"
+                    )
+            self._committed[command.query] = command.batch
+            receipt = CommitTaken(command.query, command.batch)
+            for key, lines in winners:
+                self._ready.append((self._attempts.pop(key), receipt if key == winners[-1][0] else None))
+                self._pending_lines += lines
+            for key in [k for k in self._attempts if k[0] == command.query and k[2] <= command.batch]:
+                self._drop(key)
+
+    def take(self, limit_bytes: int) -> list[str]:
+        """Return committed lines in order, about `limit_bytes` of text: at least one line if there is any."""
+        taken: list[str] = []
+        with self._lock:
+            while limit_bytes > 0:
+                if self._position == len(self._current) and not self._next_chunk():
+                    break
+                end = self._position
+                while end < len(self._current) and limit_bytes > 0:
+                    limit_bytes -= len(self._current[end]) + 1
+                    end += 1
+                taken += self._current[self._position : end]
+                self._position = end
+            self._pending_lines -= len(taken)
+            if self._position == len(self._current):
+                self._finish_attempts()
+        return taken
+
+    def take_finished(self) -> list[CommitTaken]:
+        """Return the batches of which this worker's part was taken since the last call; each once."""
+        with self._lock:
+            self._finish_attempts()
+            finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            for attempt in [*self._attempts.values(), *(attempt for attempt, _ in self._ready)]:
+                attempt.clear()
+            self._attempts.clear()
+            self._ready.clear()
+            self._current, self._position, self._held_bytes, self._pending_lines = [], 0, 0, 0
+
+    def _key(self, message: Stage | StageEnd) -> Key:
+        """Return the checked name of the attempt."""
+        key = (message.query, message.run, message.batch, message.partition, message.attempt)
+        if tuple(map(type, key)) != (str, str, int, int, int):
+            raise ProtocolError(f"worker {self.worker} was sent lines of a misnamed task attempt: {key!r:.200}")
+        if message.worker != self.worker:
+            raise ProtocolError(f"worker {self.worker} was sent lines for worker {message.worker!r:.50}")
+        return key
+
+    def _attempt(self, key: Key, sender: Hashable) -> _Attempt:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            attempt = self._attempts[key] = _Attempt(sender, dropped=key[2] <= self._committed.get(key[0], -1))
+        elif attempt.whole or attempt.sender != sender:
+            raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
+        return attempt
+
+    def _discard(self, key: Key) -> None:
+        attempt = self._attempts.pop(key)
+        self._held_bytes -= attempt.held_bytes()
+        attempt.clear()
+
+    def _drop(self, key: Key) -> None:
+        """Discard a whole attempt; go on counting an open one, so that its task ends in peace."""
+        attempt = self._attempts[key]
+        self._discard(key)
+        if not attempt.whole:
+            attempt.dropped = True
+            self._attempts[key] = attempt
+
+    def _next_chunk(self) -> bool:
+        """Make the next ready chunk the current one; False if there is none."""
+        self._finish_attempts()
+        if not self._ready:
+            return False
+        attempt, _ = self._ready[0]
+        chunk = attempt.chunks.popleft()
+        self._current, self._position = attempt.load(chunk), 0
+        if chunk.lines is not None:
+            self._held_bytes -= chunk.size
+        return True
+
+    def _finish_attempts(self) -> None:
+        """Take ready attempts without a further chunk off the list, once the current chunk is taken."""
+        while self._position == len(self._current) and self._ready and not self._ready[0][0].chunks:
+            attempt, receipt = self._ready.popleft()
+            attempt.clear()
+            if receipt is not None:
+                self._finished.append(receipt)
+
+    def _check(self) -> None:
+        with self._lock:
+            everything = [*self._attempts.values(), *(attempt for attempt, _ in self._ready)]
+            assert self._held_bytes == sum(attempt.held_bytes() for attempt in everything)
+            assert self._held_bytes <= self._limit_bytes
+            kept = [a for a in everything if not a.dropped]
+            assert all((a.file is None) == (a.file_bytes == 0) for a in kept)
+            assert all(not a.chunks and a.file is None for a in everything if a.dropped)
+            assert all(a.whole for a, _ in self._ready)
+            rest = sum(len(a.load(chunk)) for a, _ in self._ready for chunk in a.chunks)
+            assert self._pending_lines == rest + len(self._current) - self._position

@@ -1,0 +1,1 @@
+"""All that knows pyspark: lines from Structured Streaming."""

@@ -1,0 +1,248 @@
+"""Lines from Spark Structured Streaming, fed into a running job.
+
+`SparkFeed` runs in the launcher. For each micro-batch of the query
+
+1. the coordinator tells the ingest ports of the workers,
+2. every Spark task stages its partition at one of them (`megaflow.spark.push`),
+3. the coordinator is asked to commit the attempts that Spark reports as successful, one a
+   partition, and answers when the workers can take more.
+
+Staged lines that are not committed never enter the stream, and a batch is committed once, so
+retried tasks and replayed batches neither add nor lose a line while the job lives. The
+checkpoint is the job's and goes with it.
+"""
+
+import functools
+import glob
+import logging
+import os
+import re
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from megaflow.control.messages import CommitBatch, CommitRequest, Done, IngestPorts, Refused, Request, SourceEnded
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
+from megaflow.spark.java import find_java
+from megaflow.spark.push import StageJob, Winner, push_partition
+from megaflow.spark.spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
+from megaflow.timely.communication.client import Client
+
+CONNECT_TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.1  # how late a stop or the end of the query is noticed
+FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
+
+log = logging.getLogger("megaflow.spark")
+
+
+def check_spark(spec: SparkSpec) -> None:
+    """Raise SourceError for what can be known to fail before Spark starts: no Java, no such folder."""
+    find_java()
+    if spec.format not in FILE_FORMATS or re.match(r"[A-Za-z][\w+.-]+:", spec.path):
+        return
+    if os.path.isfile(spec.path):
+        raise SourceError(
+            f"{spec}: Spark's streams read folders, and {spec.path} is a file; name its folder, "
+            f"or read it without Spark: --lines {spec.path}"
+        )
+    if not glob.has_magic(spec.path) and "{" not in spec.path and not os.path.isdir(spec.path):
+        raise SourceError(f"{spec}: there is no folder {os.path.abspath(spec.path)}")
+
+
+class SparkFeed:
+    """One streaming query that feeds a job.
+
+    `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the
+    caller's session. `on_change` is called once, on a thread of the feed's own, when the query has
+    ended or failed; from then on `done` is true and `error` says why if it failed.
+    """
+
+    def __init__(
+        self,
+        lines: SparkSpec | Any,
+        coordinator: tuple[str, int],
+        secret: bytes,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._lines = lines
+        self._name = str(lines) if isinstance(lines, SparkSpec) else "the streaming DataFrame"
+        self._coordinator = coordinator
+        self._secret = secret
+        self._on_change = on_change
+        self._query = uuid.uuid4().hex
+        self._stopping = threading.Event()
+        self._done = threading.Event()
+        self._error: Exception | None = None  # written by the feed's thread, before _done
+        self._batch_error: Exception | None = None  # written by Spark's callback thread, read when the query is over
+        self._thread = threading.Thread(target=self._run, name="megaflow-spark", daemon=True)
+
+    @property
+    def query(self) -> str:
+        """The id under which the batches are committed."""
+        return self._query
+
+    @property
+    def done(self) -> bool:
+        """Whether the query has ended or failed."""
+        return self._done.is_set()
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the query failed; None while it runs and if it ended well."""
+        return self._error
+
+    def start(self) -> None:
+        """Begin, without blocking."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the query to end, without blocking; what is committed stays. Any thread, any time, more than once."""
+        self._stopping.set()
+
+    def join(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the session is shut down and its files are gone; False if the time was too short."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with ExitStack() as stack:
+                try:
+                    self._feed(stack)
+                except Exception as error:
+                    self._error = self._explain(error)
+                self._done.set()
+                self._on_change()
+        except Exception:
+            # The query is over and reported; only the cleaning up went wrong.
+            log.warning("the Spark session did not end cleanly", exc_info=True)
+
+    def _feed(self, stack: ExitStack) -> None:
+        """Run the query to its end, leaving to `stack` what is to be cleaned up."""
+        if isinstance(self._lines, SparkSpec):
+            check_spark(self._lines)
+        from megaflow.spark import session as spark  # the first import of pyspark
+
+        temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(temporary))
+        host, port = self._coordinator
+        client = Client.connect(host, port, self._secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
+        coordinator = Coordinator(stack.enter_context(client), f"{host}:{port}", self._stopping)
+        if isinstance(self._lines, SparkSpec):
+            session = stack.enter_context(spark.spark_session(folder))
+            frame, trigger_seconds = spark.open_source(session, self._lines), self._lines.trigger_seconds
+        else:
+            frame, trigger_seconds = spark.check_frame(self._lines), TRIGGER_SECONDS
+            session = frame.sparkSession
+        try:
+            stage = functools.partial(self._stage_batch, coordinator)
+            query = spark.start_query(spark.only_lines(frame), folder / "checkpoint", trigger_seconds, stage)
+            while query.isActive:
+                if self._stopping.wait(POLL_SECONDS):
+                    query.stop()
+            failure = query.exception()
+        except Exception as error:
+            if spark.java_ended(session, error):
+                raise SourceError(f"{self._name}: Spark's Java process has ended unexpectedly") from error
+            raise
+        if failure is not None and not self._stopping.is_set():
+            raise self._batch_error or failure
+        coordinator.tell_ended(self._query)
+
+    def _stage_batch(self, coordinator: "Coordinator", frame: Any, batch: int) -> None:
+        """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
+        try:
+            ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(IngestPorts()))
+            if not ports:
+                raise SourceError("no worker has a port for Spark's lines")
+            run = uuid.uuid4().hex
+            job = StageJob(self._query, run, batch, ports, self._secret)
+            push = functools.partial(push_partition, job)
+            winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(push).collect()
+            if winners:
+                chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
+                coordinator.ask(CommitRequest(CommitBatch(self._query, run, batch, chosen)))
+        except Stopped:
+            return  # the query is being stopped; what was not committed never enters the stream
+        except Exception as error:
+            if self._batch_error is None:
+                self._batch_error = error
+            raise
+
+    def _explain(self, error: Exception) -> Exception:
+        """Return the error to report: ours as it is, Spark's as a SourceError with its root cause."""
+        if isinstance(error, MegaflowError):
+            return error
+        explained = SourceError(f"{self._name}: {root_cause(str(error) or repr(error))}")
+        explained.__cause__ = error
+        return explained
+
+
+class Stopped(Exception):
+    """The feed was stopped while it waited for an answer."""
+
+
+class Coordinator:
+    """The feed's conversation with the coordinator: one question after another."""
+
+    def __init__(self, client: Client, address: str, stopping: threading.Event) -> None:
+        self._client = client
+        self._address = address
+        self._stopping = stopping
+        self._id = 0
+
+    def ask(self, body: object, patience_seconds: float = 0.0) -> Any:
+        """Send a request and return the result it is done with, however long that takes.
+
+        Raises CommandRefused, or PeerLost if the coordinator is gone, or Stopped if the feed is
+        stopping and `patience_seconds` more have not brought the answer.
+        """
+        self._id += 1
+        self._client.send(Request(self._id, body))
+        while True:
+            if self._stopping.is_set():
+                if patience_seconds <= 0:
+                    raise Stopped
+                patience_seconds -= POLL_SECONDS
+            try:
+                answer = self._client.receive(POLL_SECONDS)
+            except TimeoutError:
+                continue
+            if isinstance(answer, Done) and answer.id == self._id:
+                return answer.result
+            if isinstance(answer, Refused) and answer.id == self._id:
+                what = type(body).__name__
+                raise CommandRefused(f"the coordinator at {self._address} refused {what}: {answer.reason}")
+
+    def tell_ended(self, query: str) -> None:
+        """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""
+        try:
+            self.ask(SourceEnded(query), FAREWELL_SECONDS)
+        except (Stopped, ClusterError, OSError) as error:
+            if not self._stopping.is_set():
+                raise
+            log.info("nobody heard that the stopped source has ended: %r", error)
+
+
+def root_cause(text: str) -> str:
+    """Return the sentence that matters in the many lines of a Spark error.
+
+    >>> root_cause("[PATH_NOT_FOUND] Path does not exist: /books. SQLSTATE: 42K03")
+    'Path does not exist: /books.'
+    >>> root_cause("Job aborted …\\nTraceback (most recent call last):\\n  File …\\nValueError: no\\n at org.apache…")
+    'ValueError: no'
+    """
+    text = text.partition("=== Streaming Query ===")[0]
+    _, traceback, frames = text.rpartition("Traceback (most recent call last):")
+    if traceback:
+        text = next((line for line in frames.splitlines() if line and not line[0].isspace()), text)
+    text = re.sub(r"An error occurred while calling \S+\s*:\s*", "", text).strip()
+    text = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", text)
+    text = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", text)
+    text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
+    return re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n")[0]).strip()

@@ -1,0 +1,228 @@
+"""Operator S: keeps the bins, applies the user's fold to each record of a key.
+
+S shares its bins with F of the same worker (`router`). It applies a record at s as soon
+as no data frontier is less than s and no state frontier is less than or equal to s:
+ - nothing before s is still to come, so a key's values are applied in time order;
+ - every bin that moved at s or before is in, so no record meets a missing or stale state
+   (F holds the state frontier at t until the bins that move at t are sent; the chunks
+   under way hold it after that).
+Until then the record waits in S's stash under a capability of the output. State is
+installed on arrival, whatever the time: nobody applies to it before it is whole.
+
+Outputs carry the time of the record that caused them. Records of one time are applied in
+the order of their arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from megaflow.bins import BinStore, stable_hash
+from megaflow.errors import CannotTravel, ProgramError
+from megaflow.migration import Chunk, Installer, LedgerRow
+from megaflow.router import Routed, Router, route
+from megaflow.routing import Numbered, RoutingTable
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.codec import encode
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Addressed
+from megaflow.timely.order import Time
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
+
+
+class StatefulView:
+    """What the rest of the worker may see of a stateful operator."""
+
+    def __init__(self, name: str, store: BinStore, router: Router, installer: Installer) -> None:
+        self.name = name
+        self.bins = store.count
+        self.records = 0  # applied so far; written by S
+        self._store = store
+        self._router = router
+        self._installer = installer
+
+    def table(self) -> RoutingTable:
+        """The active routing table: bin -> worker."""
+        return self._router.table
+
+    def owned(self) -> list[int]:
+        """The bins that are here now, sorted."""
+        return self._store.owned()
+
+    def keys(self) -> int:
+        """How many keys have state here. Cost: O(1)."""
+        return len(self._store.cells)
+
+    def take_ledger(self) -> list[LedgerRow]:
+        """The rows written since the last call: bins that arrived here."""
+        rows, self._installer.ledger = self._installer.ledger, []
+        return rows
+
+
+def stateful_state_machine(
+    port: Port[tuple[K, V]],
+    fold: Fold[K, V, A, R],
+    hash: Callable[[K], int] = stable_hash,
+    control: Port[Numbered] | None = None,
+    bins: int = 256,
+    name: str | None = None,
+) -> Port[R]:
+    """Keep a state per key: `fold(key, value, state) -> (state, outputs)`, with bins that can move.
+
+    `state` is None for a key without one, and returning None forgets the key. `control` is a stream of
+    numbered commands as `number_commands` makes it; operators that share it have the same number of bins.
+    Cost per record: one dict lookup and the fold; with several workers one more lookup in F.
+    """
+    title = name or getattr(fold, "__name__", "stateful_state_machine")
+    store = BinStore(bins, hash)
+    routed = route(port, control, store, title)
+    context = port.scope.graph.context
+    installer = Installer(store, context.allocator.index, context.wall)
+    view = StatefulView(title, store, routed.router, installer)
+    for bin, owner in enumerate(routed.router.table):
+        if owner == context.allocator.index:
+            store.install(bin, [])
+    result = _build(routed, title, _Folder(fold, store, title), installer, view)
+    routed.close_loop(result)
+    context.views.append(view)
+    return result
+
+
+def _build(routed: Routed, name: str, folder: _Folder, installer: Installer, view: StatefulView) -> Port[Any]:
+    builder = OperatorBuilder(routed.data.scope, name)
+    data: Input[Any] = builder.new_input(routed.data, Addressed())
+    state: Input[Chunk] = builder.new_input(routed.state, Addressed(Lane.STATE))
+    output, result = builder.new_output()
+    machine = _Machine(data, state, output, folder, installer, view)
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        capabilities[0].release()
+        return machine.run
+
+    builder.build(make)
+    return result
+
+
+class _Machine:
+    """S on one worker: what waits, and when it is applied."""
+
+    def __init__(
+        self,
+        data: Input[Any],
+        state: Input[Chunk],
+        output: Output[Any],
+        folder: _Folder,
+        installer: Installer,
+        view: StatefulView,
+    ) -> None:
+        self._data = data
+        self._state = state
+        self._output = output
+        self._folder = folder
+        self._installer = installer
+        self._view = view
+        self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches in arrival order
+
+    def run(self) -> None:
+        """One invocation: install state, apply what has become due, then what has arrived."""
+        for time, moved in self._state.drain():
+            assert isinstance(time, int)
+            for chunk in moved:
+                self._installer.install(time, chunk)
+        for waiting in sorted(self._stash):
+            if not self._due(waiting):
+                break
+            capability, batches = self._stash.pop(waiting)
+            with capability:
+                for batch in batches:
+                    self._apply(waiting, batch)
+        for time, batch in self._data.drain():
+            if self._due(time):
+                self._apply(time, batch)
+            else:
+                self._keep(time, batch)
+
+    def _due(self, time: Time) -> bool:
+        return not self._data.frontier.less_than(time) and not self._state.frontier.less_equal(time)
+
+    def _keep(self, time: Time, batch: list[Any]) -> None:
+        assert isinstance(time, int)
+        if time not in self._stash:
+            self._stash[time] = (mint(self._output, time), [])
+        self._stash[time][1].append(batch)
+
+    def _apply(self, time: Time, batch: list[Any]) -> None:
+        self._view.records += len(batch)
+        self._output.ship(time, self._folder.apply(time, batch))
+
+
+class _Folder:
+    """Applies the fold to batches; the one loop that touches every record."""
+
+    def __init__(self, fold: Fold[Any, Any, Any, Any], store: BinStore, name: str) -> None:
+        self._fold = fold
+        self._store = store
+        self._name = name
+        self._tried: set[type] = set()  # types of state that are known to travel
+
+    def apply(self, time: Time, batch: list[Any]) -> list[Any]:
+        """The outputs of one batch, in order.
+
+        The loop is spelled out for speed: one lookup finds the key's cell, and hash and bin are computed for a new
+        key only (a second dict per record would cost twice as much).
+        """
+        fold, find = self._fold, self._store.cells.get
+        out: list[Any] = []
+        try:
+            for key, value in batch:
+                cell = find(key)
+                if cell is None:
+                    state, outputs = fold(key, value, None)
+                    if state is not None:
+                        self._begin(key, state)
+                else:
+                    state, outputs = fold(key, value, cell[0])
+                    if state is None:
+                        self._store.forget(key)
+                    else:
+                        cell[0] = state
+                out += outputs
+        except (TypeError, ValueError) as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise self._complaint(batch) from error
+            raise
+        return out
+
+    def _begin(self, key: Any, state: Any) -> None:
+        """Make the cell of a new key; try once for each type whether its states can travel."""
+        if type(state) not in self._tried:
+            try:
+                encode(state)
+            except CannotTravel as error:
+                raise CannotTravel(
+                    f"{self._name}: the state of key {key!r} could not move to another worker: {error}"
+                ) from None
+            self._tried.add(type(state))
+        self._store.create(key, state)
+
+    def _complaint(self, batch: Sequence[Any]) -> ProgramError:
+        """What is wrong when the loop itself raised: the record, or what the fold returned."""
+        for record in batch:
+            if not isinstance(record, (tuple, list)) or len(record) != 2:
+                return ProgramError(
+                    f"{self._name}: records must be (key, value) pairs, but one is {record!r}, "
+                    f"a {type(record).__name__}; map the stream to pairs first"
+                )
+        return ProgramError(
+            f"{self._name}: the fold must return (new state, outputs), outputs being a list or another iterable; "
+            "return (state, []) for no output, (None, []) to forget the key"
+        )

@@ -1,0 +1,89 @@
+"""The command line of engine programs: how many processes and workers, which one this is."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from megaflow.errors import UsageError
+
+_FIRST_PORT = 2101
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the options say."""
+
+    workers: int
+    processes: int
+    process: int
+    addresses: tuple[str, ...]  # of all processes
+    report: bool
+    connect_timeout_seconds: float
+    rest: tuple[str, ...]  # positionals and all after --
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. {self.format_usage().strip()}")
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read the options. Raises UsageError for unknown options and numbers that do not fit.
+
+    >>> parse(["20", "-w2", "--", "-x"]).rest
+    ('20', '-x')
+    >>> parse(["-n2", "-p1"]).addresses
+    ('localhost:2101', 'localhost:2102')
+    """
+    before, after = _split(list(argv))
+    parser = _Parser(prog="program", add_help=False, allow_abbrev=False)
+    parser.add_argument("-w", "--workers", type=int, default=1, metavar="W", help="workers in each process")
+    parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="how many processes")
+    parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="which one this is, from 0")
+    parser.add_argument("-h", "--hostfile", metavar="FILE", help="host:port of each process, one a line")
+    parser.add_argument("-r", "--report", action="store_true", help="report connections")
+    parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
+    parser.add_argument("args", nargs="*")
+    options = parser.parse_intermixed_args(before)
+    _check(options)
+    return Arguments(
+        options.workers,
+        options.processes,
+        options.process,
+        _addresses(options),
+        options.report,
+        options.connect_timeout,
+        (*options.args, *after),
+    )
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _check(options: Namespace) -> None:
+    if options.workers < 1:
+        raise UsageError(f"-w {options.workers}: there must be at least one worker in a process")
+    if options.processes < 1:
+        raise UsageError(f"-n {options.processes}: there must be at least one process")
+    if not 0 <= options.process < options.processes:
+        raise UsageError(f"-p {options.process}: with -n {options.processes} processes are 0 to {options.processes - 1}")
+    if options.connect_timeout <= 0:
+        raise UsageError(f"--connect-timeout {options.connect_timeout}: must be more than 0 seconds")
+
+
+def _addresses(options: Namespace) -> tuple[str, ...]:
+    if options.hostfile is None:
+        return tuple(f"localhost:{_FIRST_PORT + process}" for process in range(options.processes))
+    try:
+        lines = Path(options.hostfile).read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise UsageError(f"-h {options.hostfile}: {error.strerror}") from error
+    if len(lines) < options.processes:
+        raise UsageError(f"-h {options.hostfile}: has {len(lines)} addresses, but -n says {options.processes} processes")
+    return tuple(lines[: options.processes])

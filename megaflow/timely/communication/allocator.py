@@ -1,0 +1,89 @@
+"""What a worker asks of its transport: lanes, envelopes, the allocator.
+
+1. `send` never blocks; bytes leave in `flush`, `receive`, `park` and `finish`.
+2. Messages of one (source, target, lane) arrive in the order sent; lanes overtake one another.
+3. A body sent to a worker of the same process travels by reference: whoever sent it never changes it again.
+4. No wake-up is lost: whatever was put in before `park` looked makes it return at once. `park` may return early
+   without reason; the caller just takes another step.
+5. Once the cluster has failed, `receive`, `park` and `finish` raise the same error in every local worker.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+from megaflow.errors import PeerFailed
+
+
+class Lane(IntEnum):
+    """Independent FIFO lanes between two workers; the lower leaves first."""
+
+    PROGRESS = 0
+    MAIL = 1
+    STATE = 2
+    DATA = 3
+
+
+class Envelope(NamedTuple):
+    """One message as it arrives at its target."""
+
+    lane: Lane
+    channel: tuple[int, int]  # (dataflow, index within it)
+    source: int
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """Why a worker raised, in the words its peers will show."""
+
+    worker: int
+    address: str  # host:port of its process, "" in a single process
+    text: str  # the formatted traceback
+
+    def error(self) -> PeerFailed:
+        """Return the error that the other workers raise.
+
+        >>> print(FailureReport(2, "10.0.0.7:2101", "ValueError: no such word").error())
+        worker 2 at 10.0.0.7:2101 failed:
+        ValueError: no such word
+        """
+        place = f" at {self.address}" if self.address else ""
+        return PeerFailed(f"worker {self.worker}{place} failed:\n{self.text}")
+
+
+class Allocator(Protocol):
+    """One worker's end of the transport. Only `wake` may be called from another thread."""
+
+    @property
+    def index(self) -> int:
+        """Return the id of the worker this end belongs to."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return the largest number of DATA bytes still queued for one peer process."""
+
+    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Queue `body` for `target`, encoded at once if it leaves the process (raises CannotTravel)."""
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Do `send` to each target, encoding the body once."""
+
+    def flush(self) -> None:
+        """Try once, without blocking, to move what is queued; called at the end of each step."""
+
+    def receive(self) -> list[Envelope]:
+        """Return all that has arrived, in order of arrival, without blocking; also flushes."""
+
+    def park(self, seconds: float | None) -> None:
+        """Block until something arrives, `wake` is or was called, or the time is up; None waits without end."""
+
+    def wake(self) -> None:
+        """Make the present or next `park` of this worker return; any thread may call it."""
+
+    def finish(self) -> None:
+        """Declare this worker done; the last one of a process waits until every peer process is done too."""
+
+    def abort(self, report: FailureReport) -> None:
+        """Stop the cluster: every other worker raises PeerFailed with the report. Later calls do nothing."""

@@ -1,0 +1,199 @@
+"""The port's door and the way to other doors: connections until their handshake is done.
+
+Strangers are bounded: so many at a time, each so many bytes and so many seconds. A connection that does not become
+known is closed with one log line, and nothing else happens. When too many wait, the others stay in the kernel's
+backlog.
+"""
+
+import errno
+import logging
+import os
+import secrets
+import selectors
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from megaflow.errors import ConfigMismatch
+from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake, ServerHandshake, refusal
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.tcp import Link, address_text, configure
+from megaflow.timely.communication.wire import MAX_MESSAGE_BYTES, Buffer
+
+MAX_STRANGERS = 64
+HANDSHAKE_SECONDS = 5.0
+PAUSE_SECONDS = 1.0  # after accept has failed, for want of file descriptors
+REDIAL_SECONDS = 0.1
+
+_log = logging.getLogger("megaflow.wire")
+
+
+class Door:
+    """Accepts connections; `admit(link, role, hello)` takes over or raises ConfigMismatch to refuse."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        listener: socket.socket,
+        secret: bytes,
+        admit: Callable[[Link, str, dict[str, Any]], None],
+        handshake_seconds: float,
+    ) -> None:
+        self.poller = poller
+        self.admit = admit
+        self.strangers = 0  # connections in their handshake
+        self._listener = listener
+        self._secret = secret
+        self._handshake_seconds = handshake_seconds
+        self._closed = False
+        listener.setblocking(False)
+        self.open()
+
+    def open(self) -> None:
+        """Accept again, if there is room."""
+        if not self._closed and not self.poller.closed and self.strangers < MAX_STRANGERS:
+            self.poller.watch(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, _mask: int) -> None:
+        while self.strangers < MAX_STRANGERS:
+            try:
+                connection, address = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.warning("cannot accept a connection: %s; trying again in %g s", error, PAUSE_SECONDS)
+                self.poller.watch(self._listener, 0, self._accept)
+                self.poller.call_later(PAUSE_SECONDS, self.open)
+                return
+            configure(connection)
+            stranger = Stranger(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
+            link = Link(self.poller, connection, stranger, address_text(address))
+            link.decoder.max_message_bytes = stranger.handshake.max_message_bytes
+            self.strangers += 1
+            self.poller.call_later(self._handshake_seconds, partial(stranger.expire, link))
+        self.poller.watch(self._listener, 0, self._accept)
+
+    def close(self) -> None:
+        """Accept nothing any more and close the listener."""
+        if self._closed:
+            return
+        self._closed = True
+        self.poller.watch(self._listener, 0, self._accept)
+        self._listener.close()
+
+
+class Stranger:
+    """Owns a link while its handshake runs."""
+
+    def __init__(self, door: Door, handshake: ServerHandshake) -> None:
+        self.handshake = handshake
+        self._door = door
+
+    def message(self, link: Link, kind: int, payload: Buffer) -> None:
+        """Step the handshake; refuse with a reason where the settings differ."""
+        try:
+            reply = self.handshake.received(kind, payload)
+            link.decoder.max_message_bytes = self.handshake.max_message_bytes
+            if reply:
+                link.queue(0, [reply])
+            if self.handshake.role is not None:
+                self._door.admit(link, self.handshake.role, self.handshake.hello)
+                link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
+                self._leave()
+        except ConfigMismatch as error:
+            link.queue(0, [refusal(str(error))])
+            link.flush()
+            self._close(link, str(error))
+
+    def ended(self, link: Link, reason: str, broken: bool) -> None:
+        """Close."""
+        self._close(link, reason if broken else f"{reason} during the handshake")
+
+    def expire(self, link: Link) -> None:
+        """Close if the handshake is still not done."""
+        if link.owner is self and not link.closed:
+            self._close(link, "the handshake took too long")
+
+    def _close(self, link: Link, reason: str) -> None:
+        _log.warning("closed a connection from %s: %s", link.address, reason)
+        link.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._door.strangers -= 1
+        self._door.open()
+
+
+class Dialer:
+    """Connects to one address until it answers; `met(link, answer)` takes over.
+
+    A refusal is final and goes to `refused(error)`; any other failure is tried again.
+    """
+
+    def __init__(
+        self,
+        poller: Poller,
+        host: str,
+        port: int,
+        handshake: Callable[[bytes], ClientHandshake],
+        met: Callable[[Link, dict[str, Any]], None],
+        refused: Callable[[ConfigMismatch], None],
+    ) -> None:
+        self.address = address_text((host, port))
+        self.trouble = "no answer"  # why the last attempt failed
+        self._poller = poller
+        self._target = (host, port)
+        self._new_handshake = handshake
+        self._met = met
+        self._refused = refused
+        self._attempts = 0
+        self.dial()
+
+    def dial(self) -> None:
+        """Begin an attempt; a name with several addresses has them tried in turn."""
+        if self._poller.closed:
+            return
+        try:
+            found = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = found[self._attempts % len(found)]
+            self._attempts += 1
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:
+            self._retry(error.strerror or str(error))
+            return
+        connection.setblocking(False)
+        code = connection.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            connection.close()
+            self._retry(os.strerror(code))
+            return
+        configure(connection)
+        self._handshake = self._new_handshake(secrets.token_bytes(NONCE_BYTES))
+        link = Link(self._poller, connection, self, self.address)
+        link.decoder.max_message_bytes = self._handshake.max_message_bytes
+        link.queue(0, [self._handshake.start()])
+
+    def message(self, link: Link, kind: int, payload: Buffer) -> None:
+        """Step the handshake."""
+        try:
+            reply = self._handshake.received(kind, payload)
+        except ConfigMismatch as error:
+            link.close()
+            self._refused(ConfigMismatch(f"{self.address}: {error}"))
+            return
+        link.decoder.max_message_bytes = self._handshake.max_message_bytes
+        if reply:
+            link.queue(0, [reply])
+        if self._handshake.answer is not None:
+            link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
+            self._met(link, self._handshake.answer)
+
+    def ended(self, link: Link, reason: str, broken: bool) -> None:
+        """Try again."""
+        link.close()
+        self._retry(reason)
+
+    def _retry(self, trouble: str) -> None:
+        self.trouble = trouble
+        self._poller.call_later(REDIAL_SECONDS, self.dial)

@@ -1,0 +1,126 @@
+"""One worker's end of the TCP transport."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.local import Inbox
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.tcp import Link
+from megaflow.timely.communication.wire import address_prefix, frames
+
+EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
+
+
+class Fabric(Protocol):
+    """What an end needs of its process's fabric."""
+
+    inboxes: dict[int, Inbox]
+    links: dict[int, Link]
+    polling: int
+    poller: Poller
+
+    def poll(self, seconds: float | None) -> None:
+        """Move bytes."""
+
+    def flush(self) -> None:
+        """Send what the kernel takes."""
+
+    def check(self) -> None:
+        """Raise if the cluster has failed."""
+
+    def finish(self, index: int) -> None:
+        """Take the worker out."""
+
+    def abort(self, report: FailureReport) -> None:
+        """Stop the cluster."""
+
+
+class TcpAllocator:
+    """An Allocator on a TcpFabric; its rules are those of the protocol."""
+
+    __slots__ = ("_fabric", "_inbox", "index")
+
+    def __init__(self, fabric: Fabric, index: int, inbox: Inbox) -> None:
+        self.index = index
+        self._fabric = fabric
+        self._inbox = inbox
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return the largest number of DATA bytes queued for one peer process."""
+        return max((link.pending(Lane.DATA) for link in self._fabric.links.values()), default=0)
+
+    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
+        if target in self._fabric.inboxes:
+            self._deliver(target, Envelope(lane, channel, self.index, body))
+        else:
+            self._queue(target, lane, channel, encode(body))
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Do `send` to each target, encoding once."""
+        encoded: bytes | None = None
+        for target in targets:
+            if target in self._fabric.inboxes:
+                self._deliver(target, Envelope(lane, channel, self.index, body))
+            else:
+                if encoded is None:
+                    encoded = encode(body)
+                self._queue(target, lane, channel, encoded)
+
+    def flush(self) -> None:
+        """Try once to send what is queued, or have the polling worker do it."""
+        if self._polls():
+            self._fabric.flush()
+        elif self._fabric.poller.has_dirty():
+            self._fabric.poller.wake()
+
+    def receive(self) -> list[Envelope]:
+        """Return all that has arrived; raises once the cluster has failed."""
+        self._fabric.check()
+        if self._polls():
+            self._fabric.poll(0)
+            self._fabric.check()
+        else:
+            self.flush()
+        return self._inbox.drain()
+
+    def park(self, seconds: float | None) -> None:
+        """Block until something arrives, `wake` is called or the time is up; raises once the cluster has failed."""
+        self._fabric.check()
+        if self._polls():
+            self._fabric.poll(0 if self._inbox.is_due() else seconds)
+            self._inbox.is_due()
+        else:
+            self.flush()
+            self._inbox.wait(seconds)
+        self._fabric.check()
+
+    def wake(self) -> None:
+        """Make the present or next `park` return; any thread, also a signal handler."""
+        self._inbox.wake()
+        if self._polls():
+            self._fabric.poller.wake()
+
+    def finish(self) -> None:
+        """Take this worker out; the last one of the process waits until every peer process is done."""
+        self._fabric.finish(self.index)
+
+    def abort(self, report: FailureReport) -> None:
+        """Make every other worker, here and elsewhere, raise PeerFailed with the report."""
+        self._fabric.abort(report)
+
+    def _polls(self) -> bool:
+        return self._fabric.polling == self.index
+
+    def _deliver(self, target: int, envelope: Envelope) -> None:
+        self._fabric.inboxes[target].deliver(envelope)
+        if target != self.index and target == self._fabric.polling:
+            self._fabric.poller.wake()
+
+    def _queue(self, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
+        link = self._fabric.links[target]
+        if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
+            self.flush()

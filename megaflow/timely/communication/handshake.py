@@ -1,0 +1,154 @@
+"""The handshake as a state machine of values: messages in, bytes out. No I/O, no dice.
+
+    client                                   server
+    GREETING magic, version, nonce  ──▶
+                                    ◀──      GREETING magic, version, nonce
+    PROOF hmac(client, both nonces) ──▶
+                                    ◀──      PROOF hmac(server, both nonces)
+    HELLO role, dict                ──▶
+                                    ◀──      WELCOME dict   or   REFUSED text
+
+1. The server proves nothing to a client that has not proved itself: a stranger gets nothing to guess the secret by.
+2. The two proofs differ by a label, so that neither side can be answered with its own words.
+3. REFUSED may come at any point and says why; the connection is closed after it.
+"""
+
+import hashlib
+import hmac
+import struct
+from typing import Any
+
+from megaflow.errors import ConfigMismatch, ProtocolError
+from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, Kind, frames, pack_record, unpack_record
+
+VERSION = 1
+NONCE_BYTES = 32
+MAX_STRANGER_BYTES = 512  # no message before the proof is longer
+
+_MAGIC = b"megaflow"
+_GREETING = struct.Struct(f"!8sH{NONCE_BYTES}s")
+
+
+def greeting(nonce: bytes, version: int = VERSION) -> bytes:
+    """Return the first frame either side sends."""
+    return frames(Kind.GREETING, _GREETING.pack(_MAGIC, version, nonce))[0]
+
+
+def welcome(answer: dict[str, Any]) -> bytes:
+    """Return the frame that ends a handshake well."""
+    return frames(Kind.WELCOME, pack_record(answer))[0]
+
+
+def refusal(reason: str) -> bytes:
+    """Return the frame that ends a handshake badly."""
+    return frames(Kind.REFUSED, reason.encode()[:MAX_STRANGER_BYTES])[0]
+
+
+def _read_greeting(kind: int, payload: Buffer) -> bytes:
+    """Return the other side's nonce."""
+    if kind != Kind.GREETING or len(payload) != _GREETING.size:
+        raise ProtocolError("the first bytes are not a megaflow greeting")
+    magic, version, nonce = _GREETING.unpack(payload)
+    if magic != _MAGIC:
+        raise ProtocolError("the first bytes are not a megaflow greeting")
+    if version != VERSION:
+        raise ConfigMismatch(
+            f"the other side speaks version {version} of the protocol, this one version {VERSION}: "
+            "install the same megaflow on both"
+        )
+    assert isinstance(nonce, bytes)
+    return nonce
+
+
+def _proof(secret: bytes, label: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
+    return hmac.digest(secret, label + client_nonce + server_nonce, hashlib.sha256)
+
+
+def _check_proof(kind: int, payload: Buffer, expected: bytes) -> None:
+    if kind != Kind.PROOF:
+        raise ProtocolError(f"a frame of kind {kind} where a proof was expected")
+    if not hmac.compare_digest(bytes(payload), expected):
+        raise ConfigMismatch("the secrets differ: give both processes the same MEGAFLOW_SECRET")
+
+
+class ClientHandshake:
+    """The side that connected. Complete when `answer` is not None."""
+
+    __slots__ = ("_expected", "_hello", "_nonce", "_secret", "_stage", "answer")
+
+    def __init__(self, secret: bytes, role: str, hello: dict[str, Any], nonce: bytes) -> None:
+        self._secret = secret
+        self._hello = frames(Kind.HELLO, pack_record([role, hello]))[0]
+        self._nonce = nonce
+        self._stage = Kind.GREETING  # what is expected next
+        self._expected = b""  # the server's proof
+        self.answer: dict[str, Any] | None = None
+
+    def start(self) -> bytes:
+        """Return the first bytes to send."""
+        return greeting(self._nonce)
+
+    def received(self, kind: int, payload: Buffer) -> bytes:
+        """Take one message in and return the bytes to send; raises ConfigMismatch if refused, else ProtocolError."""
+        if kind == Kind.REFUSED:
+            raise ConfigMismatch(bytes(payload).decode(errors="replace"))
+        if self._stage == Kind.GREETING:
+            nonce = _read_greeting(kind, payload)
+            self._expected = _proof(self._secret, b"server", self._nonce, nonce)
+            self._stage = Kind.PROOF
+            return frames(Kind.PROOF, _proof(self._secret, b"client", self._nonce, nonce))[0]
+        if self._stage == Kind.PROOF:
+            _check_proof(kind, payload, self._expected)
+            self._stage = Kind.WELCOME
+            return self._hello
+        answer = unpack_record(payload) if kind == Kind.WELCOME and self.answer is None else None
+        if not isinstance(answer, dict):
+            raise ProtocolError(f"a frame of kind {kind} where a welcome was expected")
+        self.answer = answer
+        return b""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Return how long the next message may be."""
+        return MAX_STRANGER_BYTES if self._stage != Kind.WELCOME else MAX_FRAME_BYTES
+
+
+class ServerHandshake:
+    """The side that was connected to. Complete when `role` is not None; then it answers `welcome` or `refusal`."""
+
+    __slots__ = ("_nonce", "_secret", "_stage", "_wanted", "hello", "role")
+
+    def __init__(self, secret: bytes, nonce: bytes) -> None:
+        self._secret = secret
+        self._nonce = nonce
+        self._stage = Kind.GREETING  # what is expected next
+        self._wanted = (b"", b"")  # the client's proof, and ours in return
+        self.role: str | None = None
+        self.hello: dict[str, Any] = {}
+
+    def received(self, kind: int, payload: Buffer) -> bytes:
+        """Take one message in and return the bytes to send; raises ProtocolError or ConfigMismatch."""
+        if self._stage == Kind.GREETING:
+            nonce = _read_greeting(kind, payload)
+            self._wanted = (
+                _proof(self._secret, b"client", nonce, self._nonce),
+                _proof(self._secret, b"server", nonce, self._nonce),
+            )
+            self._stage = Kind.PROOF
+            return greeting(self._nonce)
+        if self._stage == Kind.PROOF:
+            _check_proof(kind, payload, self._wanted[0])
+            self._stage = Kind.HELLO
+            return frames(Kind.PROOF, self._wanted[1])[0]
+        if kind != Kind.HELLO or self.role is not None:
+            raise ProtocolError(f"a frame of kind {kind} where a hello was expected")
+        match unpack_record(payload):
+            case [str() as role, dict() as hello]:
+                self.role, self.hello = role, hello
+                return b""
+        raise ProtocolError("a hello of another shape")
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Return how long the next message may be."""
+        return MAX_STRANGER_BYTES if self._stage != Kind.HELLO else MAX_FRAME_BYTES

@@ -1,0 +1,137 @@
+"""The transport among the threads of one process: inboxes of references, no bytes.
+
+The order that loses no wake-up: a sender puts the envelope in first and sets the event afterwards; the receiver
+clears the event first and looks into its inbox afterwards.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from megaflow.errors import ClusterError
+from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+
+
+class Inbox:
+    """What has arrived for one worker; any thread delivers, its owner drains and parks."""
+
+    __slots__ = ("_arrived", "_event", "_finished", "_woken")
+
+    def __init__(self) -> None:
+        self._arrived: deque[Envelope] = deque()
+        self._event = threading.Event()
+        self._woken = False
+        self._finished = False  # what comes afterwards is dropped
+
+    def deliver(self, envelope: Envelope) -> None:
+        """Put one envelope in and end the owner's wait."""
+        if not self._finished:
+            self._arrived.append(envelope)
+            self._event.set()
+
+    def wake(self) -> None:
+        """End the present or the next wait."""
+        self._woken = True
+        self._event.set()
+
+    def finish(self) -> None:
+        """Take nothing in any more."""
+        self._finished = True
+        self._arrived.clear()
+
+    def drain(self) -> list[Envelope]:
+        """Remove and return what has arrived so far."""
+        arrived = self._arrived
+        return [arrived.popleft() for _ in range(len(arrived))]
+
+    def is_due(self) -> bool:
+        """Tell whether a wait would end at once; a `wake` counts for one wait."""
+        woken, self._woken = self._woken, False
+        return woken or bool(self._arrived)
+
+    def wait(self, seconds: float | None) -> None:
+        """Block until something is there or the time is up."""
+        self._event.clear()
+        if not self.is_due():
+            self._event.wait(seconds)
+            self._woken = False
+
+
+class LocalAllocator:
+    """The end of one worker thread."""
+
+    __slots__ = ("_fabric", "_inbox", "index")
+
+    def __init__(self, fabric: "LocalFabric", index: int, inbox: Inbox) -> None:
+        self.index = index
+        self._fabric = fabric
+        self._inbox = inbox
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return 0: nothing waits for a wire."""
+        return 0
+
+    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Put the body into the target's inbox."""
+        self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Put the body into each target's inbox."""
+        envelope = Envelope(lane, channel, self.index, body)
+        for target in targets:
+            self._fabric.inboxes[target].deliver(envelope)
+
+    def flush(self) -> None:
+        """Do nothing: `send` has delivered already."""
+
+    def receive(self) -> list[Envelope]:
+        """Return all that has arrived; raises PeerFailed once another worker has failed."""
+        self._fabric.check(self.index)
+        return self._inbox.drain()
+
+    def park(self, seconds: float | None) -> None:
+        """Block until something arrives, `wake` is called or the time is up."""
+        self._fabric.check(self.index)
+        self._inbox.wait(seconds)
+        self._fabric.check(self.index)
+
+    def wake(self) -> None:
+        """Make the present or next `park` return."""
+        self._inbox.wake()
+
+    def finish(self) -> None:
+        """Take nothing in any more; does not wait for the others."""
+        self._fabric.check(self.index)
+        self._inbox.finish()
+
+    def abort(self, report: FailureReport) -> None:
+        """Make every other worker's `receive` and `park` raise PeerFailed."""
+        self._fabric.fail(report)
+
+
+class LocalFabric:
+    """The inboxes of all workers of a single-process cluster."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        self.inboxes = {index: Inbox() for index in ids}  # worker -> its inbox, never changed
+        self._lock = threading.Lock()
+        self._failure: FailureReport | None = None  # the first wins; written under the lock
+
+    def allocator(self, index: int) -> LocalAllocator:
+        """Return the end of worker `index`."""
+        return LocalAllocator(self, index, self.inboxes[index])
+
+    def fail(self, report: FailureReport) -> None:
+        """Remember the first failure and wake everybody."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = report
+        for inbox in self.inboxes.values():
+            inbox.wake()
+
+    def check(self, index: int) -> None:
+        """Raise PeerFailed if a worker other than `index` has failed."""
+        if self._failure is not None and self._failure.worker != index:
+            error: ClusterError = self._failure.error()
+            raise error

@@ -1,0 +1,110 @@
+"""The poller: one selector for a process, polled by a worker's own thread.
+
+The order that loses no wake-up: who wakes puts its data in first and then writes to the pipe, unless a byte is on its
+way (`_armed`); the poller empties the pipe, then clears `_armed`, and then looks at the data.
+"""
+
+import contextlib
+import heapq
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+READ_BYTES = 256 * 1024  # one frame
+
+
+class Pollable(Protocol):
+    """What the poller knows of a link."""
+
+    def flush(self) -> None:
+        """Send what the kernel takes."""
+
+    def close(self) -> None:
+        """Close at once."""
+
+
+class Poller:
+    """A selector with a pipe to wake it, timers, and the links that have something to send."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(READ_BYTES))  # shared by all links, free again after each read
+        self._selector = selectors.DefaultSelector()
+        self._near, self._far = socket.socketpair()
+        self._near.setblocking(False)
+        self._far.setblocking(False)
+        self._armed = False  # a byte is in the pipe or about to be
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # heap of (when, number, callback)
+        self._timer_count = 0
+        self._dirty: dict[Pollable, None] = {}  # links to flush; any thread adds, the poller drains
+        self._watched: dict[Any, int] = {}  # file -> mask it is registered with
+        self.links: set[Pollable] = set()  # the open ones; each enters and leaves by itself
+        self.closed = False
+        self.watch(self._near, selectors.EVENT_READ, self._woken)
+
+    def watch(self, file: Any, mask: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(mask)` whenever the file is ready; a mask of 0 forgets the file."""
+        known = self._watched.get(file, 0)
+        if mask == known:
+            return
+        if not mask:
+            self._selector.unregister(file)
+            del self._watched[file]
+            return
+        self._watched[file] = mask
+        (self._selector.modify if known else self._selector.register)(file, mask, callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` from `poll` once so much time has passed."""
+        self._timer_count += 1
+        heapq.heappush(self._timers, (time.monotonic() + seconds, self._timer_count, callback))
+
+    def mark_dirty(self, link: Pollable) -> None:
+        """Have the link flushed by the next `flush` or `poll`."""
+        self._dirty[link] = None
+
+    def has_dirty(self) -> bool:
+        """Tell whether a link has queued something since the last flush."""
+        return bool(self._dirty)
+
+    def flush(self) -> None:
+        """Try once to send what links have queued since the last time."""
+        while self._dirty:
+            self._dirty.popitem()[0].flush()
+
+    def poll(self, seconds: float | None) -> None:
+        """Flush, wait until a file is ready, a timer is due, `wake` was called or the time is up, and call back."""
+        self.flush()
+        if self._timers:
+            left = max(0.0, self._timers[0][0] - time.monotonic())
+            seconds = left if seconds is None else min(seconds, left)
+        for key, mask in self._selector.select(seconds):
+            key.data(mask)
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2]()
+        self.flush()
+
+    def wake(self) -> None:
+        """End the present or next `poll`; any thread, also a signal handler."""
+        if not self._armed and not self.closed:
+            self._armed = True
+            with contextlib.suppress(OSError):  # full of bytes that wake just as well, or closed this moment
+                self._far.send(b"\0")
+
+    def _woken(self, _mask: int) -> None:
+        with contextlib.suppress(BlockingIOError):  # an inner round has emptied it
+            self._near.recv(4096)
+        self._armed = False
+
+    def close(self) -> None:
+        """Close all links, the selector and the pipe; other files are their owners' to close."""
+        if not self.closed:
+            for link in list(self.links):
+                link.close()
+            self.closed = True
+            self._dirty.clear()
+            self._timers.clear()
+            self._selector.close()
+            self._near.close()
+            self._far.close()

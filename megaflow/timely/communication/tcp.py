@@ -1,0 +1,260 @@
+"""Sockets: one non-blocking link for each connection.
+
+1. Nothing here blocks. `Link.queue` may be called by any thread, all else by the thread that polls.
+2. An urgent lane waits for at most one frame's worth of bytes of the others, besides what the kernel holds.
+3. That a send fails says nothing about what is still to be read: only the reading side tells of a loss.
+"""
+
+import contextlib
+import selectors
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from megaflow.errors import ProtocolError
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDecoder
+
+LAST_LANE = 4  # below the worker lanes: what leaves after everything else
+READS_PER_POLL = 16  # then the others have their turn
+SENDS_PER_FLUSH = 16  # likewise
+BUFFERS_PER_SEND = 512  # sendmsg takes at most 1024
+UNSENT_BYTES = 512 * 1024  # the kernel holds no more unsent bytes, so that urgent lanes stay urgent
+SILENT_MS = 30_000  # a host that acknowledges nothing for so long is lost
+
+_PER_CONNECTION = (  # level, name (not every system has all), value
+    (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+    (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+    (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 10),
+    (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 5),
+    (socket.IPPROTO_TCP, "TCP_KEEPCNT", 4),
+    (socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES),
+)
+_TCP_INFO_BYTES = 60  # up to and with last_ack_recv
+
+
+def address_text(address: Any) -> str:
+    """Return a socket address as people write it.
+
+    >>> address_text(("127.0.0.1", 2101)), address_text(("::1", 2101, 0, 0))
+    ('127.0.0.1:2101', '[::1]:2101')
+    """
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=256)
+
+
+def configure(connection: socket.socket) -> None:
+    """Set what every connection needs: no delay, and keepalive, which the kernel answers for a busy worker.
+
+    TCP_USER_TIMEOUT is left alone: it also ends a connection to a worker that is merely too busy to read (its
+    window stays shut); `is_silent` tells the two apart.
+    """
+    for level, name, value in _PER_CONNECTION:
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(level, option, value)
+
+
+def is_silent(tcp_info: bytes) -> bool:
+    """Tell from Linux's `struct tcp_info` whether the other host has stopped to acknowledge what is sent to it.
+
+    Keepalive only watches an idle connection. A shut window is no silence: its probes are answered.
+    """
+    retransmits, probes = tcp_info[2], tcp_info[3]
+    (last_ack_ms,) = struct.unpack_from("=I", tcp_info, _TCP_INFO_BYTES - 4)
+    return bool(last_ack_ms > SILENT_MS and (retransmits > 0 or probes > 1))
+
+
+class Owner(Protocol):
+    """Who is told what a link hears; on the poller's thread."""
+
+    def message(self, link: "Link", kind: int, payload: Buffer) -> None:
+        """Take one message; the payload is only valid during the call. Raises ProtocolError for one that is wrong."""
+
+    def ended(self, link: "Link", reason: str, broken: bool) -> None:
+        """Learn that nothing more will come: end of stream, a reset, or (`broken`) bytes against the protocol."""
+
+
+class Link:
+    """One non-blocking connection: a decoder for what comes, lanes of frames for what goes."""
+
+    def __init__(self, poller: Poller, connection: socket.socket, owner: Owner, address: str) -> None:
+        self.address = address  # of the other side
+        self.owner = owner  # replaced when a stranger has become known
+        self.decoder = FrameDecoder()
+        self.closed = False
+        self._poller = poller
+        self._socket = connection
+        self._lock = threading.Lock()  # guards the three below
+        self._lanes: tuple[deque[bytes], ...] = tuple(deque() for _ in range(LAST_LANE + 1))
+        self._pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
+        self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
+        self._hears = True  # until the end of the stream
+        self._half_closing = False  # once drained
+        self.is_shut = False  # the outgoing direction has ended
+        connection.setblocking(False)
+        poller.links.add(self)
+        self._update_watch()
+
+    def queue(self, lane: int, frames: Iterable[bytes]) -> int:
+        """Append frames to a lane and return the bytes now in it; does nothing on a closed link. Any thread."""
+        with self._lock:
+            if not self.closed:
+                for frame in frames:
+                    self._lanes[lane].append(frame)
+                    self._pending[lane] += len(frame)
+            pending = self._pending[lane]
+        self._poller.mark_dirty(self)
+        return pending
+
+    def pending(self, lane: int) -> int:
+        """Return the bytes in a lane."""
+        return self._pending[lane]
+
+    def is_drained(self) -> bool:
+        """Tell whether everything queued is with the kernel (or the link closed)."""
+        return not self._leaving and not any(self._pending)
+
+    def has_ended(self) -> bool:
+        """Tell whether nothing comes any more and everything has left."""
+        return self.closed or (not self._hears and self.is_drained())
+
+    def replace_queued(self, frames: Iterable[bytes]) -> None:
+        """Drop what has not begun to leave and queue `frames` instead, behind the frame that has."""
+        with self._lock:
+            self._drop_lanes()
+            begun = 1 if self._leaving and isinstance(self._leaving[0], memoryview) else 0
+            while len(self._leaving) > begun:
+                self._leaving.pop()
+        self.queue(0, frames)
+
+    def flush(self) -> None:
+        """Send as much as the kernel takes, the most urgent lane first."""
+        if self.closed:
+            return
+        with self._lock:
+            for _ in range(SENDS_PER_FLUSH):
+                self._take()
+                if not self._leaving or not self._send():
+                    break
+        if self._half_closing and not self.is_shut and self.is_drained():
+            self.is_shut = True
+            with contextlib.suppress(OSError):  # reset by the other side: reading tells
+                self._socket.shutdown(socket.SHUT_WR)
+        self._update_watch()
+
+    def half_close(self) -> None:
+        """Shut the outgoing direction once everything queued has left."""
+        self._half_closing = True
+        self._poller.mark_dirty(self)
+
+    def ready(self, mask: int) -> None:
+        """Move bytes; the poller's callback."""
+        if mask & selectors.EVENT_READ:  # first: of a failed connection, reading gets the reason
+            for _ in range(READS_PER_POLL):
+                if self.closed or not self._hears or not self._read():
+                    break
+        if mask & selectors.EVENT_WRITE:
+            self.flush()
+
+    def is_silent(self) -> bool:
+        """Tell whether the other host acknowledges nothing any more; always False where the kernel does not say."""
+        option = getattr(socket, "TCP_INFO", None)
+        if self.closed or option is None:
+            return False
+        try:
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO_BYTES)
+        except OSError:
+            return False
+        return len(info) == _TCP_INFO_BYTES and is_silent(info)
+
+    def close(self) -> None:
+        """Close at once, whatever is queued."""
+        if self.closed:
+            return
+        with self._lock:
+            self.closed = True
+            self._drop_lanes()
+            self._leaving.clear()
+        self._poller.links.discard(self)
+        self._poller.watch(self._socket, 0, self.ready)
+        self._socket.close()
+
+    def _take(self) -> None:
+        """Commit about one frame's worth of bytes, if nothing is committed."""
+        if self._leaving:
+            return
+        size = 0
+        for lane, frames in enumerate(self._lanes):
+            while frames and (size == 0 or size + len(frames[0]) <= MAX_FRAME_BYTES):
+                if len(self._leaving) == BUFFERS_PER_SEND:
+                    return
+                frame = frames.popleft()
+                self._pending[lane] -= len(frame)
+                self._leaving.append(frame)
+                size += len(frame)
+            if frames:
+                return
+
+    def _send(self) -> bool:
+        """Offer the committed bytes to the kernel; tell whether it took all of them."""
+        leaving = self._leaving
+        try:
+            sent = self._socket.sendmsg(leaving)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:  # nobody reads any more; whether that is a loss, the reading side tells
+            self._drop_lanes()
+            leaving.clear()
+            return False
+        while leaving and sent >= len(leaving[0]):
+            sent -= len(leaving.popleft())
+        if sent:
+            leaving[0] = memoryview(leaving[0])[sent:]
+        return not leaving
+
+    def _read(self) -> bool:
+        """Take in what one read brings; tell whether there may be more."""
+        buffer = self._poller.buffer
+        try:
+            size = self._socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self._end(error.strerror or str(error), broken=False)
+            return False
+        if not size:
+            self._end("end of stream", broken=False)
+            return False
+        try:
+            for kind, payload in self.decoder.feed(buffer[:size]):
+                self.owner.message(self, kind, payload)
+                if self.closed:
+                    return False
+        except ProtocolError as error:
+            self._end(str(error), broken=True)
+        return size == len(buffer)
+
+    def _end(self, reason: str, broken: bool) -> None:
+        self._hears = False
+        self._update_watch()
+        self.owner.ended(self, reason, broken)
+
+    def _drop_lanes(self) -> None:
+        for lane, frames in enumerate(self._lanes):
+            frames.clear()
+            self._pending[lane] = 0
+
+    def _update_watch(self) -> None:
+        if not self.closed:
+            write = 0 if self.is_drained() else selectors.EVENT_WRITE
+            self._poller.watch(self._socket, write | (selectors.EVENT_READ if self._hears else 0), self.ready)

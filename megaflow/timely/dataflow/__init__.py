@@ -1,0 +1,1 @@
+"""Operators, the streams between them, and the capabilities they hold."""

@@ -1,0 +1,93 @@
+"""Whose fault: the user's line where an operator was declared, the record on which user code raised.
+
+Nothing is recorded per record. When user code raises, the frames of the traceback say
+which engine loop called it; by agreement such loops name their variables `record`
+(or `key` and `value`) and `time`.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
+_LONGEST_REPR = 200  # characters of a record shown
+
+
+def user_line() -> str:
+    """`file:line` of the nearest caller outside megaflow, where the user declared something."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown line"
+
+
+def annotate(error: BaseException, operator: str, where: str, worker: int) -> None:
+    """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them."""
+    note = f"in operator {operator!r} ({where}), worker {worker}"
+    facts = _facts(error.__traceback__)
+    if "time" in facts:
+        note += f", time {facts['time']}"
+    if "record" in facts:
+        note += f", record {facts['record']}"
+    error.add_note(note)
+
+
+def format_user_traceback(error: BaseException, debug: bool = False) -> str:
+    """The traceback as text, notes included, without engine frames unless `debug`.
+
+    An error of megaflow itself, which has no frames of the user's inside, keeps only its message.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    if not debug:
+        _hide_engine(shown)
+    return "".join(shown.format())
+
+
+def _hide_engine(shown: traceback.TracebackException) -> None:
+    # Everything up to the first frame of the user's *inside* the engine's calls goes, and engine frames after it too.
+    kept = [frame for frame in shown.stack if not _is_ours(frame.filename) and not _is_launch(frame)]
+    shown.stack = traceback.StackSummary.from_list(kept)
+    for cause in (shown.__cause__, shown.__context__):
+        if cause is not None:
+            _hide_engine(cause)
+
+
+def _is_launch(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith("<frozen") or frame.filename.endswith(("/threading.py", "/runpy.py"))
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_PACKAGE)
+
+
+def _facts(trace: TracebackType | None) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    while trace is not None:
+        frame = trace.tb_frame
+        if not _is_ours(frame.f_code.co_filename):
+            if facts:
+                break
+        else:
+            _collect(frame, facts)
+        trace = trace.tb_next
+    return facts
+
+
+def _collect(frame: FrameType, facts: dict[str, str]) -> None:
+    known = frame.f_locals
+    if "record" in known:
+        facts["record"] = _short(known["record"])
+    elif "key" in known and "value" in known:
+        facts["record"] = _short((known["key"], known["value"]))
+    if "time" in known and not callable(known["time"]):
+        time = known["time"]
+        facts["time"] = _short(getattr(time, "time", time))
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as failure:  # a user's __repr__ may raise; the note must not hide the real error
+        text = f"<{type(value).__name__} whose repr raises {type(failure).__name__}>"
+    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"

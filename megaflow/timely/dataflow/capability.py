@@ -1,0 +1,198 @@
+"""The right to send: capabilities, and references to the times of records being consumed.
+
+A capability is a pointstamp (output, time) with a count that every worker hears of.
+Whoever holds one may produce records at that time or later; while it is held, no
+frontier downstream passes its time.
+
+Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
+ 1. A capability is minted from a held capability at or before its time, or from a
+    record that is being consumed now. Never from a frontier: a negative count may
+    be on its way.
+ 2. Every mint and release is a +1 or -1 in the dataflow's one `ChangeBatch`, which
+    leaves the worker between operator invocations only; so a record's consumption
+    and the capabilities minted from it travel together.
+ 3. Release is explicit. Forgetting it holds the frontier back; it never breaks safety.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+from megaflow.errors import CapabilityError, TimeError
+from megaflow.timely.order import Summary, Time, less_equal
+from megaflow.timely.progress.change_batch import ChangeBatch
+
+
+class OutputPort(Protocol):
+    """What a capability knows of the output that it belongs to."""
+
+    location: int
+    title: str  # operator and port, for messages
+    changes: ChangeBatch[tuple[int, Time]]  # written here, drained by the dataflow after each step
+    retained: dict[Time, Capability]  # time -> the operator's one capability for it
+
+
+class Capability:
+    """The right to send at `time` or later on one output.
+
+    Compares and hashes by output and time. A context manager that releases at its end.
+    """
+
+    __slots__ = ("_held", "_output", "_time")
+
+    def __init__(self, output: OutputPort, time: Time) -> None:
+        """Wrap a count that is already in the books; see `mint`."""
+        self._output = output
+        self._time = time
+        self._held = True
+
+    @property
+    def time(self) -> Time:
+        """The least time at which this capability may send."""
+        return self._time
+
+    @property
+    def held(self) -> bool:
+        """False once released."""
+        return self._held
+
+    def belongs_to(self, output: OutputPort) -> bool:
+        """Whether this is a capability of `output`."""
+        return self._output is output
+
+    def clone(self) -> Capability:
+        """A second, independent hold of the same output and time."""
+        self._check_held("clone")
+        return mint(self._output, self._time)
+
+    def delayed(self, time: Time) -> Capability:
+        """A new capability at `time`, which this one must be at or before."""
+        self._check_later(time, "delayed")
+        return mint(self._output, time)
+
+    def downgrade(self, time: Time) -> None:
+        """Move this capability to the later `time`; the right to the times before is gone."""
+        self._check_later(time, "downgrade")
+        if time == self._time:
+            return
+        self._output.changes.update((self._output.location, time), 1)
+        self._output.changes.update((self._output.location, self._time), -1)
+        self._forget()
+        self._time = time
+
+    def release(self) -> None:
+        """Give the right up; a second call is harmless."""
+        if self._held:
+            self._held = False
+            self._output.changes.update((self._output.location, self._time), -1)
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._output.retained.get(self._time) is self:
+            del self._output.retained[self._time]
+
+    def _check_held(self, verb: str) -> None:
+        if not self._held:
+            raise CapabilityError(
+                f"{verb}: the capability of {self._output.title} at {self._time!r} was released; keep a clone() instead"
+            )
+
+    def _check_later(self, time: Time, verb: str) -> None:
+        self._check_held(verb)
+        if not less_equal(self._time, time):
+            raise TimeError(
+                f"{verb}({time!r}): the capability of {self._output.title} is at {self._time!r}, "
+                f"which is not at or before {time!r}; capabilities only move forward"
+            )
+
+    def __enter__(self) -> Capability:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Capability):
+            return NotImplemented
+        return self._output is other._output and self._time == other._time
+
+    def __hash__(self) -> int:
+        return hash((self._output.location, self._time))
+
+    def __repr__(self) -> str:
+        return f"Capability({self._output.title}, {self._time!r}{'' if self._held else ', released'})"
+
+
+def mint(output: OutputPort, time: Time) -> Capability:
+    """A new capability, counted. The caller answers for rule 1."""
+    output.changes.update((output.location, time), 1)
+    return Capability(output, time)
+
+
+class CapabilityRef:
+    """The time of a batch being consumed: a right to send that lasts until the operator returns."""
+
+    __slots__ = ("_paths", "_time", "_valid")
+
+    def __init__(self, time: Time, paths: list[tuple[OutputPort, tuple[Summary, ...]]], valid: list[bool]) -> None:
+        self._time = time
+        self._paths = paths  # output number -> (output, summaries from this input, empty where none)
+        self._valid = valid  # one flag for the whole invocation; the operator's builder clears it
+
+    @property
+    def time(self) -> Time:
+        """The time of the batch."""
+        return self._time
+
+    def retain(self, output: int = 0) -> Capability:
+        """The operator's one capability for this time at `output`, counted once however often retained.
+
+        The time is what the path from this input makes of the batch's time.
+        """
+        port, summaries = self._path(output, "retain")
+        time = self._time if not summaries else summaries[0].apply(self._time)
+        held = port.retained.get(time)
+        if held is None:
+            held = port.retained[time] = mint(port, time)
+        return held
+
+    def delayed(self, time: Time, output: int = 0) -> Capability:
+        """A new capability of `output` at the later `time`."""
+        port, summaries = self._path(output, "delayed")
+        if not any(less_equal(summary.apply(self._time), time) for summary in summaries):
+            raise TimeError(
+                f"delayed({time!r}): the batch being consumed by {port.title} is at {self._time!r}, "
+                f"from which {time!r} cannot be reached; capabilities only move forward"
+            )
+        return mint(port, time)
+
+    def check(self, output: OutputPort) -> None:
+        """Raise unless a session at this time may be opened on `output` now."""
+        for number, (port, summaries) in enumerate(self._paths):
+            if port is output:
+                self._path(number, "session")
+                if all(less_equal(summary.apply(self._time), self._time) for summary in summaries):
+                    return
+                raise CapabilityError(
+                    f"session: {output.title} is reached from this input only at later times than {self._time!r}; "
+                    "open the session with retain()"
+                )
+        raise CapabilityError(f"session: this time belongs to another operator than {output.title}")
+
+    def _path(self, output: int, verb: str) -> tuple[OutputPort, tuple[Summary, ...]]:
+        if not self._valid[0]:
+            raise CapabilityError(
+                f"{verb}: the reference to time {self._time!r} ended when the operator returned; call retain() before"
+            )
+        if not 0 <= output < len(self._paths):
+            raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._paths)}")
+        port, summaries = self._paths[output]
+        if not summaries:
+            raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
+        return port, summaries
+
+    def __repr__(self) -> str:
+        return f"CapabilityRef({self._time!r})"

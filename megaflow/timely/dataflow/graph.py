@@ -1,0 +1,268 @@
+"""One dataflow on one worker: built once, then stepped until it is complete.
+
+While it is built the `Graph` collects nodes, locations and channels in the order in
+which the user's program makes them; since every worker runs the same program, equal
+numbers mean equal things everywhere. `start()` fixes the shape, gives each output the
+initial capability of every founding member and hands the counting to a tracker.
+
+A step is: show the frontiers that progress has moved, run the operators on the agenda,
+broadcast what they did as one batch. Progress of other workers is folded between steps.
+
+Invariants
+ 1. `changes` is drained between operator invocations only (see `progcaster`).
+ 2. A frontier is shown to an operator only when the tracker's worklist is empty.
+ 3. The dataflow is complete when no location has a count and nothing is unsent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from megaflow.errors import BuildError, GraphMismatch, ProtocolError
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.dataflow.agenda import Agenda
+from megaflow.timely.dataflow.blame import annotate, user_line
+from megaflow.timely.dataflow.channels import Inlet
+from megaflow.timely.membership import Membership
+from megaflow.timely.order import Summary, Time, minimum
+from megaflow.timely.progcaster import Progcaster
+from megaflow.timely.progress.antichain import Antichain
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.progress.reachability import GraphBuilder, Tracker
+
+T = TypeVar("T", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a worker lends to its dataflows."""
+
+    allocator: Allocator
+    founders: Membership  # fixes initial counts and tables
+    membership: Callable[[], Membership]  # as of now
+    now: Callable[[], float]  # seconds, monotonic
+    wall: Callable[[], float]  # seconds since 1970, comparable between machines
+    views: list[Any]  # what operators show to the outside; grows as they are built
+    activate: Callable[[Callable[[], None]], None]  # from any thread: run this on the worker, soon
+    activate_after: Callable[[float, Callable[[], None]], None]  # seconds; from the worker's own thread
+
+
+@dataclass(slots=True)
+class Node:
+    """An operator in the graph."""
+
+    index: int
+    name: str
+    where: str  # file:line of the user's declaration
+    inlets: list[Inlet] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)  # input -> location
+    sources: list[int] = field(default_factory=list)  # output -> location
+    shape: list[str] = field(default_factory=list)  # what the graph hash says of it
+    logic: Callable[[], None] | None = None
+    stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRef:
+    """A scope under construction: where new operators go."""
+
+    graph: Graph
+    depth: int = 0  # coordinates of its times, less one
+
+
+@dataclass(frozen=True, slots=True)
+class Port(Generic[T]):
+    """The output of an operator, a stream of T to those above."""
+
+    scope: ScopeRef
+    node: int
+    output: int
+
+
+class Graph:
+    """A dataflow under construction, then running."""
+
+    def __init__(self, number: int, name: str, context: Context) -> None:
+        self.number = number
+        self.name = name
+        self.context = context
+        self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
+        self.agenda = Agenda()
+        self.nodes: list[Node] = []
+        self.inlets: list[Inlet] = []  # channel -> inlet
+        self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
+        self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
+        self.builder = GraphBuilder()
+        self.initial: list[tuple[int, Time, int]] = []
+        self._watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
+        self._tracker: Tracker | None = None
+        self._progcaster: Progcaster | None = None
+        self._moved = True  # the tracker has changes that are not propagated
+
+    # Building ---------------------------------------------------------------------------
+
+    def add_node(self, name: str) -> Node:
+        """A new operator; it runs once after the start."""
+        if self._tracker is not None:
+            raise BuildError(f"{name}: the dataflow {self.name!r} is already running; operators cannot be added")
+        node = Node(len(self.nodes), name, user_line())
+        self.nodes.append(node)
+        return node
+
+    def add_source(self, node: Node, depth: int) -> int:
+        """A new output of `node`; every founding member holds a capability at the least time."""
+        location = self.builder.add_location(depth, f"{node.name}.out{len(node.sources)} ({node.where})")
+        node.sources.append(location)
+        self.initial.append((location, minimum(depth), len(self.context.founders.ids)))
+        self.listeners[location] = []
+        return location
+
+    def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, Inlet]:
+        """A new input of `node`, told of its frontier if `notify`."""
+        location = self.builder.add_location(depth, f"{node.name}.in{len(node.targets)} ({node.where})")
+        inlet = Inlet(partial(self.agenda.add, node.index))
+        node.targets.append(location)
+        node.inlets.append(inlet)
+        node.shape.append(shape)
+        if notify:
+            self._watchers[location] = node.index
+        return location, inlet
+
+    def connect(self, source: int, target: int) -> None:
+        """A channel from an output to an input, for progress."""
+        self.builder.add_edge(source, target)
+
+    def add_path(self, target: int, source: int, summary: Summary) -> None:
+        """A path inside an operator, from an input to an output."""
+        self.builder.add_edge(target, source, summary)
+
+    def add_channel(self, inlet: Inlet) -> int:
+        """Number a channel; equal on all workers because all build in the same order."""
+        self.inlets.append(inlet)
+        return len(self.inlets) - 1
+
+    def start(self) -> None:
+        """Fix the shape. Raises BuildError for a cycle that does not advance time, naming its operators."""
+        unfinished = [f"{node.name} ({node.where})" for node in self.nodes if node.logic is None]
+        if unfinished:
+            raise BuildError(
+                f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
+                "a feedback needs stream.connect_loop(handle)"
+            )
+        self._tracker = self.builder.build(self.initial)
+        self._progcaster = Progcaster(
+            self.number, self.context.allocator, lambda: self.context.membership().ids, self._tracker
+        )
+        for node in self.nodes:
+            self.agenda.add(node.index)
+
+    def signature(self) -> tuple[str, ...]:
+        """One line for each operator; equal on all workers, or they run different programs."""
+        return tuple(f"{node.name}({', '.join(node.shape)})/{len(node.sources)}" for node in self.nodes)
+
+    def compare(self, source: int, theirs: tuple[str, ...]) -> None:
+        """Raise GraphMismatch, naming the first operator that differs, unless the graphs are equal."""
+        ours = self.signature()
+        if ours == theirs:
+            return
+        for index in range(max(len(ours), len(theirs))):
+            mine = ours[index] if index < len(ours) else "no operator"
+            other = theirs[index] if index < len(theirs) else "no operator"
+            if mine != other:
+                where = f" ({self.nodes[index].where})" if index < len(ours) else ""
+                raise GraphMismatch(
+                    f"dataflow {self.number} ({self.name!r}) differs between workers: operator {index} is {mine}{where} "
+                    f"on worker {self.context.allocator.index} but {other} on worker {source}; "
+                    "every worker must build the same dataflow, in the same order"
+                )
+
+    # Running ----------------------------------------------------------------------------
+
+    @property
+    def tracker(self) -> Tracker:
+        """The counts of the running dataflow."""
+        if self._tracker is None:
+            raise BuildError(f"dataflow {self.name!r} is not running yet: leave its `with` block first")
+        return self._tracker
+
+    @property
+    def started(self) -> bool:
+        """Whether `start` has been called."""
+        return self._tracker is not None
+
+    def frontier(self, location: int) -> Antichain:
+        """The frontier at a location: the minimum until the dataflow runs."""
+        if self._tracker is None:
+            return Antichain([minimum(self.builder.depths[location])])
+        return self._tracker.frontier(location)
+
+    def receive_progress(self, source: int, body: Any) -> None:
+        """Fold another worker's batch."""
+        assert self._progcaster is not None, "the worker keeps what comes before start()"
+        self._progcaster.receive(source, body)
+        self._moved = True
+
+    def receive_data(self, channel: int, body: Any) -> None:
+        """Queue a batch that came over a channel."""
+        if not 0 <= channel < len(self.inlets):
+            raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
+        time, batch = body
+        self.inlets[channel].put(time, batch)
+
+    @property
+    def active(self) -> bool:
+        """Whether a step would do anything."""
+        return self._moved or bool(self.agenda) or not self.changes.is_empty()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing can happen any more, on any worker."""
+        return self.changes.is_empty() and not self._moved and self.tracker.is_complete()
+
+    def step(self) -> None:
+        """Show frontiers, run what is on the agenda, broadcast what it did."""
+        self.show_frontiers()
+        self.agenda.run(self._invoke)
+        self.send_progress()
+
+    def show_frontiers(self) -> None:
+        """Propagate, and put those who watch a moved frontier on the agenda."""
+        if self._moved:
+            self._moved = False
+            for location in self.tracker.propagate():
+                watcher = self._watchers.get(location)
+                if watcher is not None:
+                    self.agenda.add(watcher)
+
+    def send_progress(self) -> None:
+        """Broadcast what was done since the last batch."""
+        if self._progcaster is not None and not self.changes.is_empty():
+            self._progcaster.broadcast(self.changes)
+            self._moved = True
+
+    def describe_pointstamps(self) -> str:
+        """What holds time back: count, place and time of each pointstamp, in words."""
+        return ", ".join(
+            f"{count} at {self.builder.names[location]} time {time!r}"
+            for location, time, count in self.tracker.pointstamps()
+        )
+
+    def close_inputs(self) -> None:
+        """Give up what the program's inputs hold: the program has returned."""
+        for node in self.nodes:
+            if node.stop is not None:
+                node.stop()
+
+    def _invoke(self, index: int) -> None:
+        node = self.nodes[index]
+        assert node.logic is not None
+        try:
+            node.logic()
+        except Exception as error:
+            annotate(error, node.name, node.where, self.context.allocator.index)
+            raise
+        if any(inlet.queue for inlet in node.inlets):
+            self.agenda.add(index)  # it left some queued: not "no more input" (timely's issue 523)

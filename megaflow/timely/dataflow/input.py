@@ -1,0 +1,109 @@
+"""InputHandle: how a program sends records into dataflows, time by time."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from megaflow.errors import CapabilityError, TimeError
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.order import Time, less_equal
+
+T = TypeVar("T")
+
+
+class InputHandle(Generic[T]):
+    """The program's end of a stream: `send` at the current time, then `advance_to` the next.
+
+    One handle may feed several dataflows. Sending does not block. All dataflows' frontiers wait for
+    `advance_to` and `close`.
+    """
+
+    def __init__(self) -> None:
+        self._time: Time = 0
+        self._buffer: list[T] = []
+        self._feeds: list[tuple[Capability, Output[T]]] = []
+        self._closed = False
+
+    @property
+    def time(self) -> Time:
+        """The time of what is sent next; after `close` the last one."""
+        return self._time
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closed
+
+    def send(self, record: T) -> None:
+        """Send one record at the current time; it leaves with the batch, at a time change or `flush`."""
+        self._check_open("send")
+        self._buffer.append(record)
+        if len(self._buffer) >= BATCH_RECORDS:
+            self.flush()
+
+    def send_batch(self, records: list[T]) -> None:
+        """Send a list of records at the current time; the list is copied."""
+        self._check_open("send_batch")
+        self.flush()
+        for start in range(0, len(records), BATCH_RECORDS):
+            self._ship(records[start : start + BATCH_RECORDS])
+
+    def flush(self) -> None:
+        """Ship what is buffered."""
+        if self._buffer:
+            buffer, self._buffer = self._buffer, []
+            self._ship(buffer)
+
+    def advance_to(self, time: Time) -> None:
+        """Promise to send nothing before `time` any more. Raises TimeError if it is not at or after the present."""
+        self._check_open("advance_to")
+        if not less_equal(self._time, time):
+            raise TimeError(f"advance_to({time!r}): the input is at {self._time!r} already; time only moves forward")
+        self.flush()
+        self._time = time
+        for capability, _ in self._feeds:
+            capability.downgrade(time)
+
+    def close(self) -> None:
+        """Send nothing any more; a second call is harmless."""
+        if not self._closed:
+            self.flush()
+            self._closed = True
+            for capability, _ in self._feeds:
+                capability.release()
+
+    def attach(self, capability: Capability, output: Output[T]) -> None:
+        """Feed one more stream, from the current time on."""
+        self.flush()
+        capability.downgrade(self._time)
+        self._feeds.append((capability, output))
+        if self._closed:
+            capability.release()
+
+    def _ship(self, batch: list[T]) -> None:
+        for _, output in self._feeds:
+            output.ship(self._time, batch)
+
+    def _check_open(self, verb: str) -> None:
+        if self._closed:
+            raise CapabilityError(f"{verb}: the input was closed at time {self._time!r}; nothing can be sent any more")
+
+
+def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
+    """The stream of what is sent through `handle`. The handle closes when the worker's program ends."""
+    builder = OperatorBuilder(scope, "Input")
+    node = scope.graph.nodes[-1]
+    output, result = builder.new_output()
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        handle.attach(capabilities[0], output)
+        node.stop = handle.close
+        return _nothing
+
+    builder.build(make)
+    return result
+
+
+def _nothing() -> None:
+    """An input acts when the program calls its handle."""

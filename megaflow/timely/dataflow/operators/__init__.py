@@ -1,0 +1,1 @@
+"""The library of operators: free functions from ports to ports."""

@@ -1,0 +1,105 @@
+"""Operators that move records as they are: between workers, between streams, around a loop."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from megaflow.errors import BuildError
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
+from megaflow.timely.dataflow.graph import Node, Port, ScopeRef
+from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
+from megaflow.timely.order import Summary, Time
+from megaflow.timely.order import feedback as advance_by
+
+T = TypeVar("T")
+
+
+def _same(time: Time, batch: list[T]) -> list[T]:
+    return batch
+
+
+def exchange(port: Port[T], key: Callable[[T], int]) -> Port[T]:
+    """Send each record to the worker `sorted(peer_ids)[key(record) % peers]`.
+
+    Follows the membership: where a key goes may change, sender by sender, when workers come or leave.
+    """
+    return linear(port, "Exchange", _same, Exchange(key, follow=True))
+
+
+def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
+    """Send a copy of each record to every worker."""
+    return linear(port, "Broadcast", _same, Broadcast(lane))
+
+
+def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
+    """All records of several streams, none of them moved; the order among streams is that of arrival."""
+    builder = OperatorBuilder(scope, "Concat")
+    inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
+    output, result = builder.new_output()
+    builder.build(lambda capabilities, info: _forward_logic(capabilities[0].release, inputs, output))
+    return result
+
+
+def _forward_logic(
+    release: Callable[[], None], inputs: Sequence[Input[T]], output: Output[T]
+) -> Callable[[], None]:
+    release()
+
+    def logic() -> None:
+        for each in inputs:
+            for time, batch in each.drain():
+                output.ship(time, batch)
+
+    return logic
+
+
+class LoopHandle(Generic[T]):
+    """The open end of a feedback; `connect_loop` closes it, once."""
+
+    def __init__(self, scope: ScopeRef, node: Node, close: Callable[[Port[T]], None]) -> None:
+        self._scope = scope
+        self._node = node
+        self._close: Callable[[Port[T]], None] | None = close
+
+    def connect(self, port: Port[T]) -> None:
+        """Feed `port` back. Raises BuildError if the loop is closed already or belongs to another scope."""
+        if self._close is None:
+            raise BuildError(f"connect_loop: the feedback at {self._node.where} is connected already")
+        if port.scope != self._scope:
+            raise BuildError(f"connect_loop: the stream is not of the scope of the feedback at {self._node.where}")
+        close, self._close = self._close, None
+        close(port)
+
+
+def feedback(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
+    """A stream of what will be fed back, `advance` later each time around.
+
+    Raises BuildError unless `advance` is an int of at least 0; a cycle that does not advance is refused when
+    the dataflow starts.
+    """
+    if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
+        raise BuildError(f"feedback({advance!r}): the summary says by how much time advances, an int of at least 0")
+    builder = OperatorBuilder(scope, "Feedback")
+    node = scope.graph.nodes[-1]
+    summary: Summary = advance_by(scope.depth, advance)
+    loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
+    output, result = builder.new_output()
+
+    def close(port: Port[Any]) -> None:
+        builder.build(lambda capabilities, info: _feedback_logic(capabilities[0].release, loop, output, summary))
+        connect(port, loop.location, node.inlets[0], Pipeline())
+
+    return LoopHandle(scope, node, close), result
+
+
+def _feedback_logic(
+    release: Callable[[], None], loop: Input[T], output: Output[T], summary: Summary
+) -> Callable[[], None]:
+    release()
+
+    def logic() -> None:
+        for time, batch in loop.drain():
+            output.ship(summary.apply(time), batch)
+
+    return logic

@@ -1,0 +1,64 @@
+"""Pacts: which worker a record goes to between two operators.
+
+A pact keeps the number of records: what is produced is what is consumed (`Broadcast`
+produces one copy per worker, and says so). Whom a key belongs to is decided by the
+Membership, never by a count of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.timely.communication.allocator import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Records stay on their worker."""
+
+    name = "Pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A record goes to the worker `sorted(ids)[key(record) % len(ids)]`.
+
+    `key` must return an int; use `stable_hash` for anything else. The ids are those of
+    the dataflow's founding members (*pinned*: the engine cannot see whether the operator
+    holds state), unless `follow` is set, as `stream.exchange()` does.
+    """
+
+    key: Callable[[Any], int]
+    follow: bool = False
+
+    name = "Exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Every worker gets a copy of every record."""
+
+    lane: Lane = Lane.DATA
+
+    name = "Broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """The producer names the worker of each batch (`Output.ship_to`): Megaphone's F decides by its table."""
+
+    lane: Lane = Lane.DATA
+
+    name = "Addressed"
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """No records at all, only progress: the input learns of the frontier and costs nothing else."""
+
+    name = "Silent"
+
+
+Pact = Pipeline | Exchange | Broadcast | Addressed | Silent

@@ -1,0 +1,50 @@
+"""ProbeHandle: what may still arrive at points of dataflows."""
+
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Silent
+from megaflow.timely.order import Time
+from megaflow.timely.progress.antichain import Antichain
+
+
+class ProbeHandle:
+    """Reads the frontier of the streams it is attached to; of several, the union. Costs nothing per record."""
+
+    def __init__(self) -> None:
+        self._inputs: list[Input[object]] = []
+
+    @property
+    def frontier(self) -> Antichain:
+        """The times that may still arrive; the minimum while attached to nothing."""
+        if not self._inputs:
+            return Antichain([0])
+        if len(self._inputs) == 1:
+            return self._inputs[0].frontier
+        return Antichain(time for each in self._inputs for time in each.frontier.elements)
+
+    def less_than(self, time: Time) -> bool:
+        """Whether a time before `time` may still arrive."""
+        return self.frontier.less_than(time)
+
+    def less_equal(self, time: Time) -> bool:
+        """Whether `time` or a time before may still arrive."""
+        return self.frontier.less_equal(time)
+
+    def done(self) -> bool:
+        """Whether nothing can arrive any more; False before the dataflow runs."""
+        return self.frontier.is_empty()
+
+    def attach(self, source: Input[object]) -> None:
+        """Watch one more stream."""
+        self._inputs.append(source)
+
+
+def probe_with(port: Port[object], handle: ProbeHandle) -> None:
+    """Attach `handle` to a stream."""
+    builder = OperatorBuilder(port.scope, "Probe")
+    handle.attach(builder.new_input(port, Silent(), notify=False))
+    builder.build(lambda capabilities, info: _nothing)
+
+
+def _nothing() -> None:
+    """A probe is read, never run."""

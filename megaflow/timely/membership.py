@@ -1,0 +1,54 @@
+"""Who takes part: the workers of a cluster as a value with a version.
+
+Ids are never reused and may have gaps, so no code may count from 0 to the number of workers:
+it goes over `Membership.ids`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from megaflow.errors import UsageError
+
+WorkerId: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The workers that belong to the cluster from one membership change to the next.
+
+    Raises UsageError when there is no worker or the coordinator is none of them.
+
+    >>> Membership(3, frozenset({7, 2, 4}), coordinator=4).ids
+    (2, 4, 7)
+    """
+
+    version: int  # 0 for the founders, one more after each committed change
+    workers: frozenset[WorkerId]
+    coordinator: WorkerId  # gives the one order to changes and commands
+    ids: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)  # the workers, sorted
+
+    def __post_init__(self) -> None:
+        if not self.workers:
+            raise UsageError("a membership needs at least one worker, not none")
+        if self.coordinator not in self.workers:
+            raise UsageError(f"the coordinator {self.coordinator} must be one of the workers {sorted(self.workers)}")
+        object.__setattr__(self, "ids", tuple(sorted(self.workers)))
+
+    def owner(self, key: int) -> WorkerId:
+        """Return the member that an integer key belongs to, the same in every process.
+
+        >>> [founding([2, 5]).owner(key) for key in range(4)]
+        [2, 5, 2, 5]
+        """
+        return self.ids[key % len(self.ids)]
+
+
+def founding(ids: Iterable[WorkerId]) -> Membership:
+    """Return version 0 of a cluster: these workers, coordinated by the lowest id.
+
+    >>> founding([3, 1])
+    Membership(version=0, workers=frozenset({1, 3}), coordinator=1)
+    """
+    workers = frozenset(ids)
+    return Membership(0, workers, min(workers, default=0))

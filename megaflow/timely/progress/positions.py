@@ -1,0 +1,119 @@
+"""Where each location of a graph stands in the order of propagation, and which cycles are refused.
+
+The tracker handles changes in an order in which following an edge always leads to a later place.
+A place is (c, t0, p0, t1, p1, …): the time's coordinates, interleaved with the location's *position*,
+a tuple (c, p0, p1, …) that is found level by level:
+
+Level −1. c is the number, in topological order, of the location's strongly connected component. An
+edge to another component raises c. A component without a cycle needs no more: its position ends.
+Level i. Inside a component, edges that advance coordinate i raise t_i and are set aside. Of what
+remains p_i numbers the components again, so an edge between two of them raises p_i and keeps
+t_0 … t_i. A component still holding a cycle goes on to level i + 1, where the times must differ.
+
+So a cycle is refused when, at the level where no edge of it advances the coordinate, some edge does
+not pass the next one on, because its scope has none or because it leaves and enters again: a time
+would come round that cycle unchanged. Interleaving is what makes `leave` right, which drops a
+coordinate: at the same t_i it only goes forward in p_i.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
+
+from megaflow.errors import BuildError
+from megaflow.timely.order import Summary
+
+Edge: TypeAlias = tuple[int, int, Summary]
+Position: TypeAlias = tuple[int, ...]
+
+
+def positions(names: Sequence[str], edges: Sequence[Edge]) -> list[Position]:
+    """Return the position of every location; it has one entry where no cycle passes.
+
+    Raises BuildError, naming the locations, for a cycle that does not advance the time. For each
+    level of nesting the cost is linear in the size of the graph.
+    """
+    found: list[list[int]] = [[] for _ in names]
+    # The members and edges of a component with a cycle, and its level; at first the whole graph.
+    waiting: list[tuple[Collection[int], Sequence[Edge], int]] = [(range(len(names)), edges, -1)]
+    while waiting:
+        members, inside, level = waiting.pop()
+        remaining = [edge for edge in inside if level < 0 or edge[2].adds[level] == 0]
+        components = _components(members, remaining)
+        for number, component in enumerate(components):
+            for member in component:
+                found[member].append(number)
+        cyclic: dict[int, list[Edge]] = {}  # number of a component with a cycle -> the edges inside
+        for edge in remaining:
+            if found[edge[0]][-1] == found[edge[1]][-1]:
+                cyclic.setdefault(found[edge[0]][-1], []).append(edge)
+        for number, kept in cyclic.items():
+            for source, target, summary in kept:
+                if len(summary.adds) < level + 2:
+                    raise BuildError(_complaint(names, [source, *_shortest_path(kept, target, source)]))
+            waiting.append((components[number], kept, level + 1))
+    return [tuple(position) for position in found]
+
+
+def _components(members: Collection[int], edges: Iterable[Edge]) -> list[list[int]]:
+    """Return the strongly connected components in topological order (Kosaraju's algorithm)."""
+    forward: dict[int, list[int]] = {member: [] for member in members}
+    backward: dict[int, list[int]] = {member: [] for member in members}
+    for source, target, _ in edges:
+        forward[source].append(target)
+        backward[target].append(source)
+    # Step 1. Order the members by when a depth-first search leaves them.
+    left: list[int] = []
+    seen: set[int] = set()
+    for root in members:
+        trail = [] if root in seen else [(root, iter(forward[root]))]
+        seen.add(root)
+        while trail:
+            member, targets = trail[-1]
+            following = next((target for target in targets if target not in seen), None)
+            if following is None:
+                left.append(member)
+                trail.pop()
+            else:
+                seen.add(following)
+                trail.append((following, iter(forward[following])))
+    # Step 2. From the last one left on, all that leads there and is not taken is its component.
+    components: list[list[int]] = []
+    taken: set[int] = set()
+    for root in reversed(left):
+        if root in taken:
+            continue
+        taken.add(root)
+        component = [root]
+        for member in component:  # grows while we go
+            fresh = [source for source in dict.fromkeys(backward[member]) if source not in taken]
+            taken.update(fresh)
+            component.extend(fresh)
+        components.append(component)
+    return components
+
+
+def _shortest_path(edges: Iterable[Edge], start: int, end: int) -> list[int]:
+    """Return the locations on a shortest path along the edges, both ends included; there must be one."""
+    targets: dict[int, list[int]] = {}
+    for source, target, _ in edges:
+        targets.setdefault(source, []).append(target)
+    came_from = {start: start}
+    queue = deque([start])
+    while end not in came_from:
+        source = queue.popleft()
+        for target in targets[source]:
+            if target not in came_from:
+                came_from[target] = source
+                queue.append(target)
+    path = [end]
+    while path[-1] != start:
+        path.append(came_from[path[-1]])
+    return path[::-1]
+
+
+def _complaint(names: Sequence[str], cycle: Sequence[int]) -> str:
+    return (
+        f"the cycle {' → '.join(names[location] for location in cycle)} does not advance the time: "
+        "make it pass a feedback that adds at least 1, in the scope that holds the whole cycle"
+    )

@@ -1,0 +1,55 @@
+"""A slow and obvious account of what pointstamps imply, to compare the tracker with.
+
+It shares nothing with the tracker but the graph and the order of times: it lists the minimal
+summaries of all paths between all locations and applies them to every positive pointstamp.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from megaflow.timely.order import Summary, Time, identity, less_equal, summary_less_equal
+from megaflow.timely.progress.antichain import Antichain
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.progress.reachability import GraphBuilder
+
+# (from, to) -> the minimal summaries of the paths between them; no entry when there is none
+PathSummaries: TypeAlias = Mapping[tuple[int, int], list[Summary]]
+
+
+def path_summaries(graph: GraphBuilder) -> PathSummaries:
+    """Return the minimal path summaries for every pair of locations, by extending paths until none is new."""
+    paths: dict[tuple[int, int], list[Summary]] = {}
+    fresh = [(location, location, identity(depth)) for location, depth in enumerate(graph.depths)]
+    while fresh:
+        start, end, summary = fresh.pop()
+        known = paths.setdefault((start, end), [])
+        if any(summary_less_equal(other, summary) for other in known):
+            continue
+        known[:] = [other for other in known if not summary_less_equal(summary, other)] + [summary]
+        fresh += [(start, target, summary.then(step)) for source, target, step in graph.edges if source == end]
+    return paths
+
+
+def could_result_in(paths: PathSummaries, l1: int, t1: Time, l2: int, t2: Time) -> bool:
+    """Tell whether something at (l1, t1) could lead to something at (l2, t2)."""
+    return any(less_equal(summary.apply(t1), t2) for summary in paths.get((l1, l2), []))
+
+
+def frontier_by_brute_force(
+    graph: GraphBuilder,
+    pointstamps: Iterable[tuple[int, Time, int]],
+    location: int,
+    paths: PathSummaries | None = None,
+) -> Antichain:
+    """Return the location's frontier given (location, time, count), where only positive sums matter.
+
+    Whoever asks often passes `path_summaries(graph)`, which takes most of the time.
+    """
+    known = path_summaries(graph) if paths is None else paths
+    sums = ChangeBatch(((place, time), count) for place, time, count in pointstamps)
+    return Antichain(
+        summary.apply(time)
+        for (place, time), count in sums
+        if count > 0
+        for summary in known.get((place, location), [])
+    )

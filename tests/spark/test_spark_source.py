@@ -1,0 +1,456 @@
+"""Spark feeds a job: every line once, whatever Spark retries, replays, kills or stops.
+
+The job is a stand-in: a real port with two workers' staging behind it, and a coordinator that commits at once.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.control.messages import (
+    CommitRequest,
+    Done,
+    IngestPorts,
+    Refused,
+    Request,
+    SourceEnded,
+    Stage,
+    StageEnd,
+)
+from megaflow.errors import CommandRefused, SourceError, UsageError
+from megaflow.run.staging import Staging
+from megaflow.spark.push import StageJob
+from megaflow.spark.source import Coordinator, SparkFeed, check_spark
+from megaflow.spark.spec import SparkSpec, parse_spark_spec
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.fabric import TcpFabric
+from megaflow.timely.communication.links import Connection
+from megaflow.timely.communication.meeting import PeerAddress
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+SECRET = b"known to the test only"
+WAIT_SECONDS = 120
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Job:
+    """One process with workers 0 and 1, and the coordinator; everything happens on one thread."""
+
+    def __init__(self) -> None:
+        self.stagings = {worker: Staging(worker, limit_bytes=100_000) for worker in (0, 1)}
+        self.lines: list[str] = []
+        self.requests: list[Any] = []  # bodies, in order of arrival
+        self.staged = Counter[str]()  # what arrived, committed or not: Stage lines, StageEnd, lost connections
+        self.answering = threading.Event()  # cleared: commits are taken but not acknowledged
+        self.answering.set()
+        self.refusal = ""
+        self._committed: set[tuple[str, int]] = set()
+        self._waiting: list[tuple[Connection, Done]] = []
+        self._ending = threading.Event()
+        self._error: BaseException | None = None
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = listener.getsockname()
+        self._fabric = TcpFabric(listener, [0, 1], SECRET, {"ingest": Ingest(self), "control": Control(self)})
+        self._fabric.connect([PeerAddress(0, *self.address, (0, 1))], 0, 2)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def commit(self, connection: Connection, request: Request) -> None:
+        batch = request.body.commit
+        if (batch.query, batch.batch) not in self._committed:
+            self._committed.add((batch.query, batch.batch))
+            for staging in self.stagings.values():
+                staging.commit(batch)
+        self._waiting.append((connection, Done(request.id, 1)))
+
+    def _run(self) -> None:
+        allocator = self._fabric.allocator(0)
+        try:
+            while not self._ending.is_set():
+                allocator.park(0.02)
+                allocator.receive()
+                for staging in self.stagings.values():
+                    while lines := staging.take(4096):
+                        self.lines += lines
+                    staging._check()
+                if self.answering.is_set():
+                    for connection, answer in self._waiting:
+                        connection.send(answer)
+                    self._waiting.clear()
+        except BaseException as error:
+            self._error = error
+
+    def wait_for_lines(self, count: int) -> None:
+        wait_until(lambda: len(self.lines) >= count or self._error is not None)
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._fabric.close()
+        if self._error is not None:
+            raise self._error
+
+
+class Ingest:
+    """Stages what executors send."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        assert isinstance(value, Stage | StageEnd)
+        self.job.staged[type(value).__name__] += 1
+        staging = self.job.stagings[value.worker]
+        if isinstance(value, Stage):
+            staging.stage(value, connection)
+        else:
+            connection.send(staging.end(value, connection))
+
+    def lost(self, connection: Connection) -> None:
+        for staging in self.job.stagings.values():
+            staging.lost(connection)
+        self.job.staged["lost"] += 1
+
+
+class Control:
+    """A coordinator with nothing else to do."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Nothing to do."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        self.job.requests.append(value.body)
+        if self.job.refusal:
+            connection.send(Refused(value.id, self.job.refusal))
+        elif isinstance(value.body, IngestPorts):
+            connection.send(Done(value.id, [(worker, *self.job.address) for worker in self.job.stagings]))
+        elif isinstance(value.body, CommitRequest):
+            self.job.commit(connection, value)
+        else:
+            assert isinstance(value.body, SourceEnded)
+            connection.send(Done(value.id, None))
+
+    def lost(self, connection: Connection) -> None:
+        """Nothing to do."""
+
+
+def wait_until(predicate: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    running = Job()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from megaflow.spark.session import spark_session
+
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
+        yield session
+
+
+class Feed(SparkFeed):
+    """A feed whose end is counted."""
+
+    def __init__(self, lines: Any, job: Job) -> None:
+        self.changes: list[bool] = []
+        super().__init__(lines, job.address, SECRET, lambda: self.changes.append(self.done))
+
+    def __enter__(self) -> "Feed":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        assert self.join(WAIT_SECONDS)
+        assert self.changes == [True]
+
+    def ended(self) -> None:
+        wait_until(lambda: self.done)
+
+
+def write(folder: Path, name: str, lines: list[str]) -> list[str]:
+    """Put a file into a folder that Spark is watching, at once and whole."""
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f".{name}"
+    hidden.write_text("".join(f"{line}\n" for line in lines))
+    hidden.rename(folder / name)
+    return lines
+
+
+def numbered(name: str, count: int) -> list[str]:
+    return [f"{name} {number} {'x' * 100}" for number in range(count)]
+
+
+def test_files_are_fed_line_by_line_and_one_added_later_too(spark: Any, job: Job, tmp_path: Path) -> None:
+    books = tmp_path / "books"
+    expected = write(books, "a.txt", numbered("a", 3000)) + write(books, "b.txt", numbered("b", 2000))
+    (books / "odd.txt").write_bytes(b"one\r\ntwo\rthree\n\nf\xffur\n" + "ünï\u2028cödé".encode())
+    expected += ["one", "two", "three", "", "f\ufffdur", "ünï\u2028cödé"]
+    with Feed(parse_spark_spec(f"spark:text:{books}?maxFilesPerTrigger=2"), job) as feed:
+        job.wait_for_lines(len(expected))
+        expected += write(books, "later.txt", numbered("later", 100))
+        job.wait_for_lines(len(expected))
+        assert not feed.done
+    assert feed.error is None
+    assert Counter(job.lines) == Counter(expected)
+    assert job.requests[-1] == SourceEnded(feed.query)
+
+
+def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any, job: Job, tmp_path: Path) -> None:
+    expected = [line for i in range(5) for line in write(tmp_path / "in", f"{i}.txt", numbered(f"{i}", 10))]
+    with Feed(parse_spark_spec(f"spark:text:{tmp_path / 'in'}/*.txt?trigger=availableNow"), job) as feed:
+        feed.ended()
+    assert feed.error is None
+    assert Counter(job.lines) == Counter(expected)
+    assert job.requests[-1] == SourceEnded(feed.query)
+
+
+@pytest.mark.parametrize("how", ["raises", "is killed"])
+def test_a_task_that_fails_once_loses_and_duplicates_nothing(spark: Any, job: Job, tmp_path: Path, how: str) -> None:
+    from pyspark.sql.functions import udf
+
+    expected = write(tmp_path / "in", "a.txt", numbered("a", 20_000)) + write(tmp_path / "in", "b.txt", ["short"])
+    marker, staged, late = tmp_path / "failed", tmp_path / "staged", expected[19_500]
+
+    def pass_on(line: str) -> str:
+        if line == late and not marker.exists():
+            marker.touch()
+            for _ in range(6000):
+                if staged.exists():
+                    break
+                time.sleep(0.01)
+            if how == "raises":
+                raise ValueError("fails once")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return line
+
+    frame = spark.readStream.text(str(tmp_path / "in")).select(udf(pass_on)("value").alias("line"))
+    with Feed(frame, job) as feed:
+        wait_until(lambda: marker.exists() and job.staged["Stage"] > 5)
+        assert job.lines == []
+        staged.touch()
+        job.wait_for_lines(len(expected))
+    assert feed.error is None
+    wait_until(lambda: job.staged["lost"] > job.staged["StageEnd"])
+    assert Counter(job.lines) == Counter(expected)
+    assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
+
+
+def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path) -> None:
+    expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
+    feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
+    frame = spark.read.text(str(tmp_path / "in"))
+    with Client.connect(*job.address, SECRET, "control", {}, 10) as client:
+        coordinator = Coordinator(client, "here", threading.Event())
+        feed._stage_batch(coordinator, frame, 0)
+        feed._stage_batch(coordinator, frame, 0)
+        feed._stage_batch(coordinator, spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'"), 1)
+        commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
+        assert [(commit.query, commit.batch) for commit in commits] == [(feed.query, batch) for batch in (0, 0, 1)]
+        assert commits[0].run != commits[1].run
+        job.wait_for_lines(101)
+    assert Counter(job.lines) == Counter([*expected, expected[7]])
+    assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
+
+
+def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
+    with Client.connect(*job.address, SECRET, "ingest", {}, 10) as client:
+        client.send(Stage("q", "r", 0, 0, 5, 1, ["half"]))
+        wait_until(lambda: job.stagings[1].held_bytes > 0)
+    wait_until(lambda: job.stagings[1].held_bytes == 0)
+    assert job.lines == []
+
+
+def test_stopping_does_not_wait_for_a_coordinator_that_holds_back(spark: Any, job: Job, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.txt", ["a"])
+    job.answering.clear()
+    with Feed(parse_spark_spec(f"spark:text:{tmp_path / 'in'}"), job) as feed:
+        job.wait_for_lines(1)
+        write(tmp_path / "in", "b.txt", ["b"])
+        feed.stop()
+        wait_until(lambda: feed.done, 20)
+    assert feed.error is None
+    assert job.lines == ["a"]
+    assert job.requests[-1] == SourceEnded(feed.query)
+
+
+def test_a_query_that_fails_is_one_sentence_with_its_cause(spark: Any, job: Job, tmp_path: Path) -> None:
+    from pyspark.sql.functions import udf
+
+    def always(line: str) -> str:
+        raise ValueError(f"no good: {line}")
+
+    write(tmp_path / "in", "a.txt", ["a"])
+    with Feed(spark.readStream.text(str(tmp_path / "in")).select(udf(always)("value")), job) as feed:
+        feed.ended()
+    assert isinstance(feed.error, SourceError)
+    assert str(feed.error) == "the streaming DataFrame: ValueError: no good: a"
+    assert job.lines == []
+
+
+def test_a_refusal_of_the_coordinator_ends_the_query_with_its_reason(spark: Any, job: Job, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.txt", ["a"])
+    job.refusal = "the job is stopping"
+    with Feed(parse_spark_spec(f"spark:text:{tmp_path / 'in'}"), job) as feed:
+        feed.ended()
+    assert isinstance(feed.error, CommandRefused)
+    assert str(feed.error).endswith("refused IngestPorts: the job is stopping")
+
+
+def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    cases = [
+        (f"spark:json:{tmp_path / 'in'}?schema=a string, b int", SourceError, "Spark's source has: a string, b int"),
+        (f"spark:json:{tmp_path / 'in'}", SourceError, "schema must be specified"),
+        (f"spark:text:{tmp_path / 'in'}?schema=oops oops", SourceError, ""),
+        ("spark:org.example.Missing:x", SourceError, "Failed to find the data source: org.example.Missing"),
+    ]
+    for text, kind, why in cases:
+        with Feed(parse_spark_spec(text), job) as feed:
+            feed.ended()
+        assert type(feed.error) is kind, text
+        assert why.lower() in str(feed.error).lower()
+        assert "\n" not in str(feed.error) and "SQLSTATE" not in str(feed.error)
+    for frame in (spark.range(3).selectExpr("cast(id as string) as line"), object()):
+        with Feed(frame, job) as feed:
+            feed.ended()
+        assert isinstance(feed.error, UsageError)
+
+
+def test_a_single_column_of_text_will_do_and_nulls_are_no_lines(spark: Any, job: Job, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.json", ['{"word": "a"}', '{"other": 1}', '{"word": "b"}'])
+    with Feed(parse_spark_spec(f"spark:json:{tmp_path / 'in'}?schema=word string&trigger=availableNow"), job) as feed:
+        feed.ended()
+    assert feed.error is None
+    assert sorted(job.lines) == ["a", "b"]
+
+
+def test_rows_of_a_rate_are_numbers_as_text(spark: Any, job: Job) -> None:
+    with Feed(parse_spark_spec("spark:rate:?rowsPerSecond=50"), job):
+        job.wait_for_lines(20)
+    assert sorted(map(int, job.lines)) == list(range(len(job.lines)))
+
+
+def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("a\n")
+    with pytest.raises(SourceError, match=f"there is no folder {tmp_path}/nowhere"):
+        check_spark(parse_spark_spec(f"spark:text:{tmp_path}/nowhere"))
+    with pytest.raises(SourceError, match=f"read it without Spark: --lines {tmp_path}/file.txt"):
+        check_spark(parse_spark_spec(f"spark:text:{tmp_path}/file.txt"))
+    check_spark(parse_spark_spec(f"spark:text:{tmp_path}/*.txt"))
+    check_spark(parse_spark_spec("spark:text:hdfs://host/books"))
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "secret" not in repr(StageJob("q", "r", 0, ((0, "h", 1),), b"secret"))
+
+
+# A launcher in a process of its own, so that a Java process is its and ends with it.
+LAUNCHER = """
+    import os, signal, sys, threading
+    from megaflow.spark.source import SparkFeed
+    from megaflow.spark.spec import parse_spark_spec
+
+    ended = threading.Event()
+    spec, coordinator = parse_spark_spec(sys.argv[3]), (sys.argv[1], int(sys.argv[2]))
+    feed = SparkFeed(spec, coordinator, b"known to the test only", ended.set)
+    feed.start()
+    try:
+        if sys.argv[4:]:
+            sys.stdin.readline()
+            from pyspark import SparkContext
+            os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        ended.wait()
+    except KeyboardInterrupt:
+        feed.stop()
+    assert feed.join(60)
+    left = [name for name in os.listdir(os.environ["TMPDIR"]) if "megaflow" in name]
+    print("pyspark" in sys.modules, left, feed.error)
+"""
+
+
+def launch(job: Job, folder: Path, spec: str, *more: str, **environ: str) -> "subprocess.Popen[str]":
+    (folder / "tmp").mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(LAUNCHER), job.address[0], str(job.address[1]), spec, *more],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), **environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def java_processes(folder: Path) -> list[str]:
+    """Processes whose command line names the folder: Spark's, which is told to write below it."""
+    return [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if (command := path.read_bytes() if path.exists() else b"") and b"java" in command
+        if str(folder / "tmp").encode() in command
+    ]
+
+
+def test_ctrl_c_ends_a_feed_quietly_and_leaves_nothing_behind(job: Job, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.txt", ["a", "b"])
+    launcher = launch(job, tmp_path, f"spark:text:{tmp_path / 'in'}")
+    job.wait_for_lines(2)
+    assert java_processes(tmp_path)
+    os.killpg(launcher.pid, signal.SIGINT)
+    output, errors = launcher.communicate(timeout=WAIT_SECONDS)
+    assert (output, errors, launcher.returncode) == ("True [] None\n", "", 0)
+    assert java_processes(tmp_path) == []
+    assert isinstance(job.requests[-1], SourceEnded)
+
+
+def test_a_java_process_that_is_killed_is_named_as_the_cause(job: Job, tmp_path: Path) -> None:
+    write(tmp_path / "in", "a.txt", ["a", "b"])
+    spec = f"spark:text:{tmp_path / 'in'}"
+    launcher = launch(job, tmp_path, spec, "kill")
+    job.wait_for_lines(2)
+    output, errors = launcher.communicate("now\n", timeout=WAIT_SECONDS)
+    assert output == f"True [] {spec}: Spark's Java process has ended unexpectedly\n", errors
+    assert launcher.returncode == 0
+    assert errors == ""
+
+
+def test_without_java_the_feed_says_so_and_imports_no_pyspark(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    launcher = launch(job, tmp_path, f"spark:text:{tmp_path / 'in'}", PATH="", JAVA_HOME="")
+    output, errors = launcher.communicate(timeout=WAIT_SECONDS)
+    assert output.startswith("False [] Spark needs Java 17 or newer and there is none (JAVA_HOME is not set): install")
+    assert (output.count("\n"), errors) == (1, "")

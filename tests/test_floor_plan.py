@@ -1,0 +1,61 @@
+"""The floor plan of pyproject.toml holds, and every module can be the first one imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Imports each module named on the command line with no other module of megaflow loaded. Libraries stay loaded between
+# two attempts: circles are a matter among our own modules, and one interpreter for all is quick.
+IMPORT_EACH_FIRST = """
+import importlib, json, sys, traceback
+failures = {}
+for name in sys.argv[1:]:
+    for loaded in [m for m in sys.modules if m == "megaflow" or m.startswith("megaflow.")]:
+        del sys.modules[loaded]
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        failures[name] = traceback.format_exc()
+sys.stdout.write(json.dumps(failures))
+"""
+
+LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+def run_python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `code` in a new interpreter, at the root of the project."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def module_names() -> list[str]:
+    """Every module of megaflow by its full name, `__main__` (which runs the command line) left out."""
+    names = []
+    for path in sorted((ROOT / "megaflow").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] != "__main__":
+            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return names
+
+
+def test_imports_keep_every_contract_of_the_floor_plan() -> None:
+    linted = run_python(LINT_IMPORTS, "--no-cache")
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_each_module_can_be_imported_first() -> None:
+    imported = run_python(IMPORT_EACH_FIRST, *module_names())
+    assert imported.returncode == 0, imported.stdout + imported.stderr
+    failures = json.loads(imported.stdout)
+    assert not failures, "\n".join(f"importing {name} first:\n{text}" for name, text in failures.items())
+
+
+def test_importing_megaflow_and_its_command_line_loads_no_pyspark() -> None:
+    names = [name for name in ("megaflow", "megaflow.cli") if name in module_names()]
+    imports = "".join(f"import {name}\n" for name in names)
+    loaded = run_python(f"{imports}import sys\nsys.exit('pyspark' in sys.modules or 'py4j' in sys.modules)")
+    assert loaded.returncode == 0, loaded.stderr or f"importing {' and '.join(names)} loads pyspark"

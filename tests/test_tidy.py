@@ -1,0 +1,183 @@
+"""The rules of style that a syntax tree can show; each test lists every place that breaks its rule."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTION_LINES_MAX = 70         # a screen
+MODULE_LINES_MAX = 350          # a sitting
+
+# module -> (lines allowed, why)
+LONG_MODULES = {
+    "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
+}
+
+# Sockets, threads, processes, clocks and dice: what makes a run depend on anything but its input.
+SHELL_LIBRARIES = {
+    "_thread", "asyncio", "concurrent", "multiprocessing", "queue", "random", "sched", "secrets", "select", "selectors",
+    "signal", "socket", "socketserver", "ssl", "subprocess", "threading", "time",
+}
+CLOCKS_AND_DICE = {
+    "date": {"today"},
+    "datetime": {"now", "today", "utcnow"},
+    "os": {"getrandom", "urandom"},
+    "uuid": {"uuid1", "uuid4"},
+}
+
+# Decided by values alone; these stay pure forever.
+PURE = (
+    "megaflow/bins.py",
+    "megaflow/control/controller.py",
+    "megaflow/control/planner.py",
+    "megaflow/control/policy.py",
+    "megaflow/migration.py",
+    "megaflow/routing.py",
+    "megaflow/timely/communication/wire.py",
+    "megaflow/timely/membership.py",
+    "megaflow/timely/order.py",
+    "megaflow/timely/progress/",
+)
+
+# The thin shell: only these modules and packages may touch SHELL_LIBRARIES, all others are handed `now` and `rng`.
+SHELL = (
+    "megaflow/cli.py",
+    "megaflow/control/agent.py",
+    "megaflow/control/server.py",
+    "megaflow/run/",
+    "megaflow/spark/",
+    "megaflow/testing.py",
+    "megaflow/testing/",
+    "megaflow/timely/communication/client.py",
+    "megaflow/timely/communication/fabric.py",
+    "megaflow/timely/communication/local.py",
+    "megaflow/timely/communication/secret.py",
+    "megaflow/timely/communication/tcp.py",
+    "megaflow/timely/dataflow/capture.py",
+    "megaflow/timely/execute.py",
+    "megaflow/timely/worker.py",
+)
+
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class Module:
+    """One source file and its syntax tree."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.relative_to(ROOT).as_posix()
+        self.text = path.read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text, filename=self.name)
+
+    def nodes(self, *kinds: type[Node]) -> Iterator[Node]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, kinds))
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        yield from self.nodes(ast.FunctionDef)
+        yield from self.nodes(ast.AsyncFunctionDef)
+
+    def imports(self) -> Iterator[tuple[ast.stmt, str]]:
+        """Each import statement, wherever it stands, with each dotted name it loads from."""
+        for statement in self.nodes(ast.Import):
+            yield from ((statement, alias.name) for alias in statement.names)
+        for origin in self.nodes(ast.ImportFrom):
+            yield origin, origin.module or ""
+
+    def at(self, node: ast.AST, what: str) -> str:
+        return f"{self.name}:{getattr(node, 'lineno', 1)}: {what}"
+
+
+def read(*folders: str) -> list[Module]:
+    return [Module(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+MEGAFLOW = read("megaflow")
+EVERYTHING = MEGAFLOW + read("apps")
+
+
+def shell_uses(module: Module) -> Iterator[str]:
+    """Each use of a socket, thread, clock or die."""
+    for statement, name in module.imports():
+        if name.partition(".")[0] in SHELL_LIBRARIES:
+            yield module.at(statement, f"imports {name}")
+    for call in module.nodes(ast.Call):
+        words = ast.unparse(call.func).split(".")
+        if len(words) > 1 and words[-2] in CLOCKS_AND_DICE and words[-1] in CLOCKS_AND_DICE[words[-2]]:
+            yield module.at(call, f"calls {'.'.join(words)}")
+
+
+def test_every_module_has_a_docstring() -> None:
+    assert [module.name for module in EVERYTHING if not ast.get_docstring(module.tree)] == []
+
+
+def test_every_module_is_short() -> None:
+    too_long = []
+    for module in EVERYTHING:
+        lines = len(module.text.splitlines())
+        allowed, _ = LONG_MODULES.get(module.name, (MODULE_LINES_MAX, ""))
+        if lines > allowed:
+            too_long.append(f"{module.name}: {lines} lines, at most {allowed}")
+    assert too_long == []
+
+
+def test_every_function_fits_a_screen() -> None:
+    too_long = []
+    for module in EVERYTHING:
+        for function in module.functions():
+            lines = (function.end_lineno or function.lineno) - function.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                too_long.append(module.at(function, f"{function.name}: {lines} lines, at most {FUNCTION_LINES_MAX}"))
+    assert too_long == []
+
+
+def test_only_the_command_line_prints() -> None:
+    silent = [module for module in MEGAFLOW if module.name != "megaflow/cli.py"]
+    calls = [(module, call) for module in silent for call in module.nodes(ast.Call)]
+    assert [module.at(call, "print") for module, call in calls if ast.unparse(call.func) == "print"] == []
+
+
+def test_no_exception_is_caught_unnamed_or_swallowed_whole() -> None:
+    swallowed = []
+    for module in EVERYTHING:
+        for handler in module.nodes(ast.ExceptHandler):
+            caught = ast.unparse(handler.type) if handler.type else ""
+            idle = all(isinstance(statement, ast.Pass | ast.Continue) for statement in handler.body)
+            if not caught or (idle and caught in {"Exception", "BaseException"}):
+                swallowed.append(module.at(handler, f"except {caught}".strip()))
+    assert swallowed == []
+
+
+def test_imports_stand_at_the_top_of_their_module() -> None:
+    hidden = []
+    for module in MEGAFLOW:
+        if module.name.startswith("megaflow/spark/"):
+            continue            # there pyspark is imported where it is used
+        for node in (inner for function in module.functions() for inner in ast.walk(function)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                hidden.append(module.at(node, ast.unparse(node)))
+    assert hidden == []
+
+
+def test_no_import_hides_behind_type_checking() -> None:
+    hidden = []
+    for module in EVERYTHING:
+        imported = [alias for origin in module.nodes(ast.ImportFrom) for alias in origin.names]
+        hidden += [module.at(alias, "TYPE_CHECKING") for alias in imported if alias.name == "TYPE_CHECKING"]
+        attributes = module.nodes(ast.Attribute)
+        hidden += [module.at(node, "TYPE_CHECKING") for node in attributes if node.attr == "TYPE_CHECKING"]
+    assert hidden == []
+
+
+def test_pure_modules_use_no_socket_thread_clock_or_dice() -> None:
+    assert [use for module in MEGAFLOW if module.name.startswith(PURE) for use in shell_uses(module)] == []
+
+
+def test_only_the_shell_uses_sockets_threads_clocks_and_dice() -> None:
+    outside = [module for module in MEGAFLOW if not module.name.startswith(SHELL)]
+    assert [use for module in outside for use in shell_uses(module)] == []
+
+
+def test_no_module_is_both_pure_and_shell() -> None:
+    assert [module.name for module in MEGAFLOW if module.name.startswith(PURE) and module.name.startswith(SHELL)] == []

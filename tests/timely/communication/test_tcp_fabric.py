@@ -1,0 +1,205 @@
+"""Workers of several processes exchange messages over real sockets."""
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from megaflow.errors import CannotTravel
+from megaflow.timely.communication.allocator import Allocator, Envelope, FailureReport, Lane
+from megaflow.timely.communication.wire import MAX_FRAME_BYTES
+
+Collect = Callable[[Allocator, int], list[Envelope]]
+
+
+def test_messages_keep_their_order_per_source_target_and_lane(make_cluster: Any, collect: Collect) -> None:
+    cluster = make_cluster(3, workers=2)
+    ends = cluster.connect()
+    count = 200
+
+    def work(end: Allocator) -> dict[tuple[int, Lane], list[int]]:
+        dice = random.Random(end.index)
+        numbers: dict[tuple[int, Lane], int] = defaultdict(int)
+        found: list[Envelope] = []
+        for _ in range(count):
+            for target in range(6):
+                lane = dice.choice(list(Lane))
+                body = (numbers[target, lane], "x" * dice.choice([1, 1, 1, 3 * MAX_FRAME_BYTES if target == 0 else 9]))
+                end.send(target, lane, (7, end.index), body)
+                numbers[target, lane] += 1
+            if dice.random() < 0.2:
+                end.flush()
+                found += end.receive()
+        found += collect(end, 6 * count - len(found))
+        order: dict[tuple[int, Lane], list[int]] = defaultdict(list)
+        for envelope in found:
+            assert envelope.channel == (7, envelope.source)
+            order[envelope.source, envelope.lane].append(envelope.body[0])
+        end.finish()
+        return order
+
+    for future in [cluster.run(work, end) for end in ends]:
+        for order in future.result(60).values():
+            assert order == list(range(len(order)))
+
+
+def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluster: Any, collect: Collect) -> None:
+    ends = make_cluster(2, workers=2).connect()
+    body = [(1, "a"), (2, "b")]
+    ends[0].send_all([0, 1, 2, 3], Lane.PROGRESS, (0, 1), body)
+    ends[0].flush()
+    assert [e.body for e in ends[0].receive()][0] is body
+    assert [e.body for e in ends[1].receive()][0] is body
+    assert collect(ends[2], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
+    assert collect(ends[3], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
+
+
+def test_a_body_is_encoded_when_it_is_sent(make_cluster: Any, collect: Collect) -> None:
+    ends = make_cluster(2).connect()
+    body = [1]
+    ends[0].send(1, Lane.DATA, (0, 0), body)
+    body.append(2)
+    with pytest.raises(CannotTravel, match="lock"):
+        ends[0].send(1, Lane.DATA, (0, 0), threading.Lock())
+    ends[0].flush()
+    assert collect(ends[1], 1)[0].body == [1]
+
+
+def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(
+    make_cluster: Any, collect: Collect
+) -> None:
+    cluster = make_cluster(2)
+    a, b = cluster.connect()
+    large = b"0123456789" * 5_000_000
+    a.send(1, Lane.DATA, (0, 0), large)
+    assert a.pending_bytes > 30_000_000
+    a.send(1, Lane.PROGRESS, (0, 0), "urgent")
+    sending = cluster.run(a.finish)
+    first, second = collect(b, 2)
+    assert (first.body, second.body == large) == ("urgent", True)
+    b.finish()
+    sending.result(30)
+    assert a.pending_bytes == 0
+
+
+def test_a_parked_worker_is_woken_by_a_message_well_under_ten_ms(make_cluster: Any) -> None:
+    cluster = make_cluster(2, workers=2)
+    ends = cluster.connect()
+    rounds = 300
+
+    def play(end: Allocator, other: int) -> list[float]:
+        turn, seconds = 0, []
+        while turn < rounds:
+            start = time.perf_counter()
+            end.park(None)
+            for envelope in end.receive():
+                seconds.append(time.perf_counter() - start)
+                turn = envelope.body
+                end.send(other, Lane.DATA, (0, 0), turn + 1)
+                end.flush()
+        return seconds
+
+    games = [cluster.run(play, end, other) for end, other in zip(ends, (3, 2, 1, 0))]
+    ends[0].send(3, Lane.DATA, (0, 0), 1)
+    ends[1].send(2, Lane.DATA, (0, 0), 1)
+    ends[0].wake()
+    ends[1].wake()
+    for game in games:
+        seconds = sorted(game.result(60))
+        assert seconds[len(seconds) // 2] < 0.01
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_wake_ends_the_present_or_the_next_park_of_any_worker(make_cluster: Any, index: int) -> None:
+    cluster = make_cluster(2, workers=2)
+    end = cluster.connect()[index]
+    end.wake()
+    end.park(None)
+    for _ in range(200):
+        parked = cluster.run(end.park, None)
+        end.wake()
+        parked.result(10)
+
+
+def test_park_ends_when_the_time_is_up(make_cluster: Any) -> None:
+    for end in make_cluster(2, workers=2).connect()[:2]:
+        start = time.monotonic()
+        end.park(0.05)
+        assert 0.04 <= time.monotonic() - start < 5
+
+
+def test_an_idle_cluster_uses_next_to_no_processor(make_cluster: Any) -> None:
+    cluster = make_cluster(2, workers=2)
+    ends = cluster.connect()
+    ready, stop = threading.Barrier(5), threading.Event()
+
+    def idle(end: Allocator) -> int:
+        ready.wait(10)
+        steps = 0
+        while not stop.is_set():
+            steps += 1
+            end.receive()
+            end.park(None)
+        return steps
+
+    idlers = [cluster.run(idle, end) for end in ends]
+    ready.wait(10)
+    began, start = time.process_time(), time.monotonic()
+    stop.wait(1.0)
+    used = (time.process_time() - began) / (time.monotonic() - start)
+    stop.set()
+    for end in ends:
+        end.wake()
+    assert sum(idler.result(10) for idler in idlers) < 50
+    assert used < 0.1  # in truth below 0.002; the bound is 0.02 on a quiet machine
+
+
+def test_a_watched_pipe_calls_back_on_the_polling_thread(make_cluster: Any) -> None:
+    import socket
+
+    cluster = make_cluster(1)
+    [end] = cluster.connect()
+    near, far = socket.socketpair()
+    with near, far:
+        seen: list[bytes] = []
+        cluster.fabrics[0].watch(near, lambda: seen.append(near.recv(100)))
+        far.send(b"hello")
+        end.park(None)
+        cluster.fabrics[0].unwatch(near)
+        far.send(b"unheard")
+        end.park(0)
+        assert seen == [b"hello"]
+
+
+def test_each_connection_is_reported(make_cluster: Any) -> None:
+    cluster = make_cluster(2, workers=2)
+    cluster.connect()
+    assert sorted(cluster.reports) == sorted(
+        f"connected to process {i} at 127.0.0.1:{cluster.ports[i]} (workers {2 * i}, {2 * i + 1})" for i in (0, 1)
+    )
+
+
+def test_the_allocators_keep_the_protocol(make_cluster: Any) -> None:
+    [end] = make_cluster(1).connect()
+    checked: Allocator = end
+    assert checked.index == 0
+    assert FailureReport(0, "", "x").error().args
+
+
+def test_silence_is_told_from_a_shut_window() -> None:
+    import struct
+
+    from megaflow.timely.communication.tcp import is_silent
+
+    def info(retransmits: int, probes: int, last_ack_ms: int) -> bytes:
+        return struct.pack("=BBBB52xI", 1, 0, retransmits, probes, last_ack_ms)
+
+    assert is_silent(info(5, 0, 40_000))
+    assert is_silent(info(0, 3, 40_000))
+    assert not is_silent(info(0, 1, 100_000))  # the probe that is on its way
+    assert not is_silent(info(0, 0, 1_000_000))  # idle: keepalive's business
+    assert not is_silent(info(5, 0, 1_000))
