@@ -3,7 +3,7 @@
 import ast
 import difflib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,20 +52,20 @@ def functions_in(tree: ast.Module) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 
-def top_level_names(statements: list[ast.stmt]) -> Iterator[str]:
-    """Yield each name that the statements of a module bind, also inside if, try and with; "*" for an import of all."""
-    for statement in statements:
-        match statement:
+def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield each name that these statements of a module bind, also inside if, try and with; "*" for an import of all."""
+    for node in nodes:
+        match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from ((alias.asname or alias.name).partition(".")[0] for alias in aliases)
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                pass  # what they bind is their own
             case _:
-                yield from (node.id for node in ast.walk(statement)
-                            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))  # fmt: skip
-                inner = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.stmt)]
-                handlers = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.ExceptHandler)]
-                yield from top_level_names(inner + [node for handler in handlers for node in handler.body])
+                yield from top_level_names(ast.iter_child_nodes(node))
 
 
 def pickle_app(function: Callable[..., Any]) -> PickledFunction:

@@ -31,6 +31,7 @@ from megaflow.timely.execute import Config
 STDIN = 0
 LENGTH_BYTES = 8
 LAST_WORD_SECONDS = 2.0  # for the launcher to take the report of a failure
+LOOK_SECONDS = 0.02  # between looks whether it has
 GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD", "100000"))  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
@@ -99,16 +100,17 @@ class Process:
             raise
 
     def _tell(self, worker: Worker, error: BaseException) -> None:
-        """Send the launcher the failure, and give it a moment to take it: raising closes the connections."""
+        """Send the launcher the failure, and give it a moment to come and take it: raising closes the connections."""
         launcher = self.shared.launcher
-        if not launcher.is_here:
-            return
-        launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
-        self.told = True
         deadline = time.monotonic() + LAST_WORD_SECONDS
         try:
+            while not launcher.is_here and time.monotonic() < deadline:
+                worker.allocator.park(LOOK_SECONDS)
+            if launcher.is_here:
+                launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
+                self.told = True
             while not launcher.is_drained and time.monotonic() < deadline:
-                worker.allocator.park(LAST_WORD_SECONDS / 100)
+                worker.allocator.park(LOOK_SECONDS)
         except ClusterError as other:
             _log.debug("while reporting a failure: %s", other)  # the job is failing anyway
 

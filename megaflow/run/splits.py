@@ -210,4 +210,4 @@ class SplitReader:
                 f"invalid UTF-8 in {self.split.path!r} at byte {self.position + error.start} "
                 f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
                 f"--encoding-errors replace reads on with U+FFFD in its place"
-            ) from error
+            ) from None

@@ -31,7 +31,7 @@ from megaflow.control.messages import (
     StopJob,
     WorkerStatus,
 )
-from megaflow.routing import Bootstrap, Map, Move
+from megaflow.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.membership import founding
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
@@ -59,8 +59,8 @@ NAMES: dict[str, Any] = {
 def make(text: str) -> Controller:
     """A controller from keyword arguments."""
     arguments = eval(f"dict({text})", NAMES)
-    members = founding(arguments.pop("members"))
-    return Controller("job", members, arguments.pop("operators", {"count": 4}), arguments.pop("splits", []), **arguments)
+    members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
+    return Controller("job", members, {"count": 4}, some, **arguments)
 
 
 def event_of(words: str) -> Event:
@@ -220,16 +220,9 @@ def test_ticks_are_frequent_while_the_output_lags_and_never_wait_for_it() -> Non
 
 def test_an_empty_input_ends_at_once() -> None:
     controller = Controller("job", founding([0]), {"count": 4}, [])
-    assert controller.handle(Ticked(0), 0.0) == [
-        Inject(messages_numbered(0, EndOfLines())), Advance(1), CloseControl()
-    ]  # fmt: skip
+    out = controller.handle(Ticked(0), 0.0)
+    assert out == [Advance(1), Inject(Numbered(0, EndOfLines())), Advance(2), CloseControl()]
     assert controller.ended
-
-
-def messages_numbered(number: int, command: Any) -> Any:
-    from megaflow.routing import Numbered
-
-    return Numbered(number, command)
 
 
 def test_splits_are_spread_by_bytes_over_workers_whose_ids_have_gaps() -> None:

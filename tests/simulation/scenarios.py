@@ -1,0 +1,159 @@
+"""Random runs of stateful dataflows on a simulated cluster, and the oracle that judges them.
+
+A scenario is drawn from its seed: how many workers, what they are fed, which commands come
+at which times, which operators stand in a row. The oracle is one worker without commands:
+the same records with the same times must come out. Besides, every record must have been
+applied by the worker that owns its bin at its time, and the ledger must tell exactly the
+moves that the commands imply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from megaflow import Map, Move, stable_hash
+from megaflow.bins import bin_of
+from megaflow.routing import apply, difference, initial_table
+from megaflow.stream import Stream
+from megaflow.testing import SimulatedCluster
+from megaflow.timely import Exchange, Worker
+
+LOG2_BINS = 3
+BINS = 1 << LOG2_BINS
+WORDS = "the quick brown fox jumps over the lazy dog and the cat".split()
+
+
+@dataclass
+class Scenario:
+    """What one run does."""
+
+    seed: int
+    workers: int
+    times: int
+    feeds: dict[int, list[tuple[int, Any]]]  # worker -> (time, (word, time))
+    commands: list[tuple[int, Any]]
+    two_in_a_row: bool
+    hold_back: bool  # an operator that keeps records until their time is closed
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(seed)
+    workers, times = random.choice([1, 2, 2, 3, 3, 4]), random.randint(1, 12)
+    feeds = {
+        worker: [(time, (random.choice(WORDS), time)) for time in _times(random, times, random.randint(0, 25))]
+        for worker in range(workers)
+    }
+    commands = [(time, _command(random, workers)) for time in _times(random, times, random.randint(0, 8))]
+    return Scenario(seed, workers, times, feeds, commands, random.random() < 0.4, random.random() < 0.4)
+
+
+def _times(random: Random, times: int, count: int) -> list[int]:
+    return sorted(random.randrange(times) for _ in range(count))
+
+
+def _command(random: Random, workers: int) -> Move | Map:
+    if random.random() < 0.75:
+        return Move(random.randrange(BINS), random.randrange(workers))
+    return Map(tuple(random.randrange(workers) for _ in range(BINS)))
+
+
+@dataclass
+class Log:
+    """Who applied what: (operator, bin, time, worker)."""
+
+    applied: list[tuple[str, int, int, int]] = field(default_factory=list)
+
+
+def run(scenario: Scenario) -> None:
+    """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
+    log = Log()
+    cluster = SimulatedCluster(scenario.seed, scenario.workers)
+    outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
+    everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
+    oracle = SimulatedCluster(scenario.seed, 1, monitor=False)
+    expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})
+    assert Counter(outputs) == Counter(expected), f"seed {scenario.seed}: the outputs differ from one worker's"
+    _check_owners(scenario, log)
+    _check_ledger(scenario, cluster)
+
+
+def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
+    """Running counts; perhaps counts of counts; perhaps held back until their time is closed."""
+    counts = records.stateful_state_machine(_counter("count", log, worker), control=commands, bins=BINS, name="count")
+    if scenario.two_in_a_row:
+        parities = counts.map(lambda output: (output[1] % 3, output[2]))
+        counts = parities.stateful_state_machine(
+            _counter("again", log, worker), control=commands, bins=BINS, name="again"
+        )
+    if scenario.hold_back:
+        counts = counts.unary_frontier(Exchange(lambda output: stable_hash(output[0])), "HoldBack", hold_back)
+    return counts.inspect_time(_check_time)
+
+
+def _counter(operator: str, log: Log, worker: Worker) -> Any:
+    def fold(key: Any, time: int, count: int | None) -> tuple[int | None, list[Any]]:
+        log.applied.append((operator, bin_of(stable_hash(key), LOG2_BINS), time, worker.index))
+        total = (count or 0) + 1
+        return (None if total == 7 else total), [(key, total, time)]  # a seventh time is the first again
+
+    return fold
+
+
+def hold_back(capability: Any, info: Any) -> Any:
+    """Keep records until their time is closed, then send them."""
+    capability.release()
+    stash: dict[Any, list[Any]] = {}
+
+    def logic(source: Any, output: Any) -> None:
+        for time, data in source:
+            stash.setdefault(time.retain(), []).extend(data)
+        for held in [each for each in stash if not source.frontier.less_equal(each.time)]:
+            with held, output.session(held) as session:
+                session.give_iterator(stash.pop(held))
+
+    return logic
+
+
+def _check_time(time: Any, output: tuple[Any, int, int]) -> None:
+    assert output[2] == time, f"{output} came out at time {time}"
+
+
+def _tables(scenario: Scenario) -> list[tuple[int, ...]]:
+    """The table in force at each time."""
+    table, tables = initial_table(BINS, range(scenario.workers)), []
+    for time in range(scenario.times):
+        table = apply(table, [command for due, command in scenario.commands if due == time])
+        tables.append(table)
+    return tables
+
+
+def _check_owners(scenario: Scenario, log: Log) -> None:
+    tables = _tables(scenario)
+    for operator, bin, time, worker in log.applied:
+        owner = tables[time][bin]
+        assert worker == owner, (
+            f"seed {scenario.seed}: {operator} applied a record of bin {bin} at time {time} on worker {worker}, "
+            f"but worker {owner} owned it then"
+        )
+
+
+def _check_ledger(scenario: Scenario, cluster: SimulatedCluster) -> None:
+    tables = [initial_table(BINS, range(scenario.workers)), *_tables(scenario)]
+    expected = Counter(
+        (bin, time, source, target)
+        for time in range(scenario.times)
+        for bin, source, target in difference(tables[time], tables[time + 1])
+    )
+    views = [view for worker in cluster.workers for view in worker.stateful]
+    for name in {view.name for view in views}:
+        rows = [row for view in views if view.name == name for row in view.take_ledger()]
+        told = Counter((row.bin, row.time, row.source, row.target) for row in rows)
+        assert told == expected, f"seed {scenario.seed}: the ledger of {name} is not what was commanded"
+    for worker in cluster.workers:
+        for view in worker.stateful:
+            owned = [bin for bin, owner in enumerate(tables[-1]) if owner == worker.index]
+            assert view.table() == tables[-1] and view.owned() == owned, f"seed {scenario.seed}: a bin is astray"

@@ -1,0 +1,21 @@
+"""Run seeds until one fails; print it. Run by test_planted_faults with a mutated megaflow on the path."""
+
+import sys
+
+from tests.simulation.scenarios import draw, run
+
+
+def main(seeds: int) -> int:
+    """Exit code 0 if all seeds pass, 3 if one fails."""
+    for seed in range(seeds):
+        try:
+            run(draw(seed))
+        except Exception as failure:
+            print(f"seed {seed}: {type(failure).__name__}: {failure}")
+            return 3
+    print(f"all {seeds} seeds pass")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

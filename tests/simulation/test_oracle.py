@@ -1,0 +1,29 @@
+"""The oracle test: random input, moves and delivery give what one worker without moves gives."""
+
+import pytest
+
+from tests.simulation.scenarios import draw, run
+
+SEEDS = 300
+_SEEDS_PER_TEST = 25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
+def test_outputs_and_their_times_equal_those_of_one_worker_without_moves(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        run(draw(seed))
+
+
+def test_a_seed_fails_the_same_way_twice() -> None:
+    scenario = draw(7)
+    orders = []
+    for _ in range(2):
+        from megaflow.testing import SimulatedCluster
+        from tests.simulation.scenarios import Log, build
+
+        log = Log()
+        SimulatedCluster(7, scenario.workers).run(
+            lambda *given, log=log: build(scenario, log, *given), scenario.feeds, scenario.commands
+        )
+        orders.append(log.applied)
+    assert orders[0] == orders[1] and orders[0]

@@ -1,0 +1,327 @@
+"""The command line's words: what is refused with which exit code, and what help shows. No process is started."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from megaflow import cli as module
+from megaflow.cli import cli
+from megaflow.control.commands import Selection, make_plan, run_plan, total
+from megaflow.control.screen import NOTHING, bytes_text, plan_text, status_text
+from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.run.job import Job, process_start, publish
+from megaflow.run.loop import Account
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("MEGAFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> str:
+    path = tmp_path / "app.py"
+    path.write_text("def dataflow(flow): pass\n")
+    return str(path)
+
+
+def megaflow(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, words, env=environment, prog_name="megaflow")
+
+
+def options_of(*command: str) -> dict[str, Any]:
+    found: Any = cli
+    for name in command:
+        found = found.commands[name]
+    return {option.opts[0]: option for option in found.params if option.param_type_name == "option"}
+
+
+@pytest.mark.parametrize("command", [("run",), ("control", "status"), ("control", "move-bins"), ("control", "stop")])
+def test_every_option_has_its_environment_variable_in_the_help(command: tuple[str, ...]) -> None:
+    shown = megaflow(*command, "--help").stdout
+    options = options_of(*command)
+    assert options
+    for name, option in options.items():
+        assert option.envvar.startswith("MEGAFLOW_") and option.envvar in shown and name in shown
+
+
+def test_no_environment_variable_means_two_things() -> None:
+    meant: dict[str, str] = {}
+    for command in (("run",), ("control", "status"), ("control", "move-bins"), ("control", "stop")):
+        for name, option in options_of(*command).items():
+            assert meant.setdefault(option.envvar, name) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rn"], "Did you mean 'run'"),
+        (["run"], "FILE[:FUNCTION]"),
+        (["run", "APP"], "--lines"),
+        (["run", "APP", "--lins", "x"], "--lines"),
+        (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
+        (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
+        (["run", "nowhere.py", "--lines", "APP"], "no file 'nowhere.py'"),
+        (["run", "APP", "--lines", "APP", "--processes", "0"], "--processes must be at least 1"),
+        (["run", "APP", "--lines", "APP", "--rate", "0"], "--rate"),
+        (["run", "APP", "--lines", "APP", "--rate", "nan"], "--rate"),
+        (["run", "APP", "--lines", "APP", "--name", "a/b"], "--name a/b"),
+        (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
+        (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
+        (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
+        (["control", "statu"], "Did you mean 'status'"),
+        (["control", "move-bins"], "--bins, --balance, --drain, --map"),
+        (["control", "move-bins", "--bins", "1"], "--bins and --to go together"),
+        (["control", "move-bins", "--balance", "--to", "1"], "--bins and --to go together"),
+        (["control", "move-bins", "--balance", "--drain", "1"], "--balance and --drain"),
+        (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
+        (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
+        (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
+        (["control", "status", "--job", "a", "--connect", "h:1"], "give one of them"),
+        (["control", "status", "--connect", "h"], "HOST:PORT"),
+        (["control", "status", "--connect", "h:70000"], "HOST:PORT"),
+        (["control", "status", "--connect", "h:1"], "MEGAFLOW_SECRET"),
+        (["control", "status", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_wrong_words_are_explained_with_exit_code_2(app: str, words: list[str], said: str) -> None:
+    result = megaflow(*(word.replace("APP", app) for word in words))
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr and result.stdout == ""
+
+
+def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    result = megaflow("run", app, "--lines", str(tmp_path / "nothing.txt"), "--output", f"jsonl:{out}")
+    assert result.exit_code == 1 and "no such file" in result.stderr
+    assert out.read_text() == "precious"
+
+
+def test_options_and_arguments_reach_the_launcher(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def launched(options: Any, output: Any, **more: Any) -> Account:
+        seen.append(options)
+        more["started"](Job("app", 1, None, "h", 1, "s"))
+        return Account(lines=7, records=9, seconds=1.5)
+
+    monkeypatch.setattr(module, "launch", launched)
+    words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--", "--lines", "y"]
+    result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
+    assert result.exit_code == 0
+    (options,) = seen
+    assert (options.lines, options.processes, options.workers, options.rate) == ("x", 2, 3, 50.0)
+    assert options.args == ("--lines", "y") and options.debug and options.encoding_errors == "replace"
+    assert result.stderr.splitlines() == [
+        "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
+        "megaflow: 7 lines, 9 records, 1.50 seconds",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (PeerFailed("Traceback (most recent call last):\n  …\nValueError: no\n"), 1, "Traceback"),
+        (KeyboardInterrupt(), 130, "megaflow: interrupted"),
+        (CommandRefused("no"), 1, "megaflow: no"),
+        (UsageError("no"), 2, "megaflow: no"),
+    ],
+)
+def test_what_a_run_raises_becomes_an_exit_code(
+    app: str, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, said: str
+) -> None:
+    def failing(*_: Any, **__: Any) -> Account:
+        raise raised
+
+    monkeypatch.setattr(module, "launch", failing)
+    result = megaflow("run", app, "--lines", "x")
+    assert result.exit_code == code and result.stderr.startswith(said)
+
+
+def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "launch", lambda *_, **__: Account(1, 2, 3.0, interrupted=True))
+    result = megaflow("run", app, "--lines", "x")
+    assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
+
+
+def test_a_job_is_needed_and_several_are_listed() -> None:
+    result = megaflow("control", "status")
+    assert result.exit_code == 1 and "no job is running" in result.stderr
+    for name in ("one", "two"):
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+    result = megaflow("control", "stop")
+    assert result.exit_code == 1 and "one, two" in result.stderr
+    result = megaflow("control", "stop", "--job", "three")
+    assert result.exit_code == 1 and "'three'" in result.stderr
+
+
+def test_a_port_where_nobody_listens_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    result = megaflow("control", "status", "--connect", f"127.0.0.1:{port}", MEGAFLOW_SECRET="s")
+    assert result.exit_code == 1 and f"127.0.0.1:{port}" in result.stderr
+
+
+def status(table: list[int], workers: tuple[int, ...] = (0, 1), **more: Any) -> dict[str, Any]:
+    """A status record, as the coordinator makes them."""
+    return {
+        "job": "app", "state": "running", "epoch": 9, "frontier": 8,
+        "workers": [
+            {"id": worker, "pid": 7, "address": f"h:{worker}", "lines": 3, "records": 4, "records_per_s": 5.0,
+             "latency_ms": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "bins": table.count(worker),
+             "keys": 10 * table.count(worker)}
+            for worker in workers
+        ],
+        "operators": [{"name": "count", "bins": len(table), "table": table}] if table else [],
+        "pending": [], "ledger": [], **more,
+    }  # fmt: skip
+
+
+class FakeConversation:
+    """Answers like a job whose table changes by what is asked; refuses from request `last` on."""
+
+    def __init__(self, record: dict[str, Any], last: int = 1000) -> None:
+        self.record = record
+        self.last = last
+        self.moved: list[list[tuple[int, int]]] = []
+
+    def ask(self, body: Any) -> Any:
+        if type(body).__name__ == "StatusQuery":
+            return self.record
+        if len(self.moved) >= self.last:
+            raise CommandRefused("too late")
+        self.moved.append([(move.bin, move.worker) for move in body.commands])
+        return {"epoch": 9, "bins": len(body.commands), "bytes": 1024, "keys": 10, "seconds": 0.25}
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
+    fake = FakeConversation(status([0, 1, 0, 1]))
+
+    class Opened:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def __enter__(self) -> FakeConversation:
+            return fake
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(module, "conversation", Opened)
+    yield fake
+
+
+def test_moves_are_made_step_by_step_and_accounted_for(job: FakeConversation) -> None:
+    result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "1")
+    assert result.exit_code == 0 and result.stdout == "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds\n"
+    assert job.moved == [[(0, 1)], [(2, 1)]] and result.stderr == ""
+    result = megaflow("control", "move-bins", "--drain", "0", "--strategy", "all-at-once", "--json")
+    assert json.loads(result.stdout) == {
+        "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9]
+    }  # fmt: skip
+
+
+def test_a_map_is_read_from_its_file(job: FakeConversation, tmp_path: Path) -> None:
+    path = tmp_path / "map.txt"
+    path.write_text("1 1 0 0")
+    assert megaflow("control", "move-bins", "--map", str(path), "--strategy", "all-at-once").exit_code == 0
+    assert job.moved == [[(0, 1), (3, 0)]]
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(job: FakeConversation) -> None:
+    shown = megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--dry-run").stdout
+    assert shown == (
+        "would move 2 bins (about 20 keys) in 2 steps:\n  step 1: 0 from 0 to 1\n  step 2: 2 from 0 to 1\n"
+    )
+    record = json.loads(megaflow("control", "move-bins", "--bins", "0", "--to", "1", "--dry-run", "--json").stdout)
+    assert record == {"moves": [{"bin": 0, "from": 0, "to": 1}], "steps": [[0]], "keys": 10, "bytes": None}
+    assert job.moved == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bins", "4", "--to", "1"], "no bin 4"),
+        (["--bins", "0", "--to", "7"], "no worker 7"),
+        (["--bins", "1", "--to", "7"], "no worker 7"),
+        (["--bins", "", "--to", "1"], "names no bin"),
+        (["--drain", "7"], "no such worker"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_move_that_cannot_be_is_refused_and_nothing_is_asked(
+    job: FakeConversation, words: list[str], said: str, dry: list[str]
+) -> None:
+    result = megaflow("control", "move-bins", *words, *dry)
+    assert result.exit_code == 1 and said in result.stderr and result.stdout == ""
+    assert job.moved == []
+
+
+def test_bins_that_are_there_already_are_no_error(job: FakeConversation) -> None:
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and result.stdout == NOTHING + "\n" and job.moved == []
+
+
+def test_a_refusal_on_the_way_says_how_far_it_came(job: FakeConversation) -> None:
+    job.last = 1
+    result = megaflow("control", "move-bins", "--bins", "0-3", "--to", "0")
+    assert result.exit_code == 1 and "step 2 of 2: too late (the steps before it are done)" in result.stderr
+    assert job.moved == [[(1, 0)]]
+
+
+def test_the_status_is_a_table_or_one_line_of_json(job: FakeConversation) -> None:
+    lines = megaflow("control", "status", "--bins").stdout.splitlines()
+    assert lines[0] == "job app: running, epoch 9, output complete before 8"
+    assert lines[1].split()[:3] == ["worker", "pid", "address"] and lines[2].split()[-2:] == ["2", "20"]
+    assert lines[-2:] == ["  worker 0: 0,2", "  worker 1: 1,3"]
+    assert json.loads(megaflow("control", "status", "--json").stdout) == job.record
+
+
+def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
+    answers = iter([job.record, job.record])
+
+    def ask(body: Any) -> Any:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise PeerLost("gone") from None
+
+    monkeypatch.setattr(job, "ask", ask)
+    result = megaflow("control", "status", "--watch", "--json")
+    assert result.exit_code == 0 and len(result.stdout.splitlines()) == 2
+
+
+def test_a_plan_estimates_by_what_was_moved_before() -> None:
+    ledger = [{"operator": "count", "bin": 1, "epoch": 2, "from": 0, "to": 1, "bytes": 900, "keys": 9, "seconds": 0.1}]
+    record = status([0, 0, 1, 1], ledger=ledger)
+    plan = make_plan(record, Selection(balance=True))
+    assert plan.moves == [] and plan_text(plan) == NOTHING
+    plan = make_plan(record, Selection(drain=0, strategy="batched", batch=2))
+    assert (len(plan.moves), len(plan.steps), plan.keys, plan.bytes) == (2, 1, 20, 2000)
+    assert "moved so far: 1 bin, 900 bytes" in status_text(record)
+    with pytest.raises(CommandRefused, match="no stateful operator"):
+        make_plan(status([]), Selection(balance=True))
+
+
+def test_the_total_of_no_step_is_nothing() -> None:
+    assert total(list(run_plan(FakeConversation(status([0])), []))) == {  # type: ignore[arg-type]
+        "steps": 0, "bins": 0, "bytes": 0, "keys": 0, "seconds": 0, "epochs": []
+    }  # fmt: skip
+    assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [
+        "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1048576.0 TiB"
+    ]  # fmt: skip
+    assert issubclass(PeerLost, MegaflowError)
