@@ -1,4 +1,4 @@
-"""Which stream of numbered commands a stateful operator listens to.
+"""The stream of numbered commands that stateful operators listen to.
 
 Operators that share a control stream share one numbering of it, and move together; so
 they must have the same number of bins. A flow sets a default that is numbered already.
@@ -7,16 +7,40 @@ they must have the same number of bins. A flow sets a default that is numbered a
 from typing import Any
 
 from megaflow.errors import BuildError
-from megaflow.router import number_commands
-from megaflow.routing import Numbered
+from megaflow.routing import Numbered, validate
+from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.order import Time
 
 _DEFAULT = "default control"
 
 
+def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
+    """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
+
+    The commands must be injected on one worker. An invalid one raises CommandRefused there.
+    """
+    membership = port.scope.graph.context.membership
+    issued = 0
+
+    def apply(time: Time, batch: list[Any]) -> list[Numbered]:
+        nonlocal issued
+        numbered = []
+        for record in batch:
+            validate(record, bins, membership().ids)
+            numbered.append(Numbered(issued, record))
+            issued += 1
+        return numbered
+
+    return broadcast(linear(port, "Commands", apply), Lane.MAIL)
+
+
 def set_default(port: Port[Numbered]) -> None:
     """Let the stateful operators of this dataflow listen to `port`, a broadcast stream of numbered commands."""
-    port.scope.graph.notes[_DEFAULT] = port
+    notes = port.scope.graph.notes
+    notes[_DEFAULT] = notes[port] = port  # the second, so that control=flow.control means the same as the default
 
 
 def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[Numbered] | None:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from megaflow.scope import Scope
+from megaflow.stream import Stream
 from megaflow.timely import arguments, worker
 from megaflow.timely import execute as engine
 from megaflow.timely.dataflow.capture import Captured
 from megaflow.timely.execute import Config, Program
+
+__all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args"]
 
 R = TypeVar("R")
 

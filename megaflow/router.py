@@ -34,13 +34,10 @@ from typing import Any
 from megaflow.bins import BinStore
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.migration import Chunk, chunks
-from megaflow.routing import Map, Move, Numbered, RoutingHistory, RoutingTable, difference, initial_table, validate
-from megaflow.timely.communication.allocator import Lane
+from megaflow.routing import Map, Move, Numbered, RoutingHistory, RoutingTable, difference, initial_table
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Context, Port
-from megaflow.timely.dataflow.operators.linear import linear
-from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.pact import Pipeline, Silent
 from megaflow.timely.order import Time, identity
 from megaflow.timely.progress.antichain import Antichain
@@ -50,26 +47,6 @@ _KNOWN_KEYS = 1 << 18
 
 _CLOSED = Antichain()
 """The frontier of a control stream that does not exist: nothing will be commanded."""
-
-
-def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
-    """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
-
-    The commands must be injected on one worker. An invalid one raises CommandRefused there.
-    """
-    membership = port.scope.graph.context.membership
-    issued = 0
-
-    def apply(time: Time, batch: list[Any]) -> list[Numbered]:
-        nonlocal issued
-        numbered = []
-        for record in batch:
-            validate(record, bins, membership().ids)
-            numbered.append(Numbered(issued, record))
-            issued += 1
-        return numbered
-
-    return broadcast(linear(port, "Commands", apply), Lane.MAIL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +212,7 @@ class Router:
         finished = self._applied.frontier
         while self._history.pending and not finished.less_than(self._history.pending[0].time):
             time, old, new = self._history.install_first()
+            assert isinstance(time, int)
             with self._moving.pop(time):
                 for bin, source, target in difference(old, new):
                     if source == self._worker:

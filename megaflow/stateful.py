@@ -82,7 +82,7 @@ def stateful_state_machine(
     numbered commands as `number_commands` makes it; operators that share it have the same number of bins.
     Cost per record: one dict lookup and the fold; with several workers one more lookup in F.
     """
-    title = name or getattr(fold, "__name__", "stateful_state_machine")
+    title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
     store = BinStore(bins, hash)
     routed = route(port, control, store, title)
     context = port.scope.graph.context

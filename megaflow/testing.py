@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -151,13 +152,13 @@ class SimulatedCluster:
         for member in members:
             weight = weights[member.worker.index]
             if not member.records.closed:
-                actions[lambda m=member: m.feed(m.records, m.script.records)] = weight
+                actions[partial(member.feed, member.records, member.script.records)] = weight
             if not member.commands.closed:
-                actions[lambda m=member: m.feed(m.commands, m.script.commands)] = weight
+                actions[partial(member.feed, member.commands, member.script.commands)] = weight
             if member.running and (member.worker.has_work() or member.allocator.arrived):
-                actions[lambda m=member: self._step(m)] = 2 * weight
-        for lane, weight in self._network.waiting():
-            actions[lambda lane=lane: self._network.deliver(lane)] = 2 * weight
+                actions[partial(self._step, member)] = 2 * weight
+        for route, weight in self._network.waiting():
+            actions[partial(self._network.deliver, route)] = 2 * weight
         return actions
 
     def _step(self, member: Member) -> None:

@@ -14,7 +14,7 @@ from megaflow import cli as module
 from megaflow.cli import cli
 from megaflow.control.commands import Selection, make_plan, run_plan, total
 from megaflow.control.screen import NOTHING, bytes_text, plan_text, status_text
-from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.errors import CommandRefused, PeerFailed, PeerLost, UsageError
 from megaflow.run.job import Job, process_start, publish
 from megaflow.run.loop import Account
 
@@ -324,4 +324,3 @@ def test_the_total_of_no_step_is_nothing() -> None:
     assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1048576.0 TiB"
     ]  # fmt: skip
-    assert issubclass(PeerLost, MegaflowError)

@@ -53,7 +53,7 @@ def functions_in(tree: ast.Module) -> list[str]:
 
 
 def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield each name that these statements of a module bind, also inside if, try and with; "*" for an import of all."""
+    """Yield each name that statements of a module bind, also inside if, try and with; "*" for an import of all."""
     for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

@@ -1,8 +1,12 @@
 """What a Spark task does: send the lines of its partition to a worker.
 
 Runs inside Spark's executors, so that no line passes through the driver. The task ends well
-only after the worker has acknowledged the count; if anything fails it raises, Spark runs it
-again as another attempt, and no commit will ever name the failed one.
+only after the worker has acknowledged the count; if anything fails it raises, and Spark runs it
+again as another attempt.
+
+What is staged is no proof that the task went well: if something before it in the pipeline fails (a
+user's UDF, say), the rows here just end, early, and the part is staged and acknowledged before Spark
+fails the attempt. Only the results that Spark hands to the driver tell which attempts count.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,15 +43,18 @@ class Winner(NamedTuple):
     lines: int
 
 
-def push_partition(job: StageJob, partition: int, rows: Iterable[tuple[str]]) -> Iterator[Winner]:
-    """Stage the one-column rows of a partition and yield how it went: nothing if there are none."""
+def push_partition(job: StageJob, partition: int, rows: Iterable[tuple[str | None]]) -> Iterator[Winner]:
+    """Stage the one-column rows of a partition and yield how it went: nothing if it has no lines.
+
+    A null is no line. It is left out here, as a filter of Spark would evaluate a UDF before it twice.
+    """
     from pyspark.taskcontext import TaskContext
 
     context = TaskContext.get()
     if context is None:
         raise SourceError("push_partition runs inside a Spark task only")
     attempt = context.taskAttemptId()
-    lines = (row[0] for row in rows)
+    lines = (line for (line,) in rows if line is not None)
     first = next(lines, None)
     if first is None:
         return

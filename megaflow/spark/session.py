@@ -59,9 +59,10 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
         context = SparkContext(conf=conf, gateway=gateway)
-        stack.callback(_stop, context)
         context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
-        yield SparkSession(context)
+        session = SparkSession(context)
+        stack.callback(_stop, session)
+        yield session
 
 
 @contextlib.contextmanager
@@ -90,15 +91,16 @@ def _java_process(conf: SparkConf, log_path: Path) -> Iterator[JavaGateway]:
             process.kill()
             process.wait()
         # pyspark would offer the dead process to the next session of this process.
+        SparkContext._active_spark_context = None
         SparkContext._gateway = None
         SparkContext._jvm = None
 
 
-def _stop(context: SparkContext) -> None:
+def _stop(session: SparkSession) -> None:
     try:
-        context.stop()
+        session.stop()
     except (Py4JError, OSError) as error:
-        log.warning("Spark did not stop by itself: %s", error)
+        log.info("Spark was gone before it was stopped: %s", error)
 
 
 def java_ended(session: SparkSession, error: Exception) -> bool:
@@ -135,7 +137,7 @@ def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
 
 
 def only_lines(frame: DataFrame) -> DataFrame:
-    """Return the one column of `frame` that holds the lines, as text without nulls.
+    """Return the one column of `frame` that holds the lines, as text.
 
     It is the column `value` (text, Kafka, rate and socket have it), else the only one there is,
     if that is text. Raises SourceError naming the columns if there is no such column.
@@ -148,7 +150,7 @@ def only_lines(frame: DataFrame) -> DataFrame:
     else:
         found = ", ".join(f"{name} {kind}" for name, kind in columns)
         raise SourceError(f"lines need a column 'value' or a single column of text; Spark's source has: {found}")
-    return frame.select(frame[f"`{name}`"].cast("string").alias("value")).where("value is not null")
+    return frame.select(frame[f"`{name}`"].cast("string").alias("value"))
 
 
 def start_query(frame: DataFrame, checkpoint: Path, trigger_seconds: float | None, stage: Any) -> StreamingQuery:

@@ -3,9 +3,7 @@
     from megaflow.timely import execute_from_args, InputHandle, ProbeHandle
 """
 
-from megaflow.front import Worker, example, execute, execute_from_args
-from megaflow.scope import Scope
-from megaflow.stream import Stream
+from megaflow.front import Scope, Stream, Worker, example, execute, execute_from_args
 from megaflow.timely.dataflow.builder import OperatorInfo
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.input import InputHandle

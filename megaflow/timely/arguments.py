@@ -72,7 +72,8 @@ def _check(options: Namespace) -> None:
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: there must be at least one process")
     if not 0 <= options.process < options.processes:
-        raise UsageError(f"-p {options.process}: with -n {options.processes} processes are 0 to {options.processes - 1}")
+        last = options.processes - 1
+        raise UsageError(f"-p {options.process}: with -n {options.processes} processes are 0 to {last}")
     if options.connect_timeout <= 0:
         raise UsageError(f"--connect-timeout {options.connect_timeout}: must be more than 0 seconds")
 
@@ -85,5 +86,5 @@ def _addresses(options: Namespace) -> tuple[str, ...]:
     except OSError as error:
         raise UsageError(f"-h {options.hostfile}: {error.strerror}") from error
     if len(lines) < options.processes:
-        raise UsageError(f"-h {options.hostfile}: has {len(lines)} addresses, but -n says {options.processes} processes")
+        raise UsageError(f"-h {options.hostfile}: {len(lines)} addresses for {options.processes} processes (-n)")
     return tuple(lines[: options.processes])

@@ -188,9 +188,9 @@ class _Run(Generic[S, R]):
     def work(self) -> None:
         """Run `main`, drain, say goodbye. An error is kept for the caller after the others have been told."""
         try:
-            worker = Worker(
-                self.allocator, founding(self.ids), self.program.make_scope, (time.monotonic, time.time), self.program.args
-            )
+            clocks = (time.monotonic, time.time)
+            program = self.program
+            worker = Worker(self.allocator, founding(self.ids), program.make_scope, clocks, program.args)
             self.result = self.program.main(worker)
             worker.close_inputs()
             while worker.installed_dataflows and worker.step_or_park(None):

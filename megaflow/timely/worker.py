@@ -58,7 +58,13 @@ class Worker(Generic[S]):
         self._mail: dict[str, Callable[[int, Any], None]] = {}  # topic -> handler
         self._unread: dict[str, list[tuple[int, Any]]] = {}  # topic without a handler yet -> mail
         self._context = Context(
-            allocator, membership, lambda: self._membership, *clocks, self.stateful, self._activate, self._activate_after
+            allocator,
+            membership,
+            lambda: self._membership,
+            *clocks,
+            self.stateful,
+            self._activate,
+            self._activate_after,
         )
 
     # What a program may know ------------------------------------------------------------

@@ -23,7 +23,7 @@ from megaflow.timely import Exchange, Worker
 
 LOG2_BINS = 3
 BINS = 1 << LOG2_BINS
-WORDS = "the quick brown fox jumps over the lazy dog and the cat".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "cat"]
 
 
 @dataclass

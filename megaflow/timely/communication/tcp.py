@@ -99,6 +99,7 @@ class Link:
         self._pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
         self._hears = True  # until the end of the stream
+        self._trouble = "end of stream"  # the reason, should the stream end
         self._half_closing = False  # once drained
         self.is_shut = False  # the outgoing direction has ended
         connection.setblocking(False)
@@ -212,7 +213,8 @@ class Link:
             sent = self._socket.sendmsg(leaving)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError:  # nobody reads any more; whether that is a loss, the reading side tells
+        except OSError as error:  # nobody reads any more; whether that is a loss, the reading side tells
+            self._trouble = error.strerror or str(error)
             self._drop_lanes()
             leaving.clear()
             return False
@@ -233,7 +235,7 @@ class Link:
             self._end(error.strerror or str(error), broken=False)
             return False
         if not size:
-            self._end("end of stream", broken=False)
+            self._end(self._trouble, broken=False)
             return False
         try:
             for kind, payload in self.decoder.feed(buffer[:size]):

@@ -149,8 +149,8 @@ class Graph:
         unfinished = [f"{node.name} ({node.where})" for node in self.nodes if node.logic is None]
         if unfinished:
             raise BuildError(
-                f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
-                "a feedback needs stream.connect_loop(handle)"
+                f"dataflow {self.name!r}: {', '.join(unfinished)} was never "
+                "connected; a feedback needs stream.connect_loop(handle)"
             )
         self._tracker = self.builder.build(self.initial)
         self._progcaster = Progcaster(
@@ -174,8 +174,9 @@ class Graph:
             if mine != other:
                 where = f" ({self.nodes[index].where})" if index < len(ours) else ""
                 raise GraphMismatch(
-                    f"dataflow {self.number} ({self.name!r}) differs between workers: operator {index} is {mine}{where} "
-                    f"on worker {self.context.allocator.index} but {other} on worker {source}; "
+                    f"dataflow {self.number} ({self.name!r}) differs between workers: "
+                    f"operator {index} is {mine}{where} on worker {self.context.allocator.index} "
+                    f"but {other} on worker {source}; "
                     "every worker must build the same dataflow, in the same order"
                 )
 

@@ -40,7 +40,12 @@ def unary(port: Port[T], pact: Pact, name: str, build: UnaryBuild[T, R], notify:
 
 
 def binary(
-    left: Port[T], right: Port[U], pacts: tuple[Pact, Pact], name: str, build: BinaryBuild[T, U, R], notify: bool = False
+    left: Port[T],
+    right: Port[U],
+    pacts: tuple[Pact, Pact],
+    name: str,
+    build: BinaryBuild[T, U, R],
+    notify: bool = False,
 ) -> Port[R]:
     """Two inputs, one output; `notify` makes it the `_frontier` form."""
     builder = OperatorBuilder(left.scope, name)

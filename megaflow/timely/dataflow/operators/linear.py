@@ -19,8 +19,11 @@ _LARGEST_BATCH_RECORDS = 4 * BATCH_RECORDS
 """A flat_map's batch may grow to this before it is cut: cutting costs a copy, and a little over is as fast."""
 
 
+_STAY = Pipeline()
+
+
 def linear(
-    port: Port[T], name: str, apply: Callable[[Time, list[T]], list[Any]], pact: Pact = Pipeline()
+    port: Port[T], name: str, apply: Callable[[Time, list[T]], list[Any]], pact: Pact = _STAY
 ) -> Port[Any]:
     """An operator that turns each batch into another of the same time; an empty one is not sent."""
     builder = OperatorBuilder(port.scope, name)

@@ -1,0 +1,366 @@
+"""`megaflow run` and `megaflow control` with real processes: results, steering, and every way to end."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.errors import PeerFailed, UsageError
+from megaflow.run.job import process_start
+from megaflow.run.launch import run
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
+STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job runs any more
+
+FAILING = """
+def count(word, n, total):
+    if word == "poison":
+        raise ValueError("no such word")
+    return (total or 0) + n, []
+
+def dataflow(flow):
+    print("hello from a worker")
+    return flow.lines().flat_map(lambda line: [(w, 1) for w in line.split()]).stateful_state_machine(count)
+"""
+
+
+class Run:
+    """A `megaflow run` in its own process, its standard error read by a thread."""
+
+    def __init__(self, folder: Path, *words: str, stdin: Any = subprocess.DEVNULL) -> None:
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.folder = folder / "megaflow"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "megaflow", "run", *words],
+            cwd=ROOT, env=self.environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.said: list[str] = []
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.said += iter(self.process.stderr.readline, "")
+
+    def end(self) -> tuple[int, str, list[str]]:
+        """Wait for its end; return exit code, output and what it said."""
+        assert self.process.stdout is not None
+        output = self.process.stdout.read()
+        code = self.process.wait(30)
+        self.reader.join(10)
+        self.process.stdout.close()
+        return code, output, [line.rstrip("\n") for line in self.said]
+
+    def control(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "megaflow", "control", *words]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
+
+    def status(self) -> dict[str, Any]:
+        done = self.control("status", "--json")
+        assert done.returncode == 0, done.stderr
+        record: dict[str, Any] = json.loads(done.stdout)
+        return record
+
+    def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask until the status is as wanted."""
+        wait_until(lambda: any(self.folder.glob("*.json")))
+        while not wanted(record := self.status()):
+            pass
+        return record
+
+    def reading(self) -> dict[str, Any]:
+        """Return the status once all workers have read something."""
+        return self.status_when(lambda record: all(worker["lines"] for worker in record["workers"]))
+
+    def files(self) -> list[Path]:
+        return list(self.folder.glob("*.json"))
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def lives(pid: int, start: str | None) -> bool:
+    return process_start(pid) == start and not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def starting(*words: str, **more: Any) -> Run:
+        runs.append(Run(tmp_path, *words, **more))
+        return runs[-1]
+
+    yield starting
+    for one in runs:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+        one.reader.join()
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    rng = random.Random(7)
+    words = [f"word{n}" for n in range(300)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(" ".join(rng.choices(words, k=8)) for _ in range(4000)))
+    return path
+
+
+def words_of(path: Path) -> Counter[str]:
+    return Counter(path.read_text().split())
+
+
+def check_counts(path: Path, expected: Counter[str]) -> None:
+    """Every count 1..n of every word appears once, in epochs that do not decrease."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    times = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        word, count = record["record"]
+        times.append(record["time"])
+        seen.setdefault(word, []).append((count, record["time"]))
+    assert times == sorted(times)
+    assert {word: len(counts) for word, counts in seen.items()} == expected
+    for counts in seen.values():
+        assert [count for count, _ in counts] == list(range(1, len(counts) + 1))
+
+
+def test_a_file_is_counted_and_nothing_is_left(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a b a")
+    run = start(WORDCOUNT, "--lines", str(tmp_path / "one.txt"))
+    code, output, said = run.end()
+    assert code == 0, said
+    assert sorted(output.splitlines()) == ["('a', 1)", "('a', 2)", "('b', 1)"]
+    assert said[0].startswith("megaflow: job 'wordcount' on 1 worker; steer it with: megaflow control status")
+    assert said[1].startswith("megaflow: 1 lines, 3 records, ") and len(said) == 2
+    assert run.files() == []
+
+
+@pytest.mark.parametrize("shape", [("1", "1"), ("2", "1"), ("1", "2"), ("2", "2")])
+def test_every_shape_of_cluster_counts_the_same(
+    start: Callable[..., Run], tmp_path: Path, text: Path, shape: tuple[str, str]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    processes, workers = shape
+    cluster = ("--processes", processes, "--workers", workers)
+    run = start(WORDCOUNT, "--lines", str(text), "--output", f"jsonl:{out}", *cluster)
+    code, output, said = run.end()
+    assert (code, output) == (0, ""), said
+    check_counts(out, words_of(text))
+
+
+def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Path, text: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", f"jsonl:{out}")
+    before = run.reading()
+    assert before["state"] == "running" and [w["bins"] for w in before["workers"]] == [128, 128]
+    assert {w["id"] for w in before["workers"]} == {0, 1} and len({w["pid"] for w in before["workers"]}) == 2
+    moved = run.control("move-bins", "--bins", "0-127", "--to", "1", "--json")
+    assert moved.returncode == 0, moved.stderr
+    account = json.loads(moved.stdout)
+    assert (account["steps"], account["bins"]) == (64, 64) and account["bytes"] > 0 and account["keys"] > 0
+    after = run.status()
+    assert [w["bins"] for w in after["workers"]] == [64, 192]
+    assert after["operators"][0]["table"][:128] == [1] * 128
+    assert len(after["ledger"]) == 64 and {(e["from"], e["to"]) for e in after["ledger"]} == {(0, 1)}
+    back = run.control("move-bins", "--balance", "--strategy", "all-at-once")
+    assert back.returncode == 0 and back.stdout.startswith("moved 64 bins"), back.stderr
+    code, _, said = run.end()
+    assert code == 0, said
+    check_counts(out, words_of(text))
+
+
+def test_commands_that_cannot_be_change_nothing(start: Callable[..., Run], text: Path) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "200", "--processes", "2", "--output", "none")
+    table = run.reading()["operators"][0]["table"]
+    for words, code in (
+        (["--bins", "256", "--to", "1"], 1), (["--bins", "0", "--to", "2"], 1), (["--bins", "x", "--to", "1"], 2),
+        (["--drain", "9"], 1), (["--bins", "0"], 2), (["--balance", "--strategy", "slow"], 2), ([], 2),
+    ):  # fmt: skip
+        done = run.control("move-bins", *words)
+        assert done.returncode == code and done.stderr and not done.stdout, words
+    stranger = subprocess.run(
+        [sys.executable, "-m", "megaflow", "control", "stop", "--connect", run.status()["workers"][0]["address"]],
+        cwd=ROOT, env={**run.environment, "MEGAFLOW_SECRET": "wrong"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert stranger.returncode == 1 and stranger.stderr
+    assert run.status()["operators"][0]["table"] == table
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    assert code == 0, said
+
+
+def test_lines_come_from_standard_input_as_they_come(start: Callable[..., Run]) -> None:
+    run = start(WORDCOUNT, "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
+    stdin, stdout = run.process.stdin, run.process.stdout
+    assert stdin is not None and stdout is not None
+    for count in (1, 2, 3):  # each answer comes before the next line is sent
+        stdin.write("word\n")
+        stdin.flush()
+        assert stdout.readline() == f"('word', {count})\n"
+    stdin.write("end")
+    stdin.close()
+    code, output, said = run.end()
+    assert (code, output) == (0, "('end', 1)\n"), said
+
+
+def test_a_large_input_may_be_pushed_from_a_file_or_a_pipe(start: Callable[..., Run], tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_text("".join(f"line{number % 10} {'x' * 90}\n" for number in range(60_000)))  # thrice the credit
+    with path.open() as file:
+        code, _, said = start(WORDCOUNT, "--lines", "-", "--output", "none", stdin=file).end()
+    assert code == 0 and said[-1].startswith("megaflow: 60000 lines, 120000 records"), said
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
+        code, _, said = start(WORDCOUNT, "--lines", "-", "--output", "none", stdin=cat.stdout).end()
+    assert code == 0 and said[-1].startswith("megaflow: 60000 lines, 120000 records"), said
+
+
+def test_an_empty_input_is_an_empty_output(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    for lines in ("-", str(tmp_path / "empty.txt")):
+        code, output, said = start(WORDCOUNT, "--lines", lines).end()
+        assert (code, output) == (0, "") and said[-1].startswith("megaflow: 0 lines, 0 records"), said
+
+
+def test_an_exception_ends_the_job_with_the_users_traceback_last(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, lines = tmp_path / "failing.py", tmp_path / "lines.txt"
+    app.write_text(FAILING)
+    lines.write_text("good words\n" * 5000 + "poison\n" + "good words\n" * 5000)
+    run = start(str(app), "--lines", str(lines), "--processes", "2")
+    code, output, said = run.end()
+    assert (code, output) == (1, ""), said
+    text = "\n".join(said)
+    assert text.count("hello from a worker") == 2  # what workers print is no output
+    trace = said[said.index("Traceback (most recent call last):") :]
+    assert any("failing.py" in line and "in count" in line for line in trace) and "ValueError: no such word" in trace
+    assert "poison" in text and "megaflow/timely" not in text and text.count("Traceback") == 1
+    assert run.files() == []
+
+
+def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], text: Path) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--processes", "3", "--output", "none")
+    workers = {worker["id"]: worker for worker in run.reading()["workers"]}
+    starts = {worker["pid"]: process_start(worker["pid"]) for worker in workers.values()}
+    os.kill(workers[1]["pid"], signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, said = run.end()
+    assert time.monotonic() - begun < STOP_SECONDS and code == 1
+    named = f"worker 1 ({workers[1]['address']}, pid {workers[1]['pid']}) was killed by SIGKILL"
+    assert said[-1] == f"megaflow: {named}; all other workers have been stopped", said
+    assert not any(lives(pid, begin) for pid, begin in starts.items()) and run.files() == []
+
+
+def test_no_worker_survives_its_launcher(start: Callable[..., Run], text: Path) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--processes", "2", "--output", "none")
+    starts = {worker["pid"]: process_start(worker["pid"]) for worker in run.reading()["workers"]}
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not any(lives(pid, begin) for pid, begin in starts.items()), STOP_SECONDS)
+    left = run.files()
+    done = run.control("status")
+    assert left and done.returncode == 1 and "no job is running" in done.stderr and run.files() == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path, number: int, code: int) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "500", "--processes", "2", "--output", "-")
+    read = sum(worker["lines"] for worker in run.reading()["workers"])
+    run.process.send_signal(number)
+    ended, output, said = run.end()
+    assert ended == code, said
+    lines, records = (int(word) for word in said[-1].split()[1::2][:2])
+    assert read <= lines < 4000 and records == lines * 8 == len(output.splitlines()), said
+
+
+def test_the_second_signal_kills(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "slow.py"
+    app.write_text(
+        "import time\n\ndef dataflow(flow):\n    return flow.lines().map(lambda line: time.sleep(60) or line)\n"
+    )
+    run = start(str(app), "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
+    assert run.process.stdin is not None
+    run.process.stdin.write("line\n")
+    run.process.stdin.flush()
+    wait_until(lambda: bool(run.files()) and any("steer it" in line for line in run.said))
+    time.sleep(1.0)  # until a worker sleeps: from then on it answers nobody who could be asked
+    run.process.send_signal(signal.SIGINT)
+    wait_until(lambda: any("stopping" in line for line in run.said))
+    begun = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    code, _, said = run.end()
+    run.process.stdin.close()
+    assert code == 130 and time.monotonic() - begun < STOP_SECONDS, said
+    assert run.files() == []
+
+
+def test_who_stops_reading_our_output_stops_the_job(start: Callable[..., Run], text: Path) -> None:
+    run = start(WORDCOUNT, "--lines", str(text))
+    assert run.process.stdout is not None
+    run.process.stdout.readline()
+    run.process.stdout.close()
+    run.process.wait(20)
+    run.reader.join()
+    assert run.process.returncode == 1 and not any("Traceback" in line for line in run.said)
+
+
+def count_words(flow: Any) -> Any:
+    def count(word: str, n: int, total: int | None) -> tuple[int, list[tuple[str, int]]]:
+        total = (total or 0) + n
+        return total, [(word, total)]
+
+    pairs = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
+    return pairs.stateful_state_machine(count)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_function_of_this_process_runs_elsewhere_and_its_records_come_back() -> None:
+    lines = (f"a b{number % 3}\n" for number in range(3000))
+    records = run(count_words, lines=lines, processes=2)
+    assert Counter(word for word, _ in records) == {"a": 3000, "b0": 1000, "b1": 1000, "b2": 1000}
+    assert [count for word, count in records if word == "a"] == list(range(1, 3001))
+
+
+@pytest.mark.usefixtures("runtime")
+def test_what_goes_wrong_in_a_function_of_this_process_is_raised_here(tmp_path: Path) -> None:
+    def failing(flow: Any) -> Any:
+        return flow.lines().map(lambda line: 1 / len(line))
+
+    with pytest.raises(PeerFailed, match="ZeroDivisionError"):
+        run(failing, lines=["a", ""])
+    with pytest.raises(UsageError, match=r"3 \(int\)"):
+        run(failing, lines=["a", 3])
+    assert not list((tmp_path / "megaflow").glob("*.json"))
+
+
+@pytest.mark.usefixtures("runtime")
+def test_the_iterables_own_exception_ends_the_job() -> None:
+    def lines() -> Iterator[str]:
+        yield "a"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        run(count_words, lines=lines())

@@ -1,0 +1,139 @@
+"""What a worker may read next: in which order, in what portions, and what is reported when."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Stage, StageEnd
+from megaflow.errors import SourceError
+from megaflow.run.feed import BATCH_BYTES, LineFeed, Schedule, batches_of
+from megaflow.run.splits import plan_splits
+from megaflow.run.staging import Staging
+
+
+def take_all(feed: LineFeed, now: float = 0.0) -> list[str]:
+    lines: list[str] = []
+    while (taken := feed.take(now)) is not None:
+        lines += taken[0]
+    return lines
+
+
+def stage_and_commit(staging: Staging, batch: int, lines: list[str]) -> None:
+    staging.stage(Stage("q", "r", batch, 0, 7, 0, lines), "executor")
+    staging.end(StageEnd("q", "r", batch, 0, 7, 0, len(lines)), "executor")
+    staging.commit(CommitBatch("q", "r", batch, {0: (0, 7, len(lines))}))
+
+
+@given(lines=st.lists(st.text(max_size=200), max_size=200))
+def test_batches_are_the_lines_in_order_and_about_as_long_as_wished(lines: list[str]) -> None:
+    batches = list(batches_of(lines, sum(map(len, lines))))
+    assert [line for batch in batches for line in batch] == lines
+    assert all(batches)
+    if lines:
+        average = sum(map(len, lines)) / len(lines)
+        assert all(len(batch) == 1 or len(batch) * average <= BATCH_BYTES for batch in batches)
+
+
+def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("".join(f"line {i}\n" for i in range(10_000)))
+    splits = plan_splits([str(path)], 1)
+    feed = LineFeed(Staging(0))
+    feed.assign(splits, path.stat().st_size)
+    lines, reports = [], []
+    while (taken := feed.take(0.0)) is not None:
+        lines += taken[0]
+        reports += [(report.number, len(lines)) for report in feed.take_reports()]
+    assert lines == [f"line {i}" for i in range(10_000)]
+    assert [number for number, _ in reports] == [split.number for split in splits]
+    assert reports[-1] == (splits[-1].number, 10_000)
+    assert all(
+        len("".join(lines[:count]).encode()) + count >= split.end for split, (_, count) in zip(splits, reports)
+    ), "a split is reported when all its lines are taken, not before"
+
+
+def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_them() -> None:
+    feed = LineFeed(Staging(0))
+    feed.push(["a"] * 5000)
+    feed.push(["b"])
+    feed.end_pushed()
+    assert feed.take_reports() == []
+    first = feed.take(0.0)
+    assert first is not None
+    assert len(first[0]) == 4096
+    assert feed.take_credit() == 4096
+    assert take_all(feed) == ["a"] * 904 + ["b"]
+    assert feed.take_credit() == 905
+    assert feed.take_reports() == [PushedEnded()]
+    assert feed.take_reports() == []
+
+
+def test_pushed_lines_may_come_after_a_pause() -> None:
+    feed = LineFeed(Staging(0))
+    assert feed.due_in(0.0) is None
+    feed.push(["a"])
+    assert take_all(feed) == ["a"]
+    assert feed.due_in(0.0) is None
+    feed.push(["b"])
+    assert feed.due_in(0.0) == 0.0
+    assert take_all(feed) == ["b"]
+
+
+def test_a_commit_is_reported_only_when_its_last_line_is_handed_out() -> None:
+    staging = Staging(0)
+    feed = LineFeed(staging)
+    stage_and_commit(staging, 0, ["a", "b"])
+    assert feed.ready
+    assert feed.take_reports() == [], "the lines are looked up, but nobody has them"
+    assert take_all(feed) == ["a", "b"]
+    assert feed.take_reports() == [CommitTaken("q", 0)]
+    stage_and_commit(staging, 1, ["c"])
+    assert take_all(feed) == ["c"]
+    assert feed.take_reports() == [CommitTaken("q", 1)]
+
+
+def test_with_a_rate_lines_come_when_they_are_due_and_a_late_reader_catches_up() -> None:
+    feed = LineFeed(Staging(0), rate=20.0, share=0.5)
+    feed.push([str(i) for i in range(100)])
+    assert feed.take(50.0) == (["0"], 50.0), "the first line is due at once"
+    assert feed.take(50.05) is None
+    assert feed.due_in(50.05) == pytest.approx(0.05)
+    assert feed.take(50.11) == (["1"], 50.1), "its time is when it was due, not when it was read"
+    assert feed.take(51.01) == ([str(i) for i in range(2, 11)], 50.2)
+
+
+def test_a_rate_is_shared_by_bytes_so_that_workers_end_together(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 1000)
+    feed = LineFeed(Staging(0), rate=100.0, share=0.5)
+    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.take(0.0)
+    assert len(take_all(feed, 10.05)) == 100
+
+
+def test_a_schedule_has_no_line_due_before_it_starts() -> None:
+    assert Schedule(10.0, 5.0).due(4.0) == 0
+
+
+def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 10_000)
+    feed = LineFeed(Staging(0))
+    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.push(["y"])
+    feed.take(0.0)
+    feed.close()
+    assert not feed.ready
+    assert feed.take_reports() == []
+
+
+def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a\n")
+    feed = LineFeed(Staging(0))
+    feed.assign(plan_splits([str(path)], 1), 2)
+    path.unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        feed.take(0.0)
