@@ -5,6 +5,7 @@ state of the job; they hand what comes to whoever owns it, and wake the worker.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from threading import Lock
 from typing import Any, Protocol
 
 from megaflow.control.events import Asked
@@ -47,6 +48,8 @@ class LauncherDoor:
         self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
         self._wake: Callable[[], None] = _nothing
         self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
+        self._lock = Lock()  # guards the next
+        self._unsent: list[object] = []  # for a launcher that has not come; little, as there is no room yet
 
     @property
     def has_room(self) -> bool:
@@ -60,13 +63,16 @@ class LauncherDoor:
 
     @property
     def is_drained(self) -> bool:
-        """Whether everything sent has left, or there is nobody to take it."""
-        return self._connection is None or self.gone or self._connection.is_drained
+        """Whether everything sent has left, or the launcher has."""
+        return self.gone or (not self._unsent and (self._connection is None or self._connection.is_drained))
 
     def send(self, message: object) -> None:
-        """Send to the launcher; nothing happens if it has not come or is gone. Does not block."""
-        if self._connection is not None:
-            self._connection.send(message)
+        """Send to the launcher when it is here; nothing happens if it is gone. Does not block; any worker's thread."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.send(message)
+            else:
+                self._unsent.append(message)
 
     def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
         """Give lines to `taker` from now on, those that have come already included."""
@@ -79,7 +85,11 @@ class LauncherDoor:
         """Welcome the first launcher; refuse any other."""
         if self._connection is not None:
             raise ConfigMismatch("this job has its launcher already")
-        self._connection = connection
+        with self._lock:
+            self._connection = connection
+            for message in self._unsent:
+                connection.send(message)
+            self._unsent.clear()
         self._wake()
 
     def received(self, connection: Connection, value: Any) -> None:
@@ -157,7 +167,7 @@ class IngestDoor:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
         if not isinstance(value, Stage | StageEnd):
             raise ProtocolError(f"an executor sent {value!r:.100}")
-        stager = self._stagers.get(value.worker)
+        stager = self._stagers.get(value.worker) if type(value.worker) is int else None
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, who is not here")
         if isinstance(value, Stage):

@@ -104,13 +104,10 @@ class Process:
         launcher = self.shared.launcher
         deadline = time.monotonic() + LAST_WORD_SECONDS
         try:
-            while not launcher.is_here and time.monotonic() < deadline:
-                worker.allocator.park(LOOK_SECONDS)
-            if launcher.is_here:
-                launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
-                self.told = True
+            launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
             while not launcher.is_drained and time.monotonic() < deadline:
                 worker.allocator.park(LOOK_SECONDS)
+            self.told = launcher.is_here
         except ClusterError as other:
             _log.debug("while reporting a failure: %s", other)  # the job is failing anyway
 

@@ -29,11 +29,6 @@ class Gather:
         self._closed: dict[int, float] = dict.fromkeys(workers, 0)  # worker -> what it sends is at this epoch or later
         self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before the least closed
 
-    @property
-    def done(self) -> bool:
-        """Whether all workers have closed all epochs."""
-        return min(self._closed.values()) == float("inf")
-
     def add(self, batch: OutputBatch) -> None:
         """Take in records of an epoch that their worker has not closed; raise ProtocolError otherwise."""
         if not batch.epoch >= self._closed.get(batch.worker, float("inf")):

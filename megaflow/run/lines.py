@@ -3,12 +3,15 @@
 1. An epoch is a tick of the control stream. With the control frontier at f the source holds a
    capability at f-1 and stamps what it reads with it: all commands at f-1 are known, so the
    operators that route by them do not wait.
-2. It holds the capability with or without lines to read, until it reads `EndOfLines`: what is
+2. A command takes effect when control has passed its epoch: what is assigned or committed at e
+   enters at e or later.
+3. The source holds the capability with or without lines to read, until `EndOfLines`: what is
    assigned or committed later finds it open.
-3. Backpressure holds lines back, never time. While the output lags it reads one small batch per
+4. Backpressure holds lines back, never time. While the output lags it reads one small batch per
    tick; while bytes pile up for a peer or for the launcher it reads none.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +50,7 @@ class SourceHooks:
 def read_lines(control: Port[Numbered], hooks: SourceHooks) -> tuple[Port[str], Callable[[], None]]:
     """Return the stream of lines, and a function that makes the source look for new ones (from any thread)."""
     builder = OperatorBuilder(control.scope, "Lines")
-    commands: Input[Numbered] = builder.new_input(control, Pipeline())
+    commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds the output
     output, result = builder.new_output()
     activate: list[Callable[[], None]] = []
     now = control.scope.graph.context.now
@@ -85,6 +88,8 @@ class LineSource:
         self._hooks = hooks
         self._feed = hooks.feed
         self._now = now
+        self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
+        self._ended = False  # all lines have
         self._epoch = -1  # of the capability, once the control frontier allows to read
         self._batches = 0  # read in this epoch
         self._busy_reported = 0.0  # seconds
@@ -95,16 +100,16 @@ class LineSource:
         if not self._capability.held:
             self._commands.drain()
             return
-        ended = False
-        for _, batch in self._commands.drain():
-            for numbered in batch:
-                ended = self._obey(numbered.command) or ended
         frontier = self._commands.frontier.elements
-        if ended or not frontier:
+        for time, batch in self._commands.drain():
+            self._waiting.extend((epoch_of(time), numbered.command) for numbered in batch)
+        tick = epoch_of(frontier[0]) if frontier else None
+        while self._waiting and (tick is None or self._waiting[0][0] < tick):
+            self._obey(self._waiting.popleft()[1])
+        if self._ended or tick is None:
             self._feed.close()
             self._capability.release()
             return
-        tick = epoch_of(frontier[0])
         if tick - 1 > self._epoch:
             self._epoch = tick - 1
             self._batches = 0
@@ -112,16 +117,16 @@ class LineSource:
         if self._epoch >= 0:
             self._read(tick)
 
-    def _obey(self, command: object) -> bool:
-        """Take what concerns this worker's lines; True for the end of all lines."""
-        me = self._info.worker
+    def _obey(self, command: object) -> None:
+        """Take what concerns this worker's lines."""
         if isinstance(command, AssignSplits):
             given = command.assignments
             all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
-            self._feed.assign(given.get(me, ()), all_bytes)
+            self._feed.assign(given.get(self._info.worker, ()), all_bytes)
         elif isinstance(command, CommitBatch):
             self._hooks.staging.commit(command)
-        return isinstance(command, EndOfLines)
+        elif isinstance(command, EndOfLines):
+            self._ended = True
 
     def _read(self, tick: int) -> None:
         now = self._now()

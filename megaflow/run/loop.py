@@ -30,7 +30,7 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.run.children import EXIT_SECONDS, Child, Children
-from megaflow.run.gather import Gather, NothingWriter, Writer
+from megaflow.run.gather import Gather, Writer
 from megaflow.run.job import Job
 from megaflow.run.origin import Origin
 from megaflow.run.pushed import Credit
@@ -140,8 +140,6 @@ class Loop:
         error = self._children.blame(self._failures) or lost
         if error is not None:
             raise error
-        if not self._gather.done and not isinstance(self._writer, NothingWriter):
-            raise ProtocolError("all workers have ended, but some have not closed their output")
 
     # Children
 
@@ -166,10 +164,7 @@ class Loop:
             case OutputBatch():
                 self._gather.add(message)
             case OutputClosed():
-                closed = self._gather.close(message)
-                for epoch, records in closed:
-                    self._writer.write(epoch, records)
-                return bool(closed)
+                return self._write_closed(message)
             case LinesTaken(count):
                 self._credit.taken(count)
             case Ended(worker, lines, records, latency):
@@ -177,6 +172,7 @@ class Loop:
                 self._account.lines += lines
                 self._account.records += records
                 self._account.latency += latency
+                return self._write_closed(OutputClosed(worker, None))  # it may have had no room to say so itself
             case Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
@@ -184,6 +180,12 @@ class Loop:
             case _:
                 raise ProtocolError(f"{child} said {message!r:.100}, which is not for the launcher")
         return False
+
+    def _write_closed(self, closed: OutputClosed) -> bool:
+        epochs = self._gather.close(closed)
+        for epoch, records in epochs:
+            self._writer.write(epoch, records)
+        return bool(epochs)
 
     def _fail(self) -> None:
         if self._failing_since is None:

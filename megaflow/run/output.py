@@ -29,7 +29,7 @@ class Outlet(Protocol):
         """Whether the launcher is there and keeps up."""
 
     def send(self, message: object) -> None:
-        """Send a message to the launcher. Does not block."""
+        """Send a message to the launcher, when it comes. Does not block."""
 
 
 @dataclass(slots=True)
@@ -95,8 +95,7 @@ class OutputSink:
         if self._kept and not self._retrying:
             self._retrying = True
             self._info.activator.activate_after(RETRY_SECONDS)
-        if self._outlet.has_room:
-            self._tell_closed()
+        self._tell_closed()
 
     def _send_kept(self) -> None:
         while self._kept and self._outlet.has_room:

@@ -27,7 +27,7 @@ from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
 
 PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
-DRAIN_SECONDS = 0.05  # between looks whether the launcher has taken everything
+LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Program:
             Ended(self._worker.index, self._feed.lines_taken, self._output.records, self._lateness.log.windows())
         )
         while not launcher.is_drained:
-            self._worker.allocator.park(DRAIN_SECONDS)
+            self._worker.allocator.park(LOOK_SECONDS)
 
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""

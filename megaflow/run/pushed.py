@@ -90,7 +90,10 @@ class FileLines:
         self._file = file
         self._splitter = TextSplitter(name, errors)
         # epoll takes no regular files and refuses some devices (/dev/null); reading those does not block.
-        kind = os.fstat(file).st_mode
+        try:
+            kind = os.fstat(file).st_mode
+        except OSError as error:
+            raise SourceError(f"cannot read {name}: {error.strerror}") from error
         self._waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(file)
 
     def fileno(self) -> int | None:

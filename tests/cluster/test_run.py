@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -320,6 +321,27 @@ def test_who_stops_reading_our_output_stops_the_job(start: Callable[..., Run], t
     run.process.wait(20)
     run.reader.join()
     assert run.process.returncode == 1 and not any("Traceback" in line for line in run.said)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_spark_brings_files_also_those_added_while_it_runs(start: Callable[..., Run], tmp_path: Path) -> None:
+    folder, out = tmp_path / "books", tmp_path / "out.jsonl"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one two\n" * 500)
+    (folder / "b.txt").write_text("two three\n" * 500)
+    run = start(WORDCOUNT, "--lines", f"spark:text:{folder}", "--processes", "2", "--output", f"jsonl:{out}")
+    wait_until(lambda: out.exists() and len(out.read_text().splitlines()) == 2000, 120)
+    aside = tmp_path / "c.txt"
+    aside.write_text("three one\n" * 500)
+    aside.rename(folder / "c.txt")
+    assert run.control("move-bins", "--drain", "0", "--strategy", "all-at-once").returncode == 0
+    wait_until(lambda: len(out.read_text().splitlines()) == 3000, 60)
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    assert code == 0 and said[-1].startswith("megaflow: 1500 lines, 3000 records"), said
+    check_counts(out, Counter(one=1000, two=1000, three=1000))
 
 
 def count_words(flow: Any) -> Any:

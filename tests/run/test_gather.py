@@ -54,7 +54,7 @@ def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_clo
             left += [(epoch, record) for epoch, some in gather.close(message) for record in some]
         assert sorted(left) == sorted(r for r in records if r[0] < min(closed.values()))
         assert [epoch for epoch, _ in left] == sorted(epoch for epoch, _ in left)
-    assert gather.done
+    assert sorted(left) == sorted(records)
     for worker in WORKERS:  # within an epoch, a worker's records keep their order; workers follow one another
         assert [r for r in left if r[1][0] == worker] == sorted(
             (r for r in records if r[1][0] == worker), key=lambda r: r[0]

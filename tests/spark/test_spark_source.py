@@ -42,6 +42,7 @@ from megaflow.timely.communication.meeting import PeerAddress
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 

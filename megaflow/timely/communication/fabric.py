@@ -99,15 +99,15 @@ class TcpFabric:
         self.polling = local_ids[0]  # the worker that polls; written by `finish`
         self.poller = Poller()
         self._peers: list[Peer] = []
-        self._unfinished = list(local_ids)
         self._secret = secret
         self._roles = dict(roles or {})
         self._report = report
         self._meeting: Meeting | None = None
         self._io = threading.RLock()
-        self._state = threading.Lock()  # guards the three below, and _unfinished
-        self._failure: ClusterError | None = None
-        self._closed_down = False
+        self._closed = False
+        self._state = threading.Lock()  # guards the two below
+        self._failure: ClusterError | None = None  # the first, never replaced
+        self._unfinished = list(local_ids)
         self._door = Door(self.poller, listener, secret, self._admit, handshake_seconds)
 
     def connect(self, peers: Sequence[PeerAddress], process: int, workers: int, timeout_seconds: float = 30.0) -> None:
@@ -163,7 +163,7 @@ class TcpFabric:
     def fail(self, error: ClusterError) -> None:
         """Note why the cluster cannot go on, and wake every local worker; the first reason wins."""
         with self._state:
-            if self._failure is None and not self._closed_down:
+            if self._failure is None:
                 self._failure = error
         for inbox in self.inboxes.values():
             inbox.wake()
@@ -183,10 +183,10 @@ class TcpFabric:
 
     def finish(self, index: int) -> None:
         """Take one worker out; with the last one, take leave of the peers and close."""
+        if index not in self._unfinished:
+            return
         self.check()
         with self._state:
-            if index not in self._unfinished:
-                return
             self._unfinished.remove(index)
             self.inboxes[index].finish()
             if self._unfinished:
@@ -206,10 +206,9 @@ class TcpFabric:
         self.close()
 
     def close(self) -> None:
-        """Close everything at once, without a goodbye; does nothing a second time."""
-        with self._state:
-            self._closed_down = True
-        self.poller.wake()
+        """Close everything at once, without a goodbye; workers that still use it raise. Nothing the second time."""
+        self._closed = True
+        self.fail(ClusterError("this process has closed its connections"))
         with self._io:
             self._door.close()
             self.poller.close()
@@ -254,7 +253,7 @@ class TcpFabric:
     def _close_down(self, failure: ClusterError) -> None:
         """Pass the reason on, give everyone a moment to take it, and close; once."""
         with self._io:
-            if self.poller.closed:
+            if self._closed:
                 return
             self._door.close()
             for peer in self._peers:

@@ -64,9 +64,7 @@ def test_a_link_in_place_of_the_file_or_folder_is_refused(runtime: Path) -> None
         load_secret()
 
 
-def test_without_a_runtime_folder_the_temporary_one_is_used(
-    monkeypatch: pytest.MonkeyPatch, runtime: Path
-) -> None:
+def test_without_a_runtime_folder_the_temporary_one_is_used(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime / "missing"))
     monkeypatch.setattr("tempfile.tempdir", str(runtime))
     assert private_folder() == runtime / f"megaflow-{os.getuid()}"

@@ -87,6 +87,17 @@ def test_a_killed_process_is_named_by_every_worker_of_the_others(make_cluster: A
     assert time.monotonic() - start < 5
 
 
+def test_a_process_killed_before_it_read_everything_is_named(make_cluster: Any) -> None:
+    cluster = make_cluster(2)
+    a, _ = cluster.connect()
+    a.send(1, Lane.DATA, (0, 0), b"x" * 20_000_000)
+    a.flush()
+    cluster.fabrics[1].close()  # with unread bytes: the kernel resets the connection
+    with pytest.raises(PeerLost, match="process 1 at"):
+        a.park(5)
+        a.park(5)
+
+
 def test_a_process_killed_while_others_say_goodbye_is_named(make_cluster: Any) -> None:
     cluster = make_cluster(3)
     a, b, _ = cluster.connect()

@@ -72,9 +72,7 @@ def test_a_body_is_encoded_when_it_is_sent(make_cluster: Any, collect: Collect) 
     assert collect(ends[1], 1)[0].body == [1]
 
 
-def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(
-    make_cluster: Any, collect: Collect
-) -> None:
+def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(make_cluster: Any, collect: Collect) -> None:
     cluster = make_cluster(2)
     a, b = cluster.connect()
     large = b"0123456789" * 5_000_000
