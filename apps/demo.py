@@ -226,9 +226,8 @@ def main() -> int:
 def show(text: Text, counts: Counts, account: Account, moved: dict[str, Any], began: float, ended: float) -> None:
     """Print the table."""
     windows = sorted(account.latency, key=lambda window: window.start)
-    flowing = (windows[-1].start - windows[0].start) if len(windows) > 1 else account.seconds
     click.echo(f"{account.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
-    click.echo(f"{counts.records / max(flowing, 0.1):,.0f} words/s while lines flowed ({flowing:.1f} s)")
+    click.echo(f"{counts.records / account.flow_seconds:,.0f} words/s while lines flowed ({account.flow_seconds:.1f} s)")
     click.echo(
         f"{moved['bins']} bins moved in {moved['steps']} steps, {moved['keys']:,} keys, "
         f"{bytes_text(moved['bytes'])}, {ended - began:.1f} s"

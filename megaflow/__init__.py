@@ -2,10 +2,11 @@
 
 from megaflow import timely  # first, or importing a floor alone would run in a circle (see test_floor_plan)
 from megaflow.bins import stable_hash
+from megaflow.run.launch import run
 from megaflow.routing import Bootstrap, Map, Move
 from megaflow.stream import Stream
 from megaflow.timely.communication.codec import register
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Bootstrap", "Map", "Move", "Stream", "__version__", "register", "stable_hash", "timely"]
+__all__ = ["Bootstrap", "Map", "Move", "Stream", "__version__", "register", "run", "stable_hash", "timely"]

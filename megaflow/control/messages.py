@@ -181,6 +181,7 @@ class Ended:
     lines: int
     records: int
     latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
+    flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
 
 
 @dataclass(frozen=True, slots=True)

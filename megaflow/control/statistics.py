@@ -114,14 +114,18 @@ class Lateness:
     Invariant: epochs never decrease from the oldest open batch to the newest.
     """
 
-    __slots__ = ("_open", "log")
+    __slots__ = ("_open", "began", "ended", "log")
 
     def __init__(self) -> None:
         self.log = LatencyLog()
+        self.began: float | None = None  # seconds, when the first batch was read or due
+        self.ended: float | None = None  # seconds, when the latest was done
         self._open: deque[tuple[int, float, int]] = deque()  # (epoch, begun in seconds, lines), begun by the source
 
     def begin(self, epoch: int, since: float, lines: int) -> None:
         """Note a batch that was read, or due, at `since` (wall-clock seconds) and is stamped with `epoch`."""
+        if self.began is None:
+            self.began = since
         self._open.append((epoch, since, lines))
 
     def settle(self, open_epoch: int | None, now: float) -> None:
@@ -130,6 +134,7 @@ class Lateness:
         while waiting and (open_epoch is None or waiting[0][0] < open_epoch):
             _, since, lines = waiting.popleft()
             self.log.add(now, max(0.0, now - since) * 1000, lines)
+            self.ended = now
 
 
 class RateMeter:

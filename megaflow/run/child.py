@@ -93,8 +93,8 @@ class Process:
             settle_memory()
             program.run()
             self._running -= 1
-        except ClusterError:
-            raise  # heard from others, who report it; the connections are closed already
+        except (PeerFailed, PeerLost):
+            raise  # whoever is at fault reports it; the connections are closed already
         except BaseException as error:
             self._tell(worker, error)
             raise
@@ -105,11 +105,13 @@ class Process:
         deadline = time.monotonic() + LAST_WORD_SECONDS
         try:
             launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
+            worker.allocator.park(0)  # raises if the connections are closed already
             while not launcher.is_drained and time.monotonic() < deadline:
                 worker.allocator.park(LOOK_SECONDS)
             self.told = launcher.is_here
         except ClusterError as other:
-            _log.debug("while reporting a failure: %s", other)  # the job is failing anyway
+            _log.debug("while reporting a failure: %s", other)
+            self.told = isinstance(other, PeerFailed)  # then the other one is shown: one is enough
 
     def _launcher_ended(self) -> None:
         if not os.read(STDIN, 1) and self._running:

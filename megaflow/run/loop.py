@@ -51,6 +51,12 @@ class Account:
     seconds: float = 0.0
     interrupted: bool = False  # by Ctrl-C
     latency: list[LatencyWindow] = field(default_factory=list)  # of all workers
+    flows: list[tuple[float, float]] = field(default_factory=list)  # when each worker's lines flowed
+
+    @property
+    def flow_seconds(self) -> float:
+        """From the first line read to the last epoch closed, on one machine; without the processes' start."""
+        return max(end for _, end in self.flows) - min(begin for begin, _ in self.flows) if self.flows else 0.0
 
 
 class Loop:
@@ -167,11 +173,13 @@ class Loop:
                 return self._write_closed(message)
             case LinesTaken(count):
                 self._credit.taken(count)
-            case Ended(worker, lines, records, latency):
+            case Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
                 self._account.lines += lines
                 self._account.records += records
                 self._account.latency += latency
+                if flow is not None:
+                    self._account.flows.append(flow)
                 return self._write_closed(OutputClosed(worker, None))  # it may have had no room to say so itself
             case Failed(_, text):
                 child.failure = text

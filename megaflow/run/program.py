@@ -88,9 +88,9 @@ class Program:
             pass
         self._turn()
         launcher = self._shared.launcher
-        launcher.send(
-            Ended(self._worker.index, self._feed.lines_taken, self._output.records, self._lateness.log.windows())
-        )
+        late = self._lateness
+        flow = None if late.began is None or late.ended is None else (late.began, late.ended)
+        launcher.send(Ended(self._worker.index, self._feed.lines_taken, self._output.records, late.log.windows(), flow))
         while not launcher.is_drained:
             self._worker.allocator.park(LOOK_SECONDS)
 

@@ -160,10 +160,10 @@ def test_a_peer_that_breaks_the_protocol_stops_the_job(make_cluster: Any, stream
     link = a._fabric.links[1]
     link.queue(0, [stream])
     a.flush()
-    with pytest.raises(ProtocolError, match="process 0 at .* broke the protocol"):
+    with pytest.raises(ProtocolError, match=r"process 0 at .* broke the protocol"):
         while True:
             b.park(5)
-    with pytest.raises(PeerFailed, match="process 0 at .* broke the protocol"):
+    with pytest.raises(PeerFailed, match=r"process 0 at .* broke the protocol"):
         while True:
             a.park(5)
 

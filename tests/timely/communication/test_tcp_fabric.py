@@ -55,8 +55,8 @@ def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluste
     body = [(1, "a"), (2, "b")]
     ends[0].send_all([0, 1, 2, 3], Lane.PROGRESS, (0, 1), body)
     ends[0].flush()
-    assert [e.body for e in ends[0].receive()][0] is body
-    assert [e.body for e in ends[1].receive()][0] is body
+    assert next(e.body for e in ends[0].receive()) is body
+    assert next(e.body for e in ends[1].receive()) is body
     assert collect(ends[2], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
     assert collect(ends[3], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
 

@@ -163,7 +163,7 @@ def test_a_stranger_who_passes_as_a_peer_of_a_complete_cluster_stops_nothing(
     traffic: Traffic, caplog: pytest.LogCaptureFixture, secret: bytes
 ) -> None:
     for hello in ({}, {"process": 1, "processes": 9, "workers": 9, "ids": [0]}, {"process": "x"}):
-        with pytest.raises((ConfigMismatch, PeerLost), match="refuses|closed|reset"):
+        with pytest.raises((ConfigMismatch, PeerLost), match=r"refuses|closed|reset"):
             Client.connect("127.0.0.1", traffic.port, secret, "peer", hello, 10)
     assert len(warnings(caplog, 3)) == 3
 
