@@ -30,7 +30,7 @@ from megaflow.timely.communication.tcp import LAST_LANE, Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames, pack_failure, split_address, unpack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
-LOOK_SECONDS = 10.0  # between looks for silent hosts
+LOOK_SECONDS = 5.0  # between looks for silent hosts
 
 _LANES = tuple(Lane)
 
