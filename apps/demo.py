@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -27,6 +27,7 @@ from megaflow.run.app import pickle_app
 from megaflow.run.job import Job
 from megaflow.run.launch import RunOptions, launch
 from megaflow.run.loop import Account
+from megaflow.run.rendering import Form
 from megaflow.spark.java import find_java
 from megaflow.timely.communication.client import Client
 
@@ -41,6 +42,7 @@ LOOK_SECONDS = 0.1
 class Counts:
     """The job's output as it is written: the last count of each word."""
 
+    form: Form = "records"
     last: dict[str, int] = field(default_factory=dict)
     records: int = 0
     skipped: list[str] = field(default_factory=list)  # words whose counts did not go up by one
@@ -93,7 +95,7 @@ class Running:
                 return Conversation(Client.connect(job.host, job.port, job.secret.encode(), "control", {}), 60.0)
             except OSError:
                 time.sleep(LOOK_SECONDS)
-        return self._fail()
+        self._fail()
 
     @property
     def alive(self) -> bool:
@@ -103,9 +105,11 @@ class Running:
     def finish(self) -> Account:
         """Wait for the end; raise what the job raised."""
         self._thread.join()
-        return self.account or self._fail()
+        if self.account is None:
+            self._fail()
+        return self.account
 
-    def _fail(self) -> Any:
+    def _fail(self) -> NoReturn:
         self._thread.join()
         raise self.error or SourceError("the job ended before it could be steered")
 
@@ -227,7 +231,8 @@ def show(text: Text, counts: Counts, account: Account, moved: dict[str, Any], be
     """Print the table."""
     windows = sorted(account.latency, key=lambda window: window.start)
     click.echo(f"{account.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
-    click.echo(f"{counts.records / account.flow_seconds:,.0f} words/s while lines flowed ({account.flow_seconds:.1f} s)")
+    seconds = account.flow_seconds
+    click.echo(f"{counts.records / seconds:,.0f} words/s while lines flowed ({seconds:.1f} s)")
     click.echo(
         f"{moved['bins']} bins moved in {moved['steps']} steps, {moved['keys']:,} keys, "
         f"{bytes_text(moved['bytes'])}, {ended - began:.1f} s"

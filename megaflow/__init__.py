@@ -2,8 +2,8 @@
 
 from megaflow import timely  # first, or importing a floor alone would run in a circle (see test_floor_plan)
 from megaflow.bins import stable_hash
-from megaflow.run.launch import run
 from megaflow.routing import Bootstrap, Map, Move
+from megaflow.run.launch import run
 from megaflow.stream import Stream
 from megaflow.timely.communication.codec import register
 

@@ -63,4 +63,6 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[N
             f"bins={bins}, but another stateful operator on the same control stream has bins={known}; "
             "operators that share a control stream move together and need the same number"
         )
+    if (numbered.scope.graph, numbered.scope.depth) == (scope.graph, scope.depth):
+        return Port(scope, numbered.node, numbered.output)  # commands need not enter a region
     return numbered

@@ -15,7 +15,7 @@ from megaflow.timely.communication.codec import encode
 CHUNK_BYTES = 1 << 20
 """A chunk's keys and states are cut when they reach about this size on the wire."""
 _KEYS_PER_SAMPLE = 256
-"""How many pairs are measured at a time: one encoding call for many keys, and an overshoot that stays small."""
+"""How many pairs are measured at a time, at most: one encoding call for many keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,13 @@ def chunks(bin: int, pairs: list[tuple[Any, Any]], source: int, taken_at: float)
     A single pair is never cut; the wire splits what is larger than a frame.
     """
     start = position = size = 0
+    step = 1
     while position < len(pairs):
-        sample = pairs[position : position + _KEYS_PER_SAMPLE]
-        size += len(encode(sample))
+        sample = pairs[position : position + step]
+        measured = len(encode(sample))
+        size += measured
         position += len(sample)
+        step = max(1, min(_KEYS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))  # overshoot: an eighth
         if size >= CHUNK_BYTES and position < len(pairs):
             yield Chunk(bin, source, start == 0, False, taken_at, pairs[start:position])
             start, size = position, 0

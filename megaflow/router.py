@@ -29,12 +29,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from megaflow.bins import BinStore
-from megaflow.errors import BuildError, ProtocolError
+from megaflow.errors import BuildError, ProgramError, ProtocolError
 from megaflow.migration import Chunk, chunks
-from megaflow.routing import Map, Move, Numbered, RoutingHistory, RoutingTable, difference, initial_table
+from megaflow.routing import Map, Move, Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Context, Port
@@ -43,7 +44,7 @@ from megaflow.timely.order import Time, identity
 from megaflow.timely.progress.antichain import Antichain
 
 _KNOWN_KEYS = 1 << 18
-"""Keys whose bin F remembers; beyond that it forgets all and starts again (about 30 MB)."""
+"""Keys whose bin and worker F remembers; beyond that it forgets all and starts again (about 60 MB)."""
 
 _CLOSED = Antichain()
 """The frontier of a control stream that does not exist: nothing will be commanded."""
@@ -75,7 +76,7 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     state_output, state_port = builder.new_output()
     context = builder.graph.context
     history = RoutingHistory(initial_table(store.count, context.founders.ids))
-    router = Router(data, commands, applied, data_output, state_output, store, history, context)
+    router = Router(name, data, commands, applied, data_output, state_output, store, history, context)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         for capability in capabilities:
@@ -96,6 +97,7 @@ class Router:
 
     def __init__(
         self,
+        name: str,
         data: Input[Any],
         control: Input[Numbered] | None,
         applied: Input[Any],
@@ -105,6 +107,7 @@ class Router:
         history: RoutingHistory,
         context: Context,
     ) -> None:
+        self._name = name  # of the stateful operator
         self._data = data
         self._control = control
         self._applied = applied
@@ -118,7 +121,10 @@ class Router:
         self._commands: dict[int, list[Any]] = {}  # time the control frontier has not passed -> commands
         self._moving: dict[int, Capability] = {}  # time of a reconfiguration -> the state output's capability
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
+        self._waiting: list[int] = []  # heap: the times in the stash
         self._known: dict[Any, int] = {}  # key -> bin
+        self._place: dict[Any, int] = {}  # key -> worker, by the table that was used last
+        self._placed: RoutingTable = ()  # that table
         self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
 
     @property
@@ -170,13 +176,13 @@ class Router:
         assert isinstance(time, int)
         if time not in self._stash:
             self._stash[time] = (mint(self._data_output, time), [])
+            heappush(self._waiting, time)
         self._stash[time][1].append(batch)
 
     def _release(self, passed: Antichain) -> None:
         """Route what was kept for times that control has passed."""
-        for time in sorted(self._stash):
-            if passed.less_equal(time):
-                break
+        while self._waiting and not passed.less_equal(self._waiting[0]):
+            time = heappop(self._waiting)
             capability, batches = self._stash.pop(time)
             for batch in batches:
                 self._send(time, batch)
@@ -189,35 +195,70 @@ class Router:
         if self._is_all_here(table):
             self._data_output.ship_to(self._worker, time, batch)
             return
+        if self._placed is not table:
+            self._placed, self._place = table, {}
+        place = self._place
         parts: defaultdict[int, list[Any]] = defaultdict(list)
-        known = self._known
-        if len(known) > _KNOWN_KEYS:
-            known.clear()
-        for record in batch:
-            try:
-                bin = known[record[0]]
-            except KeyError:
-                bin = known[record[0]] = self._store.bin_of_key(record[0])
-            parts[table[bin]].append(record)
+        try:
+            for record in batch:
+                try:
+                    parts[place[record[0]]].append(record)
+                except KeyError:
+                    parts[self._find_owner(record[0], table)].append(record)
+        except (TypeError, LookupError) as error:
+            complaint = complaint_about(batch, self._name)
+            if complaint is not None:
+                raise complaint from error
+            raise
         for worker, part in parts.items():
             self._data_output.ship_to(worker, time, part)
 
+    def _find_owner(self, key: Any, table: RoutingTable) -> int:
+        """The worker that a key belongs to under a table; remembered, as long as that table is in use."""
+        known = self._known
+        if len(known) > _KNOWN_KEYS:
+            known.clear()
+            self._place.clear()
+        bin = known.get(key)
+        if bin is None:
+            bin = known[key] = self._store.bin_of_key(key)
+        owner = self._place[key] = table[bin]
+        return owner
+
     def _is_all_here(self, table: RoutingTable) -> bool:
         if self._judged[0] is not table:
-            self._judged = (table, set(table) == {self._worker})
+            self._judged = (table, all(owner == self._worker for owner in table))
         return self._judged[1]
 
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
         finished = self._applied.frontier
         while self._history.pending and not finished.less_than(self._history.pending[0].time):
-            time, old, new = self._history.install_first()
+            time, moves = self._history.install_first()
             assert isinstance(time, int)
             with self._moving.pop(time):
-                for bin, source, target in difference(old, new):
+                for bin, source, target in moves:
                     if source == self._worker:
                         self._ship(time, bin, target)
 
     def _ship(self, time: int, bin: int, target: int) -> None:
         for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):
             self._state_output.ship_to(target, time, [chunk])
+
+
+def complaint_about(batch: list[Any], name: str) -> ProgramError | None:
+    """What is wrong with the first record that is no pair, or whose key cannot be one; None if all are right."""
+    for record in batch:
+        if not isinstance(record, (tuple, list)) or len(record) != 2:
+            return ProgramError(
+                f"{name}: records must be (key, value) pairs, but one is {record!r}, "
+                f"a {type(record).__name__}; map the stream to pairs first"
+            )
+        try:
+            hash(record[0])
+        except TypeError as error:
+            return ProgramError(
+                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({error}); "
+                "make it a tuple, a frozenset or a str"
+            )
+    return None

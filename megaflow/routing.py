@@ -4,10 +4,11 @@ A routing table is a tuple with one worker id per bin. A reconfiguration is all 
 bin wins. It is in force from exactly its time on: a record at s goes by the newest table whose time is at most s.
 """
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import TypeAlias
 
 from megaflow.errors import CommandRefused
@@ -15,6 +16,9 @@ from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_equal, less_than
 
 RoutingTable: TypeAlias = tuple[WorkerId, ...]  # bin -> worker
+
+_TABLES_KEPT = 8
+"""Tables of pending reconfigurations that a history remembers: records of a few times come in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,11 @@ def validate(command: Command, bins: int, members: Collection[WorkerId]) -> None
                 raise CommandRefused(f"{command}: there is no bin {bin!r}; bins are 0 to {bins - 1}")
             _check_member(command, worker, members)
         case Map(workers):
+            if not isinstance(workers, tuple):
+                raise CommandRefused(f"Map({workers!r:.80}): name the worker of each bin in a tuple")
             if len(workers) != bins:
                 raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins, name one worker for each")
-            for worker in sorted(set(workers), key=repr):
+            for worker in workers:
                 _check_member("Map", worker, members)
         case Bootstrap(server, worker):
             _check_member(command, server, members)
@@ -120,14 +126,17 @@ def _check_member(command: object, worker: WorkerId, members: Collection[WorkerI
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguration:
-    """A table and the time from which it is in force."""
+    """Commands and the time from which they are in force."""
 
     time: Time
-    table: RoutingTable
+    commands: tuple[Command, ...]
 
 
 class RoutingHistory:
     """The table in force and the reconfigurations to come, in time order.
+
+    A pending reconfiguration is kept as its commands, and a table is made of it when it is asked for: a thousand
+    moves that wait, each with a table of all bins, would fill the memory.
 
     Invariant: each pending time is greater than the one before it, and than that of the active table.
     """
@@ -136,30 +145,51 @@ class RoutingHistory:
         self.active = active  # the newest table that has been installed
         self.pending = deque(pending)  # not yet installed
         self._installed: Time | None = None  # time of the active table, if it was installed here
+        self._made: dict[Time, RoutingTable] = {}  # time of a pending reconfiguration -> its table; the last few made
 
     def at(self, time: Time) -> RoutingTable:
-        """Return the table in force at this time: the newest whose time is at most it. Linear in those pending."""
-        for reconfiguration in reversed(self.pending):
-            if less_equal(reconfiguration.time, time):
-                return reconfiguration.table
-        return self.active
+        """Return the table in force at this time: the newest whose time is at most it.
+
+        Cost: logarithmic in those pending, and one copy of the table the first time that it is asked for.
+        """
+        if not self.pending:
+            return self.active
+        return self._table(bisect(self.pending, False, key=lambda each: not less_equal(each.time, time)))
 
     def append(self, time: Time, commands: Iterable[Command]) -> None:
         """Add a reconfiguration, later than all there are; one that moves nothing is kept as well."""
         newest = self.pending[-1].time if self.pending else self._installed
         assert newest is None or less_than(newest, time), f"reconfiguration at {time} after the one at {newest}"
-        table = self.pending[-1].table if self.pending else self.active
-        self.pending.append(Reconfiguration(time, apply(table, commands)))
+        self.pending.append(Reconfiguration(time, tuple(commands)))
 
-    def install_first(self) -> tuple[Time, RoutingTable, RoutingTable]:
-        """Make the first pending reconfiguration the active one; return its time, the old and the new table."""
+    def install_first(self) -> tuple[Time, list[tuple[int, WorkerId, WorkerId]]]:
+        """Put the first pending reconfiguration in force; return its time and the (bin, from, to) that it moves."""
+        old, new = self.active, self._table(1)
         first = self.pending.popleft()
-        old, self.active, self._installed = self.active, first.table, first.time
-        return first.time, old, first.table
+        self._made.pop(first.time, None)
+        self.active, self._installed = new, first.time
+        if any(isinstance(command, Map) for command in first.commands):
+            return first.time, difference(old, new)
+        named = sorted({command.bin for command in first.commands if isinstance(command, Move)})
+        return first.time, [(bin, old[bin], new[bin]) for bin in named if old[bin] != new[bin]]
+
+    def _table(self, count: int) -> RoutingTable:
+        """The table after the first `count` of those pending, made from the nearest one before it that there is."""
+        made, pending = self._made, self.pending
+        start = count
+        while start and pending[start - 1].time not in made:
+            start -= 1
+        table = made[pending[start - 1].time] if start else self.active
+        if start < count:
+            table = apply(table, chain.from_iterable(each.commands for each in islice(pending, start, count)))
+            if len(made) == _TABLES_KEPT:
+                del made[next(iter(made))]
+            made[pending[count - 1].time] = table
+        return table
 
     def _check(self) -> None:
         times = [reconfiguration.time for reconfiguration in self.pending]
+        assert self._made.keys() <= set(times) and len(self._made) <= _TABLES_KEPT
         if self._installed is not None:
             times.insert(0, self._installed)
         assert all(less_than(a, b) for a, b in pairwise(times)), times
-        assert all(len(reconfiguration.table) == len(self.active) for reconfiguration in self.pending)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input import InputHandle, input_from
-from megaflow.timely.dataflow.operators import generic, movement, sources
+from megaflow.timely.dataflow.operators import generic, movement, nesting, sources
 from megaflow.timely.dataflow.operators.generic import SourceBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
+from megaflow.timely.dataflow.scopes import open_child
 
 T = TypeVar("T")
 
 
 class Scope:
-    """A dataflow under construction; the `with worker.dataflow()` block gives it."""
+    """A dataflow, or a part of it, under construction; a `with` block gives it.
+
+    `worker.dataflow()` gives the root; `scoped`, `iterative` and `region` give children, which streams
+    `enter` and `leave`. A scope can be built in until its block ends.
+    """
 
     def __init__(self, ref: ScopeRef) -> None:
         self.ref = ref
 
     @property
     def name(self) -> str:
-        """The name of the dataflow."""
-        return self.ref.graph.name
+        """The name of the scope; the root's is that of the dataflow."""
+        return self.ref.graph.name if self.ref.parent is None else self.ref.name
 
     def input_from(self, handle: InputHandle[T]) -> Stream[T]:
         """The stream of what the program sends through `handle`, from the handle's current time on."""
@@ -56,6 +62,31 @@ class Scope:
         handle, port = movement.feedback(self.ref, summary)
         return handle, Stream(port)
 
+    def loop_variable(self, summary: int) -> tuple[LoopHandle[Any], Stream[Any]]:
+        """The open end of a loop in an iterative scope and the stream of what is fed back, `summary` rounds later."""
+        handle, port = nesting.loop_variable(self.ref, summary)
+        return handle, Stream(port)
+
+    def scoped(self, name: str) -> AbstractContextManager[Scope]:
+        """A child scope of this name, whose times are Product(time here, round)."""
+        return _building(open_child(self.ref, name, rounds=True))
+
+    def iterative(self, name: str | None = None) -> AbstractContextManager[Scope]:
+        """A child scope for a loop, whose times are Product(time here, round); see `loop_variable`."""
+        return _building(open_child(self.ref, "iterative" if name is None else name, rounds=True))
+
+    def region(self, name: str | None = None) -> AbstractContextManager[Scope]:
+        """A child scope that is a name only: its times are those here, and entering it costs nothing."""
+        return _building(open_child(self.ref, "region" if name is None else name, rounds=False))
+
     def concatenate(self, streams: Sequence[Stream[T]]) -> Stream[T]:
         """All records of several streams, none of them moved."""
         return Stream(movement.concatenate(self.ref, [stream.port for stream in streams]))
+
+
+@contextmanager
+def _building(ref: ScopeRef) -> Iterator[Scope]:
+    try:
+        yield Scope(ref)
+    finally:
+        ref.open = False

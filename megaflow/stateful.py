@@ -15,13 +15,14 @@ the order of their arrival.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 from megaflow.bins import BinStore, stable_hash
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.migration import Chunk, Installer, LedgerRow
-from megaflow.router import Routed, Router, route
+from megaflow.router import Routed, Router, complaint_about, route
 from megaflow.routing import Numbered, RoutingTable
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.codec import encode
@@ -131,6 +132,7 @@ class _Machine:
         self._installer = installer
         self._view = view
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches in arrival order
+        self._waiting: list[int] = []  # heap: the times in the stash
 
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived."""
@@ -138,9 +140,8 @@ class _Machine:
             assert isinstance(time, int)
             for chunk in moved:
                 self._installer.install(time, chunk)
-        for waiting in sorted(self._stash):
-            if not self._due(waiting):
-                break
+        while self._waiting and self._due(self._waiting[0]):
+            waiting = heappop(self._waiting)
             capability, batches = self._stash.pop(waiting)
             with capability:
                 for batch in batches:
@@ -158,6 +159,7 @@ class _Machine:
         assert isinstance(time, int)
         if time not in self._stash:
             self._stash[time] = (mint(self._output, time), [])
+            heappush(self._waiting, time)
         self._stash[time][1].append(batch)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
@@ -198,7 +200,7 @@ class _Folder:
                 out += outputs
         except (TypeError, ValueError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise self._complaint(batch) from error
+                raise complaint_about(batch, self._name) or self._complaint(error) from error
             raise
         return out
 
@@ -214,15 +216,10 @@ class _Folder:
             self._tried.add(type(state))
         self._store.create(key, state)
 
-    def _complaint(self, batch: Sequence[Any]) -> ProgramError:
-        """What is wrong when the loop itself raised: the record, or what the fold returned."""
-        for record in batch:
-            if not isinstance(record, (tuple, list)) or len(record) != 2:
-                return ProgramError(
-                    f"{self._name}: records must be (key, value) pairs, but one is {record!r}, "
-                    f"a {type(record).__name__}; map the stream to pairs first"
-                )
+    def _complaint(self, error: Exception) -> ProgramError:
+        """What is wrong when the loop itself raised and the records are right: how the fold is made."""
         return ProgramError(
-            f"{self._name}: the fold must return (new state, outputs), outputs being a list or another iterable; "
-            "return (state, []) for no output, (None, []) to forget the key"
+            f"{self._name}: the fold is called as fold(key, value, state) and must return (new state, outputs), "
+            "outputs being a list or another iterable; return (state, []) for no output, (None, []) to forget "
+            f"the key; here: {error}"
         )

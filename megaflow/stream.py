@@ -8,14 +8,14 @@ record; an exception in one stops the job with its own traceback.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from megaflow.bins import stable_hash
 from megaflow.control_stream import control_for
 from megaflow.stateful import Fold, stateful_state_machine
 from megaflow.timely.dataflow.capture import Captured, capture
-from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.operators import generic, linear, movement
+from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.operators import generic, linear, movement, nesting
 from megaflow.timely.dataflow.operators.generic import BinaryBuild, SinkBuild, UnaryBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
 from megaflow.timely.dataflow.pact import Pact
@@ -28,6 +28,12 @@ R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
+
+
+class _Scoped(Protocol):
+    """A scope, seen from below."""
+
+    ref: ScopeRef
 
 
 class Stream(Generic[T]):
@@ -86,6 +92,16 @@ class Stream(Generic[T]):
     def connect_loop(self, handle: LoopHandle[T]) -> None:
         """Feed this stream back into the loop that `scope.feedback` opened."""
         handle.connect(self.port)
+
+    # In and out of scopes ---------------------------------------------------------------
+
+    def enter(self, scope: _Scoped) -> Stream[T]:
+        """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
+        return Stream(nesting.enter(self.port, scope.ref))
+
+    def leave(self) -> Stream[T]:
+        """Bring the stream out to the scope around its own: time Product(t, i) becomes t, in a region it stays."""
+        return Stream(nesting.leave(self.port))
 
     # Watching ---------------------------------------------------------------------------
 

@@ -304,11 +304,11 @@ class Monitor:
                     )
 
     def _check_owners(self, workers: Sequence[EngineWorker[Scope]]) -> None:
-        owners: dict[tuple[str, int], int] = {}
+        owners: dict[tuple[int, int], int] = {}
         for worker in workers:
-            for view in worker.stateful:
+            for position, view in enumerate(worker.stateful):  # names may be equal
                 for bin in view.owned():
-                    other = owners.setdefault((view.name, bin), worker.index)
+                    other = owners.setdefault((position, bin), worker.index)
                     if other != worker.index:
                         raise Violation(
                             f"seed {self.seed}: bin {bin} of {view.name!r} is owned by {other} and {worker.index}"

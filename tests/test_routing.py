@@ -66,9 +66,9 @@ def test_a_history_is_the_list_of_all_tables(
             history.append(time, by_time[time])
             model.append((time, apply(model[-1][1], by_time[time])))
         else:
-            time, old, new = history.install_first()
+            time, moves = history.install_first()
             installed += 1
-            assert (time, new) == model[installed] and old == model[installed - 1][1]
+            assert time == model[installed][0] and moves == difference(model[installed - 1][1], model[installed][1])
         history._check()
         assert history.active == model[installed][1]
         for time in range(max(model[installed][0], 0), 32):
@@ -80,7 +80,8 @@ def test_a_reconfiguration_that_moves_nothing_is_installed_as_well() -> None:
     history.append(3, [Move(0, 2)])
     history.append(4, [])
     assert [reconfiguration.time for reconfiguration in history.pending] == [3, 4]
-    assert history.install_first() == (3, (2, 5, 2, 5), (2, 5, 2, 5))
+    assert history.install_first() == (3, [])
+    assert history.install_first() == (4, [])
 
 
 def test_a_move_takes_effect_exactly_at_its_time() -> None:
@@ -108,8 +109,20 @@ def test_reconfigurations_out_of_order_are_a_bug() -> None:
 
 
 def test_a_history_can_be_handed_over() -> None:
-    history = RoutingHistory((2,), [Reconfiguration(3, (5,)), Reconfiguration(4, (11,))])
+    history = RoutingHistory((2,), [Reconfiguration(3, (Move(0, 5),)), Reconfiguration(4, (Map((11,)),))])
     assert (history.at(2), history.at(3), history.at(9)) == ((2,), (5,), (11,))
+
+
+def test_a_thousand_moves_that_wait_are_not_a_thousand_tables() -> None:
+    history = RoutingHistory((2,) * 64)
+    for time in range(1000):
+        history.append(time, [Move(time % 64, 5 + time)])
+    for time in [999, 0, 500, *range(300, 320), 998, 500]:
+        assert history.at(time)[time % 64] == 5 + time
+        history._check()
+    assert history.at(999) is history.at(5000), "a table is made once"
+    assert [history.install_first() for _ in range(1000)][64:66] == [(64, [(0, 5, 69)]), (65, [(1, 6, 70)])]
+    history._check()
 
 
 @given(commands)
@@ -152,3 +165,9 @@ def test_commands_travel(number: int, command: Command) -> None:
     numbered = Numbered(number, command)
     arrived = decode(encode(numbered))
     assert arrived == numbered and type(arrived.command) is type(command)
+
+
+@pytest.mark.parametrize("workers", [5, None, "2222", ([], [], [], []), (2, 5, 2, {})])
+def test_a_map_that_is_no_tuple_of_workers_is_refused(workers: Any) -> None:
+    with pytest.raises(CommandRefused):
+        validate(Map(workers), BINS, MEMBERS)

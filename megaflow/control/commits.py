@@ -33,12 +33,12 @@ class Commits:
 
     def epoch_of(self, commit: CommitBatch) -> int | None:
         """Return the epoch at which this batch was committed before, None if it was not."""
-        return self._epochs.get((commit.query, commit.batch))
+        return self._epochs.get((commit.query, commit.batch)) if _is_named(commit) else None
 
     def check(self, commit: CommitBatch, members: Membership) -> None:
         """Raise CommandRefused unless this new batch can be committed."""
         name = f"batch {commit.batch!r} of query {commit.query!r}"
-        if not isinstance(commit.batch, int) or not isinstance(commit.winners, dict):
+        if not _is_named(commit) or not isinstance(commit.winners, dict):
             raise CommandRefused(f"{name} is malformed")
         if commit.batch <= self._forgotten.get(commit.query, -1):
             raise CommandRefused(f"{name} is older than what is remembered")
@@ -80,3 +80,8 @@ class Commits:
         """Yield and forget the requests, with their epochs, that need wait no longer."""
         while self._waiting and (ended or len(self._untaken) <= COMMITS_AHEAD_MAX):
             yield self._waiting.popleft()
+
+
+def _is_named(commit: CommitBatch) -> bool:
+    """Whether the name of a batch that came over the wire is one."""
+    return isinstance(commit.query, str) and isinstance(commit.batch, int)

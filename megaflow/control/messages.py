@@ -149,7 +149,7 @@ class LinesTaken:
 
 @dataclass(frozen=True, slots=True)
 class OutputBatch:
-    """Output records of one epoch from one worker, in order."""
+    """Output of one epoch from one worker, in order: records, or lines that show them."""
 
     worker: int
     epoch: int

@@ -6,13 +6,13 @@ them. Writers take them from there.
 """
 
 import io
-import json
 import sys
 from collections.abc import Iterable
 from typing import Any, Protocol, TextIO
 
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
+from megaflow.run.rendering import Form
 
 
 class Gather:
@@ -56,6 +56,10 @@ class Gather:
 class Writer(Protocol):
     """Where closed epochs go."""
 
+    @property
+    def form(self) -> Form:
+        """What it is given: records, or lines that the workers have rendered."""
+
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write the records of one epoch; epochs increase."""
 
@@ -69,6 +73,8 @@ class Writer(Protocol):
 class NothingWriter:
     """`--output none`: nothing is even gathered."""
 
+    form: Form = "nothing"
+
     def write(self, epoch: int, records: list[Any]) -> None:
         """Forget them."""
 
@@ -81,6 +87,8 @@ class NothingWriter:
 
 class ListWriter:
     """Keeps the records, for `megaflow.run`."""
+
+    form: Form = "records"
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -97,15 +105,16 @@ class ListWriter:
 
 
 class TextWriter:
-    """`--output -`: strings as they are, other records by their repr, one a line."""
+    """`--output -`: one line a record."""
+
+    form: Form = "text"
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream  # not ours to close
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
-        lines = [record if type(record) is str else repr(record) for record in records]
-        self._stream.write("\n".join(lines) + "\n" if lines else "")
+        self._stream.write("\n".join(records) + "\n" if records else "")
 
     def flush(self) -> None:
         """Flush the stream."""
@@ -119,6 +128,8 @@ class TextWriter:
 class JsonLinesWriter:
     """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
 
+    form: Form = "jsonl"
+
     def __init__(self, path: str) -> None:
         """Create the file, or empty it. Raises UsageError if that fails."""
         try:
@@ -129,7 +140,7 @@ class JsonLinesWriter:
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
-        self._file.writelines(f'{{"time": {epoch}, "record": {to_json(record)}}}\n' for record in records)
+        self._file.write("\n".join(records) + "\n" if records else "")
 
     def flush(self) -> None:
         """Flush the file."""
@@ -138,18 +149,6 @@ class JsonLinesWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def to_json(record: Any) -> str:
-    """Return the record as JSON; what JSON has no form for appears as its repr.
-
-    >>> to_json(("é", 3, {1})), to_json({(1, 2): 3})
-    ('["é", 3, "{1}"]', '"{(1, 2): 3}"')
-    """
-    try:
-        return json.dumps(record, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError):  # keys of a dict that are no strings; a value that contains itself
-        return json.dumps(repr(record), ensure_ascii=False)
 
 
 def open_writer(output: str) -> Writer:

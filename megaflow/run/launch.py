@@ -15,7 +15,7 @@ from typing import Any
 from megaflow.errors import UsageError
 from megaflow.run.app import pickle_app
 from megaflow.run.children import Children, address_of, listening
-from megaflow.run.gather import ListWriter, NothingWriter, Writer
+from megaflow.run.gather import ListWriter, Writer
 from megaflow.run.job import Job, check_name, process_start, publish, publish_numbered
 from megaflow.run.loop import Account, Loop
 from megaflow.run.origin import find_origin
@@ -108,7 +108,7 @@ def launch(
                 spark_queries=0 if origin.spark is None else 1,
                 rate=options.rate,
                 encoding_errors=options.encoding_errors,
-                gather=not isinstance(writer, NothingWriter),
+                output=writer.form,
                 debug=options.debug,
                 connect_timeout_seconds=options.connect_timeout_seconds,
             )

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import BuildError
 from megaflow.run.lines import epoch_of
+from megaflow.run.rendering import Render
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
@@ -39,8 +40,8 @@ class OutputCount:
     records: int = 0  # written by the operator
 
 
-def gather(port: Port[Any], outlet: Outlet | None, count: OutputCount) -> Port[Any]:
-    """Send a stream to the launcher, or only count it if there is no outlet.
+def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCount) -> Port[Any]:
+    """Send a stream to the launcher, rendered; or only count it if there is no way.
 
     Returns an empty stream whose frontier passes a time once everything before it has been sent:
     the place to probe. Raises BuildError for a stream inside a loop or scope.
@@ -53,9 +54,9 @@ def gather(port: Port[Any], outlet: Outlet | None, count: OutputCount) -> Port[A
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
-        if outlet is None:
+        if way is None:
             return lambda: _count(records, count)
-        return OutputSink(records, output, info, outlet, count).run
+        return OutputSink(records, output, info, way, count).run
 
     builder.build(make)
     return result
@@ -70,12 +71,17 @@ class OutputSink:
     """The logic of the operator that sends."""
 
     def __init__(
-        self, records: Input[Any], output: Output[Any], info: OperatorInfo, outlet: Outlet, count: OutputCount
+        self,
+        records: Input[Any],
+        output: Output[Any],
+        info: OperatorInfo,
+        way: tuple[Outlet, Render],
+        count: OutputCount,
     ) -> None:
         self._records = records
         self._output = output
         self._info = info
-        self._outlet = outlet
+        self._outlet, self._render = way
         self._count = count
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
         self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
@@ -104,7 +110,8 @@ class OutputSink:
             capability.release()
 
     def _send(self, time: Time, batch: list[Any]) -> None:
-        self._outlet.send(OutputBatch(self._info.worker, epoch_of(time), batch))
+        epoch = epoch_of(time)
+        self._outlet.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
 
     def _tell_closed(self) -> None:
         open_times: list[Time] = [*self._records.frontier.elements, *(capability.time for capability, _ in self._kept)]

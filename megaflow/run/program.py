@@ -17,6 +17,7 @@ from megaflow.run.flow import Flow
 from megaflow.run.lines import SourceHooks, epoch_of, read_lines
 from megaflow.run.loading import App
 from megaflow.run.output import OutputCount, gather
+from megaflow.run.rendering import RENDERERS
 from megaflow.run.spec import ChildSpec
 from megaflow.run.staging import Staging
 from megaflow.stream import Stream
@@ -106,8 +107,8 @@ class Program:
                 raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
             if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
                 raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
-            outlet = self._shared.launcher if spec.gather else None
-            Stream(gather(stream.port, outlet, self._output)).probe_with(self._probe)
+            way = None if spec.output == "nothing" else (self._shared.launcher, RENDERERS[spec.output])
+            Stream(gather(stream.port, way, self._output)).probe_with(self._probe)
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         hooks = SourceHooks(self._feed, self._staging, self._lateness, self._probe, self._has_room, self._agent.report)
@@ -119,7 +120,7 @@ class Program:
     def _has_room(self) -> bool:
         if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
             return False
-        return not self._shared.spec.gather or self._shared.launcher.has_room
+        return self._shared.spec.output == "nothing" or self._shared.launcher.has_room
 
     def _coordinate(self) -> None:
         spec, worker = self._shared.spec, self._worker

@@ -7,6 +7,7 @@ can write to; nothing that arrives at a port is ever unpickled.
 from dataclasses import dataclass
 
 from megaflow.control.messages import Split
+from megaflow.run.rendering import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,6 @@ class ChildSpec:
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     rate: float | None = None  # lines per second, of all sources together
     encoding_errors: str = "replace"  # or "strict"
-    gather: bool = True  # whether outputs go to the launcher
+    output: Form = "records"  # what the launcher is sent
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0

@@ -166,7 +166,11 @@ def run_workers(
         thread.start()
     runs[0].work()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            try:
+                thread.join()
+            except KeyboardInterrupt as error:  # this thread's worker was done, the others are not
+                runs[0].fail(error)
     errors = [run.error for run in runs if run.error is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, PeerFailed)), errors[0])
@@ -193,17 +197,18 @@ class _Run(Generic[S, R]):
             worker = Worker(self.allocator, founding(self.ids), program.make_scope, clocks, program.args)
             self.result = self.program.main(worker)
             worker.close_inputs()
+            worker.end_building()
             while worker.installed_dataflows and worker.step_or_park(None):
                 pass
             self.allocator.finish()
             self.finished = True
-        except ClusterError as error:
-            self.error = error
-            self._tell(error, f"{type(error).__name__}: {error}")
         except BaseException as error:  # whatever stops one worker stops all; raised again by run_workers
-            self.error = error
-            self._tell(error, format_user_traceback(error))
+            self.fail(error)
 
-    def _tell(self, error: BaseException, text: str) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Keep the error for the caller and tell the other workers."""
+        self.error = error
         if not isinstance(error, PeerFailed):
+            ours = isinstance(error, ClusterError)
+            text = f"{type(error).__name__}: {error}" if ours else format_user_traceback(error)
             self.allocator.abort(FailureReport(self.allocator.index, self.address, text))

@@ -51,6 +51,7 @@ class Worker(Generic[S]):
         self._thread = threading.get_ident()
         self._graphs: dict[int, Graph] = {}  # running, by number
         self._next_dataflow = 0
+        self._building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
         self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> what came for it
         self._timers: list[tuple[float, int, Callable[[], None]]] = []  # heap: due, tie-breaker, what
         self._timer_numbers = count()
@@ -123,14 +124,23 @@ class Worker(Generic[S]):
         number = self._next_dataflow
         self._next_dataflow += 1
         graph = Graph(number, name or f"dataflow {number}", self._context)
+        self._building.add(number)
         yield self._make_scope(ScopeRef(graph))
         graph.start()
+        self._building.discard(number)
         self._graphs[number] = graph
-        others = [member for member in self._membership.ids if member != self.index]
-        if others:
-            self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), (graph.name, graph.signature()))
+        self._announce(number, (graph.name, graph.signature()))
         for envelope in self._early.pop(number, []):
             self._deliver(graph, envelope)
+
+    def end_building(self) -> None:
+        """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
+        self._announce(self._next_dataflow, None)
+
+    def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None) -> None:
+        others = [member for member in self._membership.ids if member != self.index]
+        if others:
+            self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), graph)
 
     # Stepping ---------------------------------------------------------------------------
 
@@ -202,7 +212,7 @@ class Worker(Generic[S]):
                 self._read_mail(envelope)
             elif number in self._graphs:
                 self._deliver(self._graphs[number], envelope)
-            elif number >= self._next_dataflow:
+            elif number >= self._next_dataflow or number in self._building:
                 self._early.setdefault(number, []).append(envelope)
             elif envelope.lane is not Lane.PROGRESS:
                 raise ProtocolError(f"worker {envelope.source} sent records to dataflow {number}, which is complete")
@@ -213,6 +223,8 @@ class Worker(Generic[S]):
             graph.receive_data(index, envelope.body)
         elif index == _PROGRESS:
             graph.receive_progress(envelope.source, envelope.body)
+        elif envelope.body is None:
+            graph.miss(envelope.source)
         else:
             graph.compare(envelope.source, tuple(envelope.body[1]))
 

@@ -272,3 +272,18 @@ def test_a_stop_is_answered_when_the_output_is_complete_whatever_is_pending() ->
     assert isinstance(replies(ask(controller, StopJob(), id=3))[0], Accepted)
     done = replies(controller.handle(Ticked(None), 2.0))
     assert [message.id for message in done] == [1, 2, 3] and all(isinstance(message, Done) for message in done)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Reconfigure((Map(5),)),  # type: ignore[arg-type]
+        Reconfigure((Map(([], [])),)),  # type: ignore[arg-type]
+        CommitRequest(CommitBatch([], "run", 0, {})),  # type: ignore[arg-type]
+        CommitRequest(CommitBatch("q", "run", {}, {})),  # type: ignore[arg-type]
+    ],
+)
+def test_a_malformed_request_of_somebody_who_knows_the_secret_is_refused_and_the_job_goes_on(body: Any) -> None:
+    controller = Controller("job", founding([0, 1]), {"count": 2}, queries=1)
+    out = controller.handle(Asked("client", Request(1, body)), 0.0)
+    assert [type(each.message) for each in out if isinstance(each, Reply)] == [Refused]

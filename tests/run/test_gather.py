@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
 from megaflow.run.gather import Gather, JsonLinesWriter, ListWriter, NothingWriter, TextWriter, open_writer
+from megaflow.run.rendering import as_json_lines, as_text
 
 WORKERS = (0, 2, 5)
 
@@ -73,7 +74,7 @@ def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> 
 def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
     stream = io.StringIO()
     writer = TextWriter(stream)
-    writer.write(1, ["a b", ("a", 1), None, "'", 2.5])
+    writer.write(1, as_text(1, ["a b", ("a", 1), None, "'", 2.5]))
     writer.write(2, [])
     writer.close()
     assert stream.getvalue() == "a b\n('a', 1)\nNone\n'\n2.5\n"
@@ -83,10 +84,10 @@ def test_json_lines_hold_time_and_record(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     writer = open_writer(f"jsonl:{path}")
     assert isinstance(writer, JsonLinesWriter)
-    writer.write(17, [("wörd", 3), "line\nend", "\ud800"])
+    writer.write(17, as_json_lines(17, [("wörd", 3), "line\nend", "\ud800"]))
     writer.flush()
     assert path.read_text(encoding="utf-8").splitlines()[0] == '{"time": 17, "record": ["wörd", 3]}'
-    writer.write(18, [date(2026, 1, 2), {(1, 2): 3}])
+    writer.write(18, as_json_lines(18, [date(2026, 1, 2), {(1, 2): 3}]))
     writer.close()
     objects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [(o["time"], o["record"]) for o in objects] == [

@@ -7,6 +7,7 @@ import pytest
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import BuildError
 from megaflow.run.output import OutputCount, gather
+from megaflow.run.rendering import as_records
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.input import InputHandle
@@ -35,7 +36,8 @@ class Bench:
         self.probe = ProbeHandle()
         self.count = OutputCount()
         with self.worker.dataflow() as scope:
-            Stream(gather(scope.input_from(self.handle).port, launcher, self.count)).probe_with(self.probe)
+            way = None if launcher is None else (launcher, as_records)
+            Stream(gather(scope.input_from(self.handle).port, way, self.count)).probe_with(self.probe)
 
     def send(self, record: Any, then: int | None) -> None:
         self.handle.send(record)

@@ -80,8 +80,8 @@ FAULTS = {
     ),
     "a reconfiguration is in force only after its time": Fault(
         "routing.py",
-        "if less_equal(reconfiguration.time, time):",
-        "if less_equal(reconfiguration.time, time) and reconfiguration.time != time:",
+        "not less_equal(each.time, time)",
+        "not less_than(each.time, time)",
     ),
     "S applies at t before the bins that move at t are in": Fault(
         "stateful.py",

@@ -2,15 +2,20 @@
 
 Nothing is recorded per record. When user code raises, the frames of the traceback say
 which engine loop called it; by agreement such loops name their variables `record`
-(or `key` and `value`) and `time`.
+(or `key` and `value`) and `time`. A comprehension's variable is gone by then (from Python 3.12 on):
+a comprehension over a `batch` goes over an iterator named `left`, which knows where it stands.
 """
 
 import sys
 import traceback
+from operator import length_hint
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from megaflow.timely.order import Product
+
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
+_NOTE = "in operator "
 _LONGEST_REPR = 200  # characters of a record shown
 
 
@@ -23,8 +28,13 @@ def user_line() -> str:
 
 
 def annotate(error: BaseException, operator: str, where: str, worker: int) -> None:
-    """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them."""
-    note = f"in operator {operator!r} ({where}), worker {worker}"
+    """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them.
+
+    The first one stands: who was nearest to the fault knows best.
+    """
+    if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+        return
+    note = f"{_NOTE}{operator!r} ({where}), worker {worker}"
     facts = _facts(error.__traceback__)
     if "time" in facts:
         note += f", time {facts['time']}"
@@ -80,9 +90,11 @@ def _collect(frame: FrameType, facts: dict[str, str]) -> None:
         facts["record"] = _short(known["record"])
     elif "key" in known and "value" in known:
         facts["record"] = _short((known["key"], known["value"]))
-    if "time" in known and not callable(known["time"]):
-        time = known["time"]
-        facts["time"] = _short(getattr(time, "time", time))
+    elif "batch" in known and "left" in known:
+        facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
+    time = known.get("time")
+    if isinstance(time, (int, Product)):
+        facts["time"] = _short(time)
 
 
 def _short(value: object) -> str:

@@ -17,14 +17,16 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.capability import Capability, CapabilityRef
+from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, Inlet, make_edge
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Pact, Silent
+from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.order import Summary, Time, identity, minimum
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
+L = TypeVar("L")
 
 BATCH_RECORDS = 700
 """Records in a batch: tuples that stay in the cache and die young cost almost nothing; big batches pay
@@ -63,17 +65,23 @@ class OperatorInfo:
 
 
 class Session(Generic[T]):
-    """Sends records at one time; leaving its block flushes, and so does the operator's return."""
+    """Sends records at one time; leaving its block flushes. The operator's return flushes, too, and ends it.
 
-    __slots__ = ("_buffer", "_output", "_time")
+    Of two sessions open at once, each keeps its own order.
+    """
+
+    __slots__ = ("_buffer", "_ended", "_output", "_time")
 
     def __init__(self, output: Output[T], time: Time) -> None:
         self._output = output
         self._time = time
         self._buffer: list[T] = []
+        self._ended = False
 
     def give(self, record: T) -> None:
         """Send one record."""
+        if self._ended:
+            raise self._complaint("give")
         self._buffer.append(record)
         if len(self._buffer) >= BATCH_RECORDS:
             self.flush()
@@ -85,6 +93,8 @@ class Session(Generic[T]):
 
     def give_batch(self, records: list[T]) -> None:
         """Send a list of records; the list is copied."""
+        if self._ended:
+            raise self._complaint("give_batch")
         self.flush()
         for start in range(0, len(records), BATCH_RECORDS):
             self._output.ship(self._time, records[start : start + BATCH_RECORDS])
@@ -94,6 +104,17 @@ class Session(Generic[T]):
         if self._buffer:
             buffer, self._buffer = self._buffer, []
             self._output.ship(self._time, buffer)
+
+    def end(self) -> None:
+        """Flush for the last time: the right to send may be gone when the operator runs again."""
+        self.flush()
+        self._ended = True
+
+    def _complaint(self, verb: str) -> CapabilityError:
+        return CapabilityError(
+            f"{verb}: the session of {self._output.title} at time {self._time!r} ended when the operator returned; "
+            "keep the capability and open a session in each run"
+        )
 
     def __enter__(self) -> Session[T]:
         return self
@@ -108,15 +129,16 @@ class Session(Generic[T]):
 class Output(Generic[T]):
     """The sending side of one output port."""
 
-    __slots__ = ("_edges", "_open", "changes", "location", "retained", "title")
+    __slots__ = ("_edges", "_open", "changes", "location", "number", "retained", "title")
 
-    def __init__(self, graph: Graph, location: int, title: str) -> None:
+    def __init__(self, graph: Graph, location: int, number: int, title: str) -> None:
         self.location = location
+        self.number = number
         self.title = title
         self.changes = graph.changes
         self.retained: dict[Time, Capability] = {}  # written by capabilities
         self._edges = graph.listeners[location]  # grows as operators connect
-        self._open: Session[T] | None = None  # of this invocation
+        self._open: list[Session[T]] = []  # of this invocation, in the order of opening
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
         """Send at the capability's time. Raises CapabilityError if it is released or another output's."""
@@ -127,9 +149,11 @@ class Output(Generic[T]):
                 raise CapabilityError(f"session: {capability!r} may not send any more; open the session before release")
         else:
             capability.check(self)
-        self.flush()
-        self._open = Session(self, capability.time)
-        return self._open
+        if self._open:
+            self._open[-1].flush()
+        session: Session[T] = Session(self, capability.time)
+        self._open.append(session)
+        return session
 
     def ship(self, time: Time, batch: list[T]) -> None:
         """Send a batch to all listeners and count it. The caller holds the right to and never changes it again."""
@@ -144,24 +168,26 @@ class Output(Generic[T]):
                 assert isinstance(edge, AddressedEdge)
                 self.changes.update((edge.target, time), edge.push_to(worker, time, batch))
 
-    def flush(self) -> None:
-        """Ship what the open session has buffered."""
-        if self._open is not None:
-            self._open.flush()
-            self._open = None
+    def end_sessions(self) -> None:
+        """Ship what the open sessions have buffered; nothing can be sent through them any more."""
+        if self._open:
+            for session in self._open:
+                session.end()
+            self._open.clear()
 
 
 class Input(Generic[T]):
     """The receiving side of one input port."""
 
-    __slots__ = ("_graph", "_inlet", "_paths", "_valid", "location")
+    __slots__ = ("_graph", "_inlet", "_outputs", "invocation", "location", "paths")
 
-    def __init__(self, graph: Graph, location: int, inlet: Inlet, valid: list[bool]) -> None:
+    def __init__(self, graph: Graph, location: int, inlet: Inlet, outputs: list[Output[Any]]) -> None:
         self.location = location
+        self.paths: dict[int, Summary] = {}  # output number -> what its records' times become; filled by the builder
+        self.invocation = Invocation()  # the present one; replaced by the operator's builder
         self._graph = graph
         self._inlet = inlet
-        self._valid = valid
-        self._paths: list[tuple[Any, tuple[Summary, ...]]] = []  # output number -> (output, summaries)
+        self._outputs = outputs  # the operator's; grows while it is built
 
     @property
     def frontier(self) -> Antichain:
@@ -184,7 +210,8 @@ class Input(Generic[T]):
         while queue:
             time, batch = queue.popleft()
             self._graph.changes.update((self.location, time), -len(batch))
-            yield CapabilityRef(time, self._paths, self._valid), list(batch)
+            self.invocation.time = time
+            yield CapabilityRef(time, self._outputs, self.paths, self.invocation), list(batch)
 
 
 class OperatorBuilder:
@@ -193,10 +220,10 @@ class OperatorBuilder:
     def __init__(self, scope: ScopeRef, name: str) -> None:
         self.scope = scope
         self._graph = scope.graph
-        self._node = scope.graph.add_node(name)
+        check_open(scope, name)
+        self._node = scope.graph.add_node(name, scope)
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
-        self._valid = [False]  # whether the operator is running: capability references hold only then
 
     @property
     def graph(self) -> Graph:
@@ -204,22 +231,30 @@ class OperatorBuilder:
         return self._graph
 
     def new_input(
-        self, port: Port[T] | None, pact: Pact, connection: dict[int, Summary] | None = None, notify: bool = True
+        self,
+        port: Port[T] | None,
+        pact: Pact,
+        connection: dict[int, Summary] | None = None,
+        notify: bool = True,
+        crossing: bool = False,
     ) -> Input[T]:
         """An input fed by `port` (None: by a later `connect`).
 
         `connection` says which outputs its records can lead to, and what becomes of their times: output number ->
         summary; None is the identity to every output, {} none at all. `notify`: run when its frontier moves.
+        Raises BuildError if `port` is of another scope, unless this operator is the `crossing`.
         """
-        if port is not None and port.scope.graph is not self._graph:
+        if port is not None and not crossing:
+            check_same(port.scope, self.scope, self._node.name)
+        if not isinstance(pact, Pact):
             raise BuildError(
-                f"{self._node.name}: its input comes from dataflow {port.scope.graph.name!r}, "
-                f"not from {self._graph.name!r}; streams cannot cross dataflows, use capture and replay"
+                f"{self._node.name} ({self._node.where}): {pact!r} is no pact; "
+                "write Pipeline(), Exchange(key) or Broadcast(), with parentheses"
             )
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
         location, inlet = self._graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
-        made: Input[T] = Input(self._graph, location, inlet, self._valid)
+        made: Input[T] = Input(self._graph, location, inlet, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
             connect(port, location, inlet, pact)
@@ -229,21 +264,20 @@ class OperatorBuilder:
         """An output, and the port that its consumers connect to."""
         number = len(self._outputs)
         location = self._graph.add_source(self._node, self.scope.depth)
-        title = f"output {number} of {self._node.name!r} ({self._node.where})"
-        output: Output[Any] = Output(self._graph, location, title)
+        title = f"output {number} of {self._node.title!r} ({self._node.where})"
+        output: Output[Any] = Output(self._graph, location, number, title)
         self._outputs.append(output)
         return output, Port(self.scope, self._node.index, number)
 
     def build(self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]]) -> None:
         """Finish: `make(initial capabilities, info)` returns the operator's logic."""
         for made, connection, depth in self._inputs:
-            paths = {n: identity(depth) for n in range(len(self._outputs))} if connection is None else connection
-            for number, output in enumerate(self._outputs):
-                summaries = (paths[number],) if number in paths else ()
-                made._paths.append((output, summaries))
-                for summary in summaries:
-                    self._graph.add_path(made.location, output.location, summary)
-            self._node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in paths.items())))
+            if connection is None:
+                connection = dict.fromkeys(range(len(self._outputs)), identity(depth))
+            made.paths.update(connection)
+            for number, summary in connection.items():
+                self._graph.add_path(made.location, self._outputs[number].location, summary)
+            self._node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
         least = minimum(self.scope.depth)
         capabilities = [Capability(output, least) for output in self._outputs]
         info = OperatorInfo(
@@ -252,27 +286,36 @@ class OperatorBuilder:
             self._graph.context.allocator.index,
             Activator(self._graph, self._node.index),
         )
-        self._node.logic = self._guarded(make(capabilities, info))
+        self._node.logic = make(capabilities, info)
 
     def build_reader(self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]]) -> None:
         """Like `build` for logic of the user's: capability references end, and open sessions flush, when it returns."""
         self.build(make)
-        logic, valid, outputs = self._node.logic, self._valid, self._outputs
+        logic, inputs, outputs = self._node.logic, [made for made, _, _ in self._inputs], self._outputs
         assert logic is not None
 
         def run() -> None:
-            valid[0] = True
-            logic()
-            valid[0] = False
+            invocation = Invocation()
+            for each in inputs:
+                each.invocation = invocation
+            try:
+                logic()
+            except Exception:
+                time = invocation.time  # noqa: F841  # for blame
+                raise
+            invocation.running = False
             for output in outputs:
-                output.flush()
+                output.end_sessions()
 
         self._node.logic = run
 
-    @staticmethod
-    def _guarded(logic: Callable[[], None]) -> Callable[[], None]:
+    def checked(self, logic: L) -> L:
+        """What a user's `build` returned. Raises BuildError unless it can be called."""
         if not callable(logic):
-            raise BuildError(f"build must return the operator's logic, a function; it returned {logic!r}")
+            raise BuildError(
+                f"{self._node.name} ({self._node.where}): build returned {logic!r}, a {type(logic).__name__}; "
+                "it must return the operator's logic, a function of its inputs and its output"
+            )
         return logic
 
 

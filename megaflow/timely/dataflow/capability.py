@@ -16,11 +16,12 @@ Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
 from megaflow.errors import CapabilityError, TimeError
-from megaflow.timely.order import Summary, Time, less_equal
+from megaflow.timely.order import Product, Summary, Time, coordinates, less_equal
 from megaflow.timely.progress.change_batch import ChangeBatch
 
 
@@ -28,6 +29,7 @@ class OutputPort(Protocol):
     """What a capability knows of the output that it belongs to."""
 
     location: int
+    number: int  # among the operator's outputs
     title: str  # operator and port, for messages
     changes: ChangeBatch[tuple[int, Time]]  # written here, drained by the dataflow after each step
     retained: dict[Time, Capability]  # time -> the operator's one capability for it
@@ -100,6 +102,7 @@ class Capability:
 
     def _check_later(self, time: Time, verb: str) -> None:
         self._check_held(verb)
+        check_time(verb, self._time, time)
         if not less_equal(self._time, time):
             raise TimeError(
                 f"{verb}({time!r}): the capability of {self._output.title} is at {self._time!r}, "
@@ -126,21 +129,48 @@ class Capability:
         return f"Capability({self._output.title}, {self._time!r}{'' if self._held else ', released'})"
 
 
+def check_time(verb: str, present: Time, time: Time) -> None:
+    """Raise TimeError unless `time` is of the kind of `present`: an int, or a Product as deep in a nested scope."""
+    if type(time) is not type(present) or (type(time) is Product and not _as_deep(time, present)):
+        raise TimeError(
+            f"{verb}({time!r}): a {type(time).__name__} is no time of this scope; "
+            f"times here are like {present!r}, of type {type(present).__name__}"
+        )
+
+
+def _as_deep(time: Time, present: Time) -> bool:
+    coordinates_here = coordinates(time)
+    return len(coordinates_here) == len(coordinates(present)) and all(type(each) is int for each in coordinates_here)
+
+
 def mint(output: OutputPort, time: Time) -> Capability:
     """A new capability, counted. The caller answers for rule 1."""
     output.changes.update((output.location, time), 1)
     return Capability(output, time)
 
 
+class Invocation:
+    """One run of an operator's logic; the references to times that it hands out end with it."""
+
+    __slots__ = ("running", "time")
+
+    def __init__(self) -> None:
+        self.running = True  # cleared by the operator's builder when the logic has returned
+        self.time: Time | None = None  # of the batch taken last, for blame
+
+
 class CapabilityRef:
     """The time of a batch being consumed: a right to send that lasts until the operator returns."""
 
-    __slots__ = ("_paths", "_time", "_valid")
+    __slots__ = ("_invocation", "_outputs", "_paths", "_time")
 
-    def __init__(self, time: Time, paths: list[tuple[OutputPort, tuple[Summary, ...]]], valid: list[bool]) -> None:
+    def __init__(
+        self, time: Time, outputs: Sequence[OutputPort], paths: Mapping[int, Summary], invocation: Invocation
+    ) -> None:
         self._time = time
-        self._paths = paths  # output number -> (output, summaries from this input, empty where none)
-        self._valid = valid  # one flag for the whole invocation; the operator's builder clears it
+        self._outputs = outputs  # all of the operator's
+        self._paths = paths  # output number -> the path from this input; no entry where there is none
+        self._invocation = invocation  # never a later one: by then the record's count is gone (rule 1)
 
     @property
     def time(self) -> Time:
@@ -152,8 +182,7 @@ class CapabilityRef:
 
         The time is what the path from this input makes of the batch's time.
         """
-        port, summaries = self._path(output, "retain")
-        time = self._time if not summaries else summaries[0].apply(self._time)
+        port, time = self._reach(output, "retain")
         held = port.retained.get(time)
         if held is None:
             held = port.retained[time] = mint(port, time)
@@ -161,8 +190,9 @@ class CapabilityRef:
 
     def delayed(self, time: Time, output: int = 0) -> Capability:
         """A new capability of `output` at the later `time`."""
-        port, summaries = self._path(output, "delayed")
-        if not any(less_equal(summary.apply(self._time), time) for summary in summaries):
+        port, least = self._reach(output, "delayed")
+        check_time("delayed", least, time)
+        if not less_equal(least, time):
             raise TimeError(
                 f"delayed({time!r}): the batch being consumed by {port.title} is at {self._time!r}, "
                 f"from which {time!r} cannot be reached; capabilities only move forward"
@@ -171,28 +201,27 @@ class CapabilityRef:
 
     def check(self, output: OutputPort) -> None:
         """Raise unless a session at this time may be opened on `output` now."""
-        for number, (port, summaries) in enumerate(self._paths):
-            if port is output:
-                self._path(number, "session")
-                if all(less_equal(summary.apply(self._time), self._time) for summary in summaries):
-                    return
-                raise CapabilityError(
-                    f"session: {output.title} is reached from this input only at later times than {self._time!r}; "
-                    "open the session with retain()"
-                )
-        raise CapabilityError(f"session: this time belongs to another operator than {output.title}")
+        number = output.number
+        if number >= len(self._outputs) or self._outputs[number] is not output:
+            raise CapabilityError(f"session: this time belongs to another operator than {output.title}")
+        if self._reach(number, "session")[1] != self._time:
+            raise CapabilityError(
+                f"session: {output.title} is reached from this input only at later times than {self._time!r}; "
+                "open the session with retain()"
+            )
 
-    def _path(self, output: int, verb: str) -> tuple[OutputPort, tuple[Summary, ...]]:
-        if not self._valid[0]:
+    def _reach(self, output: int, verb: str) -> tuple[OutputPort, Time]:
+        """An output, and the least time at which this batch can lead to records there."""
+        if not self._invocation.running:
             raise CapabilityError(
                 f"{verb}: the reference to time {self._time!r} ended when the operator returned; call retain() before"
             )
-        if not 0 <= output < len(self._paths):
-            raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._paths)}")
-        port, summaries = self._paths[output]
-        if not summaries:
+        if not 0 <= output < len(self._outputs):
+            raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._outputs)}")
+        port, path = self._outputs[output], self._paths.get(output)
+        if path is None:
             raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
-        return port, summaries
+        return port, path.apply(self._time)
 
     def __repr__(self) -> str:
         return f"CapabilityRef({self._time!r})"

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from megaflow.errors import ProgramError
+from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.dataflow.blame import annotate
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.order import Time
 
@@ -24,9 +25,11 @@ Members = Callable[[], tuple[int, ...]]  # the worker ids that a pact may choose
 class Inlet:
     """The queue of one input: (time, batch) in arrival order."""
 
-    __slots__ = ("_wake", "queue")
+    __slots__ = ("_wake", "name", "queue", "where")
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, name: str, where: str, wake: Callable[[], None]) -> None:
+        self.name = name  # of the operator, and the line that declared it: for blame
+        self.where = where
         self.queue: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
         self._wake = wake
 
@@ -77,12 +80,24 @@ class RemoteEnd:
         """To one worker, this one included."""
         if worker == self.index:
             self._inlet.put(time, batch)
-        else:
+            return
+        try:
             self._allocator.send(worker, self._lane, self._channel, (time, batch))
+        except CannotTravel as error:
+            self.blame(error)
+            raise
 
     def send_all(self, workers: list[int], time: Time, batch: list[Any]) -> None:
         """To several workers, not including this one."""
-        self._allocator.send_all(workers, self._lane, self._channel, (time, batch))
+        try:
+            self._allocator.send_all(workers, self._lane, self._channel, (time, batch))
+        except CannotTravel as error:
+            self.blame(error)
+            raise
+
+    def blame(self, error: Exception) -> None:
+        """Say on the error that the receiving operator asked for what failed, not the one that sent."""
+        annotate(error, self._inlet.name, self._inlet.where, self.index)
 
 
 class ExchangeEdge:
@@ -98,22 +113,29 @@ class ExchangeEdge:
 
     def push(self, time: Time, batch: list[Any]) -> int:
         ids = self._members()
+        try:
+            parts = self._split(batch, len(ids))
+        except Exception as error:
+            self._end.blame(error)
+            raise
+        for worker, part in zip(ids, parts, strict=True):
+            if part:
+                self._end.send(worker, time, part)
+        return len(batch)
+
+    def _split(self, batch: list[Any], peers: int) -> list[list[Any]]:
         key = self._key
-        if len(ids) == 1:
-            self._check(batch[0], key(batch[0]))
-            self._end.send(ids[0], time, batch)
-            return len(batch)
-        peers = len(ids)
-        parts: list[list[Any]] = [[] for _ in ids]
+        if peers == 1:
+            record = batch[0]
+            self._check(record, key(record))
+            return [batch]
+        parts: list[list[Any]] = [[] for _ in range(peers)]
         for record in batch:
             number = key(record)
             if type(number) is not int:
                 self._check(record, number)
             parts[number % peers].append(record)
-        for worker, part in zip(ids, parts, strict=True):
-            if part:
-                self._end.send(worker, time, part)
-        return len(batch)
+        return parts
 
     def _check(self, record: Any, number: Any) -> None:
         if not isinstance(number, int):

@@ -57,6 +57,7 @@ class Node:
     index: int
     name: str
     where: str  # file:line of the user's declaration
+    scope: ScopeRef
     inlets: list[Inlet] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)  # input -> location
     sources: list[int] = field(default_factory=list)  # output -> location
@@ -64,13 +65,34 @@ class Node:
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
 
+    @property
+    def title(self) -> str:
+        """The name with the scopes around it: `loop/Map`."""
+        return "/".join([*self.scope.path, self.name])
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False)
 class ScopeRef:
-    """A scope under construction: where new operators go."""
+    """A scope under construction: where new operators go. Equal only to itself."""
 
     graph: Graph
-    depth: int = 0  # coordinates of its times, less one
+    depth: int = 0  # coordinates of its times, less one; a region has the times of its parent
+    parent: ScopeRef | None = None  # None: the root
+    name: str = ""
+    where: str = ""  # file:line that opened it
+    open: bool = True  # cleared at the end of the block that builds it
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names of the scopes from below the root to this one."""
+        return () if self.parent is None else (*self.parent.path, self.name)
+
+    @property
+    def title(self) -> str:
+        """The scope in words, for messages."""
+        if self.parent is None:
+            return f"the root scope of dataflow {self.graph.name!r}"
+        return f"scope {'/'.join(self.path)!r} ({self.where})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +126,17 @@ class Graph:
 
     # Building ---------------------------------------------------------------------------
 
-    def add_node(self, name: str) -> Node:
+    def add_node(self, name: str, scope: ScopeRef) -> Node:
         """A new operator; it runs once after the start."""
         if self._tracker is not None:
             raise BuildError(f"{name}: the dataflow {self.name!r} is already running; operators cannot be added")
-        node = Node(len(self.nodes), name, user_line())
+        node = Node(len(self.nodes), name, user_line(), scope)
         self.nodes.append(node)
         return node
 
     def add_source(self, node: Node, depth: int) -> int:
         """A new output of `node`; every founding member holds a capability at the least time."""
-        location = self.builder.add_location(depth, f"{node.name}.out{len(node.sources)} ({node.where})")
+        location = self.builder.add_location(depth, f"{node.title}.out{len(node.sources)} ({node.where})")
         node.sources.append(location)
         self.initial.append((location, minimum(depth), len(self.context.founders.ids)))
         self.listeners[location] = []
@@ -122,8 +144,8 @@ class Graph:
 
     def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, Inlet]:
         """A new input of `node`, told of its frontier if `notify`."""
-        location = self.builder.add_location(depth, f"{node.name}.in{len(node.targets)} ({node.where})")
-        inlet = Inlet(partial(self.agenda.add, node.index))
+        location = self.builder.add_location(depth, f"{node.title}.in{len(node.targets)} ({node.where})")
+        inlet = Inlet(node.name, node.where, partial(self.agenda.add, node.index))
         node.targets.append(location)
         node.inlets.append(inlet)
         node.shape.append(shape)
@@ -146,7 +168,7 @@ class Graph:
 
     def start(self) -> None:
         """Fix the shape. Raises BuildError for a cycle that does not advance time, naming its operators."""
-        unfinished = [f"{node.name} ({node.where})" for node in self.nodes if node.logic is None]
+        unfinished = [f"{node.title} ({node.where})" for node in self.nodes if node.logic is None]
         if unfinished:
             raise BuildError(
                 f"dataflow {self.name!r}: {', '.join(unfinished)} was never "
@@ -161,7 +183,7 @@ class Graph:
 
     def signature(self) -> tuple[str, ...]:
         """One line for each operator; equal on all workers, or they run different programs."""
-        return tuple(f"{node.name}({', '.join(node.shape)})/{len(node.sources)}" for node in self.nodes)
+        return tuple(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in self.nodes)
 
     def compare(self, source: int, theirs: tuple[str, ...]) -> None:
         """Raise GraphMismatch, naming the first operator that differs, unless the graphs are equal."""
@@ -179,6 +201,13 @@ class Graph:
                     f"but {other} on worker {source}; "
                     "every worker must build the same dataflow, in the same order"
                 )
+
+    def miss(self, source: int) -> None:
+        """Raise GraphMismatch: another worker's program has ended without this dataflow."""
+        raise GraphMismatch(
+            f"dataflow {self.number} ({self.name!r}) was built on worker {self.context.allocator.index} but not on "
+            f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
+        )
 
     # Running ----------------------------------------------------------------------------
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import CapabilityError, TimeError
+from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
-from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.capability import Capability, check_time
+from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.order import Time, less_equal
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class InputHandle(Generic[T]):
     def __init__(self) -> None:
         self._time: Time = 0
         self._buffer: list[T] = []
-        self._feeds: list[tuple[Capability, Output[T]]] = []
+        self._feeds: list[tuple[Capability, Output[T], Graph]] = []
         self._closed = False
 
     @property
@@ -58,11 +58,12 @@ class InputHandle(Generic[T]):
     def advance_to(self, time: Time) -> None:
         """Promise to send nothing before `time` any more. Raises TimeError if it is not at or after the present."""
         self._check_open("advance_to")
+        check_time("advance_to", self._time, time)
         if not less_equal(self._time, time):
             raise TimeError(f"advance_to({time!r}): the input is at {self._time!r} already; time only moves forward")
         self.flush()
         self._time = time
-        for capability, _ in self._feeds:
+        for capability, _, _ in self._feeds:
             capability.downgrade(time)
 
     def close(self) -> None:
@@ -70,19 +71,24 @@ class InputHandle(Generic[T]):
         if not self._closed:
             self.flush()
             self._closed = True
-            for capability, _ in self._feeds:
+            for capability, _, _ in self._feeds:
                 capability.release()
 
-    def attach(self, capability: Capability, output: Output[T]) -> None:
+    def attach(self, capability: Capability, output: Output[T], graph: Graph) -> None:
         """Feed one more stream, from the current time on."""
         self.flush()
         capability.downgrade(self._time)
-        self._feeds.append((capability, output))
+        self._feeds.append((capability, output, graph))
         if self._closed:
             capability.release()
 
     def _ship(self, batch: list[T]) -> None:
-        for _, output in self._feeds:
+        for _, output, graph in self._feeds:
+            if not graph.started:
+                raise BuildError(
+                    f"send: dataflow {graph.name!r} is still being built, its operators would miss the records; "
+                    "send after the end of its `with` block"
+                )
             output.ship(self._time, batch)
 
     def _check_open(self, verb: str) -> None:
@@ -92,12 +98,17 @@ class InputHandle(Generic[T]):
 
 def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     """The stream of what is sent through `handle`. The handle closes when the worker's program ends."""
+    if scope.depth:
+        raise BuildError(
+            f"input_from: {scope.title} has times with rounds, and a program sends at times without; "
+            "make the input in the root scope and enter() this one"
+        )
     builder = OperatorBuilder(scope, "Input")
     node = scope.graph.nodes[-1]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        handle.attach(capabilities[0], output)
+        handle.attach(capabilities[0], output, scope.graph)
         node.stop = handle.close
         return _nothing
 

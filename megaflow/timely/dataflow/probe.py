@@ -1,7 +1,8 @@
 """ProbeHandle: what may still arrive at points of dataflows."""
 
+from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
-from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.antichain import Antichain
@@ -12,6 +13,7 @@ class ProbeHandle:
 
     def __init__(self) -> None:
         self._inputs: list[Input[object]] = []
+        self._depth: int | None = None  # of the streams; None while attached to nothing
 
     @property
     def frontier(self) -> Antichain:
@@ -34,6 +36,15 @@ class ProbeHandle:
         """Whether nothing can arrive any more; False before the dataflow runs."""
         return self.frontier.is_empty()
 
+    def check(self, scope: ScopeRef) -> None:
+        """Raise BuildError unless times of `scope` are like those of the streams attached before."""
+        if self._depth is not None and self._depth != scope.depth:
+            raise BuildError(
+                f"probe_with: the handle watches times of {self._depth + 1} coordinates, those of {scope.title} "
+                f"have {scope.depth + 1}; use another handle, or leave() the scope first"
+            )
+        self._depth = scope.depth
+
     def attach(self, source: Input[object]) -> None:
         """Watch one more stream."""
         self._inputs.append(source)
@@ -41,6 +52,7 @@ class ProbeHandle:
 
 def probe_with(port: Port[object], handle: ProbeHandle) -> None:
     """Attach `handle` to a stream."""
+    handle.check(port.scope)
     builder = OperatorBuilder(port.scope, "Probe")
     handle.attach(builder.new_input(port, Silent(), notify=False))
     builder.build(lambda capabilities, info: _nothing)

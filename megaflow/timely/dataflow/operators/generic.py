@@ -32,7 +32,7 @@ def unary(port: Port[T], pact: Pact, name: str, build: UnaryBuild[T, R], notify:
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = build(capabilities[0], info)
+        logic = builder.checked(build(capabilities[0], info))
         return lambda: logic(source, output)
 
     builder.build_reader(make)
@@ -54,7 +54,7 @@ def binary(
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = build(capabilities[0], info)
+        logic = builder.checked(build(capabilities[0], info))
         return lambda: logic(first, second, output)
 
     builder.build_reader(make)
@@ -68,7 +68,7 @@ def source(scope: ScopeRef, name: str, build: SourceBuild[R]) -> Port[R]:
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = build(capabilities[0], info)
+        logic = builder.checked(build(capabilities[0], info))
         return lambda: logic(output)
 
     builder.build_reader(make)
@@ -81,7 +81,7 @@ def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
     made: Input[T] = builder.new_input(port, pact)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = build(info)
+        logic = builder.checked(build(info))
         return lambda: logic(made)
 
     builder.build_reader(make)

@@ -57,7 +57,8 @@ def map_(port: Port[T], f: Callable[[T], U]) -> Port[U]:
     """Apply `f` to each record."""
 
     def apply(time: Time, batch: list[T]) -> list[U]:
-        return [f(record) for record in batch]
+        left = iter(batch)  # for blame
+        return [f(record) for record in left]
 
     return linear(port, "Map", apply)
 
@@ -79,7 +80,8 @@ def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
     """Keep the records for which `f` is true."""
 
     def apply(time: Time, batch: list[T]) -> list[T]:
-        return [record for record in batch if f(record)]
+        left = iter(batch)  # for blame
+        return [record for record in left if f(record)]
 
     return linear(port, "Filter", apply)
 

@@ -9,6 +9,7 @@ from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, con
 from megaflow.timely.dataflow.graph import Node, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
+from megaflow.timely.dataflow.scopes import check_same
 from megaflow.timely.order import Summary, Time
 from megaflow.timely.order import feedback as advance_by
 
@@ -66,20 +67,19 @@ class LoopHandle(Generic[T]):
         """Feed `port` back. Raises BuildError if the loop is closed already or belongs to another scope."""
         if self._close is None:
             raise BuildError(f"connect_loop: the feedback at {self._node.where} is connected already")
-        if port.scope != self._scope:
-            raise BuildError(f"connect_loop: the stream is not of the scope of the feedback at {self._node.where}")
+        check_same(port.scope, self._scope, f"connect_loop to the feedback at {self._node.where}")
         close, self._close = self._close, None
         close(port)
 
 
-def feedback(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
-    """A stream of what will be fed back, `advance` later each time around.
+def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[LoopHandle[Any], Port[Any]]:
+    """A stream of what will be fed back, `advance` later each time around: in a nested scope, so many rounds.
 
     Raises BuildError unless `advance` is an int of at least 0; a cycle that does not advance is refused when
     the dataflow starts.
     """
     if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
-        raise BuildError(f"feedback({advance!r}): the summary says by how much time advances, an int of at least 0")
+        raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
     builder = OperatorBuilder(scope, "Feedback")
     node = scope.graph.nodes[-1]
     summary: Summary = advance_by(scope.depth, advance)
@@ -89,6 +89,7 @@ def feedback(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]
     def close(port: Port[Any]) -> None:
         builder.build(lambda capabilities, info: _feedback_logic(capabilities[0].release, loop, output, summary))
         connect(port, loop.location, node.inlets[0], Pipeline())
+        node.shape.append(f"from {port.node}.{port.output}")
 
     return LoopHandle(scope, node, close), result
 

@@ -1,0 +1,37 @@
+"""How many steps a number takes to 1, halved when even, else tripled and one more. The time is the step.
+
+python apps/collatz.py [LARGEST [MOST_STEPS]] [-w WORKERS] [-n PROCESSES -p PROCESS]
+"""
+
+from megaflow.timely import ProbeHandle, Worker, execute_from_args
+
+
+def step(x: int) -> int:
+    """What comes after `x`."""
+    return x // 2 if x % 2 == 0 else 3 * x + 1
+
+
+def main(worker: Worker) -> dict[int, int]:
+    """Return the steps of the numbers that came to 1 on this worker."""
+    largest = int(worker.args[0]) if worker.args else 9
+    most_steps = int(worker.args[1]) if len(worker.args) > 1 else 1000
+    steps: dict[int, int] = {}
+    probe = ProbeHandle()
+
+    def arrived(time: int, start: int) -> None:
+        steps[start] = time + 1
+        print(f"{start} takes {time + 1} steps", flush=True)
+
+    with worker.dataflow("collatz") as scope:
+        handle, back = scope.feedback(1)
+        starts = scope.to_stream((x, x) for x in range(1 + worker.index, largest + 1, worker.peers))
+        values = starts.concat(back).exchange(lambda pair: pair[1]).map(lambda pair: (pair[0], step(pair[1])))
+        going, ended = values.branch(lambda time, pair: pair[1] == 1)
+        going.branch_when(lambda time: time + 1 < most_steps)[1].connect_loop(handle)
+        ended.map(lambda pair: pair[0]).inspect_time(arrived).probe_with(probe)
+    worker.step_while(lambda: not probe.done())
+    return steps
+
+
+if __name__ == "__main__":
+    execute_from_args(main)

@@ -1,0 +1,60 @@
+"""Scopes within scopes: opening one, and which streams may meet in an operator.
+
+A scope is a name for a part of a dataflow. A region is nothing else; an iterative scope
+also gives its times one more coordinate, the round. Streams go from a scope to a child
+with `enter` and back with `leave`; an operator's inputs are all of its own scope, so
+that the times it sees are of one kind and the names tell the truth.
+"""
+
+from megaflow.errors import BuildError
+from megaflow.timely.dataflow.blame import user_line
+from megaflow.timely.dataflow.graph import ScopeRef
+
+
+def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
+    """A scope inside `parent`; with `rounds` its times have one coordinate more.
+
+    Raises BuildError if the block that builds `parent` has ended.
+    """
+    if not isinstance(name, str) or not name:
+        raise BuildError(f"{name!r} is no name for a scope; give it some text")
+    check_open(parent, f"scope {name!r}")
+    return ScopeRef(parent.graph, parent.depth + rounds, parent, name, user_line())
+
+
+def check_open(scope: ScopeRef, what: str) -> None:
+    """Raise BuildError if the block that builds `scope` has ended (the root's end is the dataflow's start)."""
+    if not scope.open:
+        assert scope.parent is not None
+        raise BuildError(
+            f"{what} ({user_line()}): it would go into {scope.title}, whose `with` block has ended; "
+            f"bring the stream out to {scope.parent.title} with leave()"
+        )
+
+
+def check_same(source: ScopeRef, scope: ScopeRef, what: str) -> None:
+    """Raise BuildError unless a stream of `source` can be used in `scope` as it is."""
+    if source is scope:
+        return
+    if source.graph is not scope.graph:
+        raise BuildError(
+            f"{what} ({user_line()}): its input comes from dataflow {source.graph.name!r}, "
+            f"not from {scope.graph.name!r}; streams cannot cross dataflows, use capture and replay"
+        )
+    if scope in _around(source):
+        advice = "bring it out with leave()"
+    elif source in _around(scope):
+        advice = "bring it in with enter(scope)"
+    else:
+        advice = "bring it out with leave() and in with enter(scope)"
+    raise BuildError(
+        f"{what} ({user_line()}): its input comes from {source.title}, not from {scope.title}; {advice}"
+    )
+
+
+def _around(scope: ScopeRef) -> list[ScopeRef]:
+    found = []
+    while scope.parent is not None:
+        scope = scope.parent
+        found.append(scope)
+    return found

@@ -1,0 +1,161 @@
+"""A cluster stepped by hand: the test chooses who steps, and which messages arrive.
+
+    hands = ByHand(build, workers=2)
+    hands.records[1].send(("the", 1))
+    hands.held = [Lane.STATE]       # these lanes deliver nothing
+    hands.settle()                  # all else goes on until nothing can happen any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+from typing import Any
+
+from megaflow.bins import bin_of, stable_hash
+from megaflow.scope import Scope
+from megaflow.testing import Build, Network
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import founding
+from megaflow.timely.worker import Worker
+
+
+def keys_of(bin: int, bins: int, count: int = 1) -> list[str]:
+    """Keys that fall into a bin."""
+    found = []
+    number = 0
+    while len(found) < count:
+        key = f"key{number}"
+        if bin_of(stable_hash(key), bins.bit_length() - 1) == bin:
+            found.append(key)
+        number += 1
+    return found
+
+
+def key_of(bin: int, bins: int) -> str:
+    """A key that falls into a bin."""
+    return keys_of(bin, bins)[0]
+
+
+class ByHand:
+    """Workers 0, 1, …; commands are injected on worker 0, the other workers' command inputs are closed."""
+
+    def __init__(self, build: Build, workers: int = 2, close_other_commands: bool = True) -> None:
+        ids = tuple(range(workers))
+        self.network = Network(Random(0))
+        self.workers: list[Worker[Scope]] = []
+        self.records: list[InputHandle[Any]] = []
+        self.controls: list[InputHandle[Any]] = []
+        self.probes: list[ProbeHandle] = []
+        self.outputs: list[tuple[Any, Any]] = []  # (time, record) in the order of their appearance
+        self.held: Collection[Lane] = ()
+        self.delivered: list[tuple[int, int, Lane, Any, Any]] = []  # (source, target, lane, time, batch), no progress
+        for index in ids:
+            worker = Worker(self.network.allocator(index), founding(ids), Scope, (lambda: 0.0, lambda: 0.0))
+            records: InputHandle[Any] = InputHandle()
+            commands: InputHandle[Any] = InputHandle()
+            with worker.dataflow("by hand") as scope:
+                result = build(worker, scope.input_from(records), scope.input_from(commands))
+                result.inspect_time(lambda time, record: self.outputs.append((time, record)))
+                self.probes.append(result.probe())
+            self.workers.append(worker)
+            self.records.append(records)
+            self.controls.append(commands)
+        for commands in self.controls[1:] if close_other_commands else ():
+            commands.close()
+        self.settle()
+
+    @property
+    def commands(self) -> InputHandle[Any]:
+        """Where commands are injected."""
+        return self.controls[0]
+
+    def command(self, time: int, *commands: Any) -> None:
+        """Inject commands at a time, and let control pass it."""
+        self.commands.advance_to(time)
+        for command in commands:
+            self.commands.send(command)
+        self.commands.advance_to(time + 1)
+
+    def advance_to(self, time: int) -> None:
+        """Move all record inputs on to a time."""
+        for records in self.records:
+            records.advance_to(time)
+
+    def settle(self) -> None:
+        """Step and deliver, except on the lanes that are held, until nothing can happen any more."""
+        busy = True
+        while busy:
+            busy = False
+            for worker in self.workers:
+                if worker.has_work() or self.network.allocator(worker.index).arrived:
+                    worker.step()
+                    busy = True
+            for route, _ in list(self.network.waiting()):
+                if route[2] not in self.held:
+                    self.deliver(*route)
+                    busy = True
+
+    def deliver(self, source: int, target: int, lane: Lane) -> None:
+        """Let the oldest message of a lane arrive."""
+        self.network.deliver((source, target, lane))
+        if lane is not Lane.PROGRESS:
+            time, batch = self.network.allocator(target).arrived[-1].body
+            self.delivered.append((source, target, lane, time, batch))
+
+    def waiting(self, lane: Lane) -> list[tuple[int, int]]:
+        """(source, target) of the messages that wait on a lane."""
+        return [(route[0], route[1]) for route, _ in self.network.waiting() if route[2] is lane]
+
+    def owned(self, operator: int = 0) -> list[list[int]]:
+        """The bins that each worker has now."""
+        return [worker.stateful[operator].owned() for worker in self.workers]
+
+    def moved(self, operator: int = 0) -> list[tuple[int, int, int, int]]:
+        """(time, bin, from, to) of what arrived since the last call, each worker's in the order of arrival."""
+        rows = [row for worker in self.workers for row in worker.stateful[operator].take_ledger()]
+        return sorted(((row.time, row.bin, row.source, row.target) for row in rows), key=lambda row: row[0])
+
+    def done(self) -> bool:
+        """Whether the dataflow is complete on all workers."""
+        return not any(worker.installed_dataflows for worker in self.workers)
+
+    def finish(self) -> None:
+        """Close all inputs and run to completion, which must be reached."""
+        self.held = ()
+        for handle in [*self.records, *self.controls]:
+            handle.close()
+        self.settle()
+        held = [graph.describe_pointstamps() for worker in self.workers for graph in worker.graphs()]
+        assert self.done(), f"nothing can happen any more, but pointstamps are left: {held}"
+
+
+class Histories:
+    """A stateful operator whose state is the list of a key's values, and who applied what where."""
+
+    def __init__(self, bins: int = 4) -> None:
+        self.bins = bins
+        self.applied: list[tuple[int, Any, Any]] = []  # (worker, key, value) in order
+
+    def build(self, worker: Any, records: Any, commands: Any) -> Any:
+        """Outputs (key, its values so far)."""
+        return records.stateful_state_machine(self.fold_on(worker), control=commands, bins=self.bins, name="histories")
+
+    def fold_on(self, worker: Any) -> Any:
+        """The fold, for `worker`."""
+
+        def fold(key: Any, value: Any, state: list[Any] | None) -> tuple[list[Any] | None, list[Any]]:
+            self.applied.append((worker.index, key, value))
+            if value == "forget":
+                return None, [(key, "forgotten")]
+            state = [*(state or []), value]
+            return state, [(key, tuple(state))]
+
+        return fold
+
+    def where(self, value: Any) -> int:
+        """The worker that applied this value, the only one."""
+        (worker,) = [worker for worker, _, applied in self.applied if applied == value]
+        return worker

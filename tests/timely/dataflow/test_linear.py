@@ -1,0 +1,114 @@
+"""Stateless operators: what goes in, what comes out, at which time."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from megaflow.front import Worker
+from megaflow.timely import InputHandle, example
+from megaflow.timely.dataflow.builder import BATCH_RECORDS
+from tests.timely.workers import EVERY, by_hand, run
+
+
+def test_map_flat_map_and_filter_do_what_the_builtins_do() -> None:
+    def build(scope: Any) -> Any:
+        stream = scope.to_stream(range(10))
+        return (
+            stream.map(lambda x: x * x).capture(),
+            stream.filter(lambda x: x % 3 == 0).capture(),
+            stream.flat_map(lambda x: "ab" * (x == 1)).capture(),
+        )
+
+    assert example(build) == ([(0, [x * x for x in range(10)])], [(0, [0, 3, 6, 9])], [(0, ["a", "b"])])
+
+
+def test_flat_map_of_the_book_gives_36_records() -> None:  # engine case 29
+    [(time, records)] = example(lambda scope: scope.to_stream(range(9)).flat_map(range).capture())
+    assert time == 0 and len(records) == 36
+    assert {x: records.count(x) for x in records} == {x: 8 - x for x in range(8)}
+
+
+def test_flat_map_takes_generators_and_large_results() -> None:
+    many = 10 * BATCH_RECORDS + 3
+    seen: list[int] = []
+    sizes: list[int] = []
+
+    def build(scope: Any) -> None:
+        stream = scope.to_stream([many, 0, 2]).flat_map(lambda n: (i for i in range(n)))
+        stream.inspect(seen.append).inspect_batch(lambda time, batch: sizes.append(len(batch)))
+
+    example(build)
+    assert seen == [*range(many), 0, 1]
+    assert 0 < min(sizes) and max(sizes) <= 4 * BATCH_RECORDS
+
+
+def test_a_filter_that_keeps_nothing_still_lets_time_pass() -> None:
+    hand, worker = by_hand()
+    handle: InputHandle[int] = InputHandle()
+    batches: list[Any] = []
+    with worker.dataflow() as scope:
+        stream = scope.input_from(handle).filter(lambda x: False)
+        probe = stream.inspect_batch(lambda time, batch: batches.append(batch)).probe()
+    handle.send(1)
+    handle.advance_to(1)
+    hand.settle()
+    assert probe.frontier.elements == (1,)
+    assert batches == []
+
+
+def test_inspections_see_records_with_their_times_and_pass_them_on() -> None:
+    hand, worker = by_hand()
+    handle: InputHandle[int] = InputHandle()
+    seen: list[Any] = []
+    with worker.dataflow() as scope:
+        stream = scope.input_from(handle).inspect(lambda x: seen.append(x))
+        stream = stream.inspect_time(lambda time, x: seen.append((time, x)))
+        captured = stream.inspect_batch(lambda time, xs: seen.append((time, xs))).capture()
+    handle.advance_to(3)
+    handle.send_batch([1, 2])
+    handle.close()
+    hand.settle()
+    assert seen == [1, 2, (3, 1), (3, 2), (3, [1, 2])]
+    assert captured.extract() == [(3, [1, 2])]
+
+
+def test_a_batch_given_to_inspect_batch_is_a_copy() -> None:
+    def build(scope: Any) -> Any:
+        stream = scope.to_stream([1, 2])
+        stream.inspect_batch(lambda time, batch: batch.clear())
+        return stream.inspect_batch(lambda time, batch: batch.append(3)).capture()
+
+    assert example(build) == [(0, [1, 2])]
+
+
+def test_map_in_place_changes_the_records_themselves() -> None:
+    records = [[1], [2]]
+    captured = example(lambda scope: scope.to_stream(records).map_in_place(lambda record: record.append(0)).capture())
+    assert captured == [(0, [[1, 0], [2, 0]])]
+
+
+def test_consumers_of_one_stream_do_not_disturb_each_other() -> None:
+    def build(scope: Any) -> Any:
+        stream = scope.to_stream(range(3))
+        return [stream.map(str).capture(), stream.capture(), stream.concat(stream).capture()]
+
+    assert example(build) == [[(0, ["0", "1", "2"])], [(0, [0, 1, 2])], [(0, [0, 0, 1, 1, 2, 2])]]
+
+
+@pytest.mark.parametrize("workers", EVERY)
+def test_records_that_cannot_be_encoded_stay_usable_within_a_process(workers: int) -> None:  # engine case 54
+    def main(worker: Worker) -> Any:
+        with worker.dataflow() as scope:
+            locks = scope.to_stream([threading.Lock()]).exchange(lambda lock: worker.index + 1)
+            return locks.map(lambda lock: lock.acquire(blocking=False)).capture()
+
+    assert run(workers, main) == [[(0, [True])]] * workers
+
+
+def test_a_stream_of_a_running_dataflow_takes_no_more_operators() -> None:
+    _, worker = by_hand()
+    with worker.dataflow("words") as scope:
+        stream = scope.to_stream([1])
+    with pytest.raises(Exception, match="Map: the dataflow 'words' is already running; operators cannot be added"):
+        stream.map(abs)
