@@ -273,7 +273,7 @@ def test_a_loop_is_connected_within_its_dataflow() -> None:
     _, worker = by_hand()
     with worker.dataflow() as scope:
         other = scope.to_stream([1])
-    with pytest.raises(BuildError, match=r"connect_loop to the feedback at .*test_movement.py:\d+ .* comes from dataflow"):
+    with pytest.raises(BuildError, match=r"connect_loop to the feedback at .*test_movement.py:\d+.*comes from dataflow"):
         with worker.dataflow() as scope:
             handle, _ = scope.feedback(1)
             other.connect_loop(handle)
