@@ -22,10 +22,11 @@ $(STAMP): pyproject.toml
 
 test: lint  ## everything: linters, types, floor plan, doctests, the whole suite
 	@$(BIN)/pytest -q --doctest-modules megaflow
-	@$(BIN)/pytest
+	@$(BIN)/pytest -q -n 2 -m 'not cluster and not spark'
+	@$(BIN)/pytest -m 'cluster or spark'
 
 fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
-	@$(BIN)/pytest -q -m 'not cluster and not spark and not slow'
+	@$(BIN)/pytest -q -n 2 -m 'not cluster and not spark and not slow'
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet .

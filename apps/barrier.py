@@ -5,15 +5,18 @@ python apps/barrier.py [ROUNDS] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
 from collections.abc import Callable
 
-from megaflow.timely import Capability, Input, OperatorInfo, Output, Pipeline, ProbeHandle, Worker, execute_from_args
+from megaflow.timely import Capability, Input, OperatorInfo, Output, Pipeline, Worker, execute_from_args
+
+Logic = Callable[[Input[int], Output[int]], None]
 
 
-def rounds_of(rounds: int, begin: Callable[[int], object]) -> Callable[[Capability, OperatorInfo], object]:
-    """The operator: its capability says which round it is in, its frontier which rounds some worker is still in."""
+def rounds_of(rounds: int, begin: Callable[[int], object]) -> Callable[[Capability, OperatorInfo], Logic]:
+    """The operator: its capability is in the round that comes next, its frontier at the one that all may begin."""
 
-    def build(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], Output[int]], None]:
+    def build(capability: Capability, info: OperatorInfo) -> Logic:
         def logic(input: Input[int], output: Output[int]) -> None:
             time = capability.time
+            assert isinstance(time, int)
             if capability.held and not input.frontier.less_equal(time):
                 begin(time)
                 if time + 1 < rounds:
@@ -32,8 +35,9 @@ def main(worker: Worker) -> list[int]:
     begun: list[int] = []
     with worker.dataflow("barrier") as scope:
         handle, back = scope.feedback(1)
-        probe = ProbeHandle()
-        back.unary_frontier(Pipeline(), "Barrier", rounds_of(rounds, begun.append)).probe_with(probe).connect_loop(handle)
+        barrier = back.unary_frontier(Pipeline(), "Barrier", rounds_of(rounds, begun.append))
+        probe = barrier.probe()
+        barrier.connect_loop(handle)
     worker.step_while(lambda: not probe.done())
     print(f"worker {worker.index}: {len(begun)} rounds", flush=True)
     return begun

@@ -7,7 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from apps.draws import pairs
-from megaflow.timely import Capability, Exchange, Input, OperatorInfo, Output, ProbeHandle, Worker, execute_from_args
+from megaflow.timely import (
+    Capability,
+    Exchange,
+    Input,
+    OperatorInfo,
+    Output,
+    ProbeHandle,
+    Product,
+    Worker,
+    execute_from_args,
+)
 
 Edge = tuple[int, int]
 Reached = tuple[int, int, list[int]]  # node, level, where its edges lead
@@ -32,34 +42,43 @@ def reach(capability: Capability, info: OperatorInfo) -> Callable[[Input[Edge], 
                 edges[source].append(target)
         for time, found in nodes:
             stash.setdefault(time.retain(), []).extend(found)
-        for held in [held for held in stash if not (graph.frontier.less_equal(held.time) or nodes.frontier.less_equal(held.time))]:
-            with held:
-                output.session(held).give_iterator(first_time(stash.pop(held), held.time.inner))
+        for held in list(stash):
+            assert isinstance(held.time, Product)
+            if not graph.frontier.less_equal(held.time) and not nodes.frontier.less_equal(held.time):
+                with held:
+                    output.session(held).give_iterator(first_time(stash.pop(held), held.time.inner))
 
     return logic
 
 
-def main(worker: Worker) -> dict[int, int]:
-    """Return the levels of the nodes that live on this worker."""
+def main(worker: Worker) -> tuple[dict[int, int], int]:
+    """Return the levels of this worker's nodes, and how often an edge or the root led to one."""
     nodes = int(worker.args[0]) if worker.args else 1000
     edges = int(worker.args[1]) if len(worker.args) > 1 else 4000
     levels: dict[int, int] = {}
+    candidates = 0
     probe = ProbeHandle()
+
+    def see(time: object, batch: list[int]) -> None:
+        nonlocal candidates
+        candidates += len(batch)
+
     with worker.dataflow("bfs") as scope:
         graph = scope.to_stream(pairs(edges, nodes)[worker.index :: worker.peers])
         roots = scope.to_stream([0] if worker.index == 0 else [])
         with scope.iterative("levels") as loop:
             handle, found = loop.loop_variable(1)
-            candidates = roots.enter(loop).concat(found)
+            leads = roots.enter(loop).concat(found).inspect_batch(see)
             by_source, by_node = Exchange(lambda edge: edge[0]), Exchange(lambda node: node)
-            reached = graph.enter(loop).binary_frontier(candidates, by_source, by_node, "Reach", reach)
+            reached = graph.enter(loop).binary_frontier(leads, by_source, by_node, "Reach", reach)
             reached.flat_map(lambda one: one[2]).connect_loop(handle)
             distances = reached.map(lambda one: (one[0], one[1])).leave()
         distances.inspect(lambda pair: levels.update([pair])).probe_with(probe)
     worker.step_while(lambda: not probe.done())
     for level, count in sorted(Counter(levels.values()).items()):
         print(f"worker {worker.index}: {count} nodes at level {level}", flush=True)
-    return levels
+    print(f"worker {worker.index}: {candidates} candidates", flush=True)
+    return levels, candidates
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 python apps/collatz.py [LARGEST [MOST_STEPS]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 """
 
-from megaflow.timely import ProbeHandle, Worker, execute_from_args
+from megaflow.timely import ProbeHandle, Time, Worker, execute_from_args
 
 
 def step(x: int) -> int:
@@ -18,7 +18,8 @@ def main(worker: Worker) -> dict[int, int]:
     steps: dict[int, int] = {}
     probe = ProbeHandle()
 
-    def arrived(time: int, start: int) -> None:
+    def arrived(time: Time, start: int) -> None:
+        assert isinstance(time, int)
         steps[start] = time + 1
         print(f"{start} takes {time + 1} steps", flush=True)
 
@@ -27,7 +28,7 @@ def main(worker: Worker) -> dict[int, int]:
         starts = scope.to_stream((x, x) for x in range(1 + worker.index, largest + 1, worker.peers))
         values = starts.concat(back).exchange(lambda pair: pair[1]).map(lambda pair: (pair[0], step(pair[1])))
         going, ended = values.branch(lambda time, pair: pair[1] == 1)
-        going.branch_when(lambda time: time + 1 < most_steps)[1].connect_loop(handle)
+        going.branch_when(lambda time: time < most_steps - 1)[1].connect_loop(handle)
         ended.map(lambda pair: pair[0]).inspect_time(arrived).probe_with(probe)
     worker.step_while(lambda: not probe.done())
     return steps

@@ -7,7 +7,7 @@ shares their axis: a change of rank at one time reaches the nodes that it leads 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from apps.draws import pairs
 from megaflow.timely import (
@@ -25,6 +25,7 @@ from megaflow.timely import (
 Edge = tuple[int, int]
 Change = tuple[int, int]  # node, by how much its rank grows
 Logic = Callable[[Input[tuple[Edge, int]], Input[Change], Output[Change]], None]
+Report = Callable[[object, list[int]], object]  # time, sizes of the changes
 
 _FIRST_RANK = 1000
 _LEAST_CHANGE = 6  # what is less stays with the node
@@ -62,35 +63,47 @@ class Ranks:
 
 def difference(before: Counter[int], after: Counter[int]) -> Iterator[Change]:
     """Return by how much each is more after than before, where it is."""
-    return ((node, after[node] - before[node]) for node in before | after if after[node] != before[node])
+    return ((node, after[node] - before[node]) for node in {**before, **after} if after[node] != before[node])
 
 
-def pagerank(state: Ranks, report: Callable[[object, list[int]], object]) -> Callable[[Capability, OperatorInfo], Logic]:
-    """The operator: when a time is complete on both inputs, apply its changes, first of edges, then of ranks."""
+class Pending:
+    """The changes of one time, added up, while the time is not complete."""
+
+    def __init__(self) -> None:
+        self.edges: defaultdict[int, Counter[int]] = defaultdict(Counter)  # node -> target -> how many more
+        self.ranks: Counter[int] = Counter()  # node -> how much more
+
+    def apply(self, state: Ranks) -> Iterator[Change]:
+        """Change first edges, then ranks; yield what other nodes get, more or less."""
+        for node, targets in self.edges.items():
+            yield from state.change_edges(node, targets)
+        for node, change in self.ranks.items():
+            yield from state.change_rank(node, change)
+
+
+def pagerank(state: Ranks, report: Report) -> Callable[[Capability, OperatorInfo], Logic]:
+    """The operator: when a time is complete on both inputs, apply its changes."""
 
     def build(capability: Capability, info: OperatorInfo) -> Logic:
         capability.release()
-        stash: dict[Capability, tuple[defaultdict[int, Counter[int]], Counter[int]]] = {}
+        stash: defaultdict[Capability, Pending] = defaultdict(Pending)
 
         def logic(edges: Input[tuple[Edge, int]], ranks: Input[Change], output: Output[Change]) -> None:
             for time, edge_batch in edges:
-                changed = stash.setdefault(time.retain(), (defaultdict(Counter), Counter()))[0]
+                pending = stash[time.retain()]
                 for (node, target), change in edge_batch:
-                    changed[node][target] += change
+                    pending.edges[node][target] += change
             for time, rank_batch in ranks:
-                sums = stash.setdefault(time.retain(), (defaultdict(Counter), Counter()))[1]
+                pending = stash[time.retain()]
                 for node, change in rank_batch:
-                    sums[node] += change
-            for held in [held for held in stash if not any(each.frontier.less_equal(held.time) for each in (edges, ranks))]:
+                    pending.ranks[node] += change
+            for held in list(stash):
+                if edges.frontier.less_equal(held.time) or ranks.frontier.less_equal(held.time):
+                    continue
                 with held, output.session(held) as session:
-                    changed, sums = stash.pop(held)
-                    for node, targets in changed.items():
-                        session.give_iterator(state.change_edges(node, targets))
-                    changes = [(node, change) for node, change in sums.items() if change]
-                    for node, change in changes:
-                        session.give_iterator(state.change_rank(node, change))
-                if changes:
-                    report(held.time, [abs(change) for _, change in changes])
+                    pending = stash.pop(held)
+                    session.give_iterator(pending.apply(state))
+                    report(held.time, [abs(change) for change in pending.ranks.values() if change])
 
         return logic
 
@@ -99,9 +112,33 @@ def pagerank(state: Ranks, report: Callable[[object, list[int]], object]) -> Cal
 
 def main(worker: Worker) -> tuple[dict[object, list[int]], dict[int, int]]:
     """Return the sizes of this worker's changes of rank, time by time, and its ranks."""
-    nodes, edges, changes = [int(word) for word in (*worker.args, "100", "500", "0")[:3]]
+    nodes, edges, changes = (int(word) for word in (*worker.args, *("100", "500", "0")[len(worker.args) :]))
+    drawn = pairs(edges + changes, nodes)
+    handle: InputHandle[tuple[Edge, int]] = InputHandle()
+    probe = ProbeHandle()
+    state = Ranks()
     sizes: dict[object, list[int]] = {}
-    ...
+
+    def report(time: object, changed: list[int]) -> None:
+        if changed:
+            sizes[time] = changed
+            print(f"time {time}: {len(changed)} ranks changed by {sum(changed)}, at most {max(changed)}", flush=True)
+
+    by_source, by_node = Exchange(lambda change: change[0][0]), Exchange(lambda change: change[0])
+    with worker.dataflow("pagerank") as scope:
+        loop, back = scope.feedback(1)
+        edges_in = scope.input_from(handle)
+        changed = edges_in.binary_frontier(back, by_source, by_node, "PageRank", pagerank(state, report))
+        changed.probe_with(probe).connect_loop(loop)
+    handle.send_batch([(edge, 1) for edge in drawn[worker.index : edges : worker.peers]])
+    for time in range(1, changes + 1):
+        handle.advance_to(time)
+        if time % worker.peers == worker.index:
+            handle.send_batch([(drawn[time - 1], -1), (drawn[edges + time - 1], 1)])
+    handle.close()
+    worker.step_while(lambda: not probe.done())
+    print(f"worker {worker.index}: {len(state.ranks)} nodes, sum of ranks {sum(state.ranks.values())}", flush=True)
+    return sizes, dict(state.ranks)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from megaflow.control.commands import (
     Conversation,
     Plan,
     Selection,
+    ask_explanation,
     ask_status,
     check_selection,
     make_plan,
@@ -26,13 +27,15 @@ from megaflow.control.commands import (
     total,
 )
 from megaflow.control.planner import STRATEGIES
-from megaflow.control.screen import moved_text, plan_text, status_text
+from megaflow.control.screen import explanation_text, moved_text, plan_text, status_text
 from megaflow.errors import JobNotFound, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.app import find_app
+from megaflow.run.drawing import draw_app
 from megaflow.run.gather import open_writer
 from megaflow.run.job import Job, find
 from megaflow.run.launch import RunOptions, launch
 from megaflow.timely.communication.client import Client
+from megaflow.timely.dataflow.picture import LANGUAGES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,6 +121,21 @@ def show_started(options: RunOptions) -> Callable[[Job], None]:
         say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
 
     return show
+
+
+@cli.command()
+@click.argument("app", metavar="FILE[:FUNCTION]")
+@click.argument("args", nargs=-1, metavar="[-- ARGS...]")
+@option("--format", "language", env="GRAPH_FORMAT", type=click.Choice(list(LANGUAGES)), default="mermaid",
+        show_default=True, help="The notation.")  # fmt: skip
+def graph(app: str, args: tuple[str, ...], language: str) -> None:
+    """Print a picture of the dataflows that a program builds; they are not run.
+
+    An engine program's main(worker) is run up to its first step.
+    """
+    with contextlib.redirect_stdout(sys.stderr):  # what the program itself prints
+        picture = draw_app(app, args, language)
+    print(picture)
 
 
 @cli.group()
@@ -230,6 +248,15 @@ def carry_out(talk: Conversation, plan: Plan) -> list[dict[str, Any]]:
         return list(steps)
     with click.progressbar(steps, length=len(plan.steps), label="moving bins", file=sys.stderr) as shown:
         return list(shown)
+
+
+@control.command()
+@steering
+def explain(job: str | None, connect: str | None, timeout: float, as_json: bool) -> None:
+    """Show which operator, worker and time hold the output back."""
+    with conversation(job, connect, timeout) as talk:
+        record = ask_explanation(talk)
+    print(json.dumps(record) if as_json else explanation_text(record))
 
 
 @control.command()

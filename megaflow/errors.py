@@ -10,6 +10,7 @@
     ├── CommandRefused        a command on a running job is refused; nothing changed
     │   └── JobNotFound       there is no such job, or there are several
     ├── SourceError           an input cannot be read
+    ├── NoAnswer              somebody did not answer in time
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
         ├── PeerLost          a connection ended without a goodbye
@@ -61,6 +62,10 @@ class JobNotFound(CommandRefused):
 
 class SourceError(MegaflowError):
     """An input cannot be read: a missing file, invalid text, an ended Spark query."""
+
+
+class NoAnswer(MegaflowError):
+    """Somebody did not answer in time, which may have its reasons; nothing has changed."""
 
 
 class ClusterError(MegaflowError):

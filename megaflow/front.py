@@ -3,12 +3,14 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import arguments, worker
 from megaflow.timely import execute as engine
+from megaflow.timely.dataflow.blame import format_user_traceback
 from megaflow.timely.dataflow.capture import Captured
 from megaflow.timely.execute import Config, Program
 
@@ -32,19 +34,32 @@ def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = (
 def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:
     """Like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
 
-    Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options.
+    Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options. If the exception
+    ends the program its traceback shows no frames of the engine's, unless --debug is given.
     """
-    options = arguments.parse(sys.argv[1:] if argv is None else argv)
-    if options.processes == 1:
-        return execute(Config.process(options.workers), main, options.rest)
-    config = Config.cluster(
+    given = sys.argv[1:] if argv is None else argv
+    try:
+        options = arguments.parse(given)
+        config = _config(options) if options.processes > 1 else Config.process(options.workers)
+        return execute(config, main, options.rest)
+    except Exception:
+        if "--debug" not in given:
+            sys.excepthook = _show_plainly
+        raise
+
+
+def _config(options: arguments.Arguments) -> Config:
+    return Config.cluster(
         options.addresses,
         options.process,
         options.workers,
         report=logging.getLogger("megaflow").warning if options.report else None,
         connect_timeout_seconds=options.connect_timeout_seconds,
     )
-    return execute(config, main, options.rest)
+
+
+def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(format_user_traceback(error))
 
 
 def example(build: Callable[[Scope], Any]) -> Any:

@@ -5,6 +5,7 @@ reconfiguration, in order. The first chunk makes the bin at its new owner, even 
 empty; the last says that it is whole, and the new owner writes the ledger row.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ CHUNK_BYTES = 1 << 20
 """A chunk's keys and states are cut when they reach about this size on the wire."""
 _KEYS_PER_SAMPLE = 256
 """How many pairs are measured at a time, at most: one encoding call for many keys."""
+_LEDGER_ROWS = 10_000
+"""The newest rows that are kept until somebody takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Chunk:
     first: bool
     last: bool
     taken_at: float  # wall-clock seconds when F took the bin out
+    bytes: int  # of the pairs, encoded
     pairs: list[tuple[Any, Any]]  # (key, state)
 
 
@@ -57,9 +61,9 @@ def chunks(bin: int, pairs: list[tuple[Any, Any]], source: int, taken_at: float)
         position += len(sample)
         step = max(1, min(_KEYS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))  # overshoot: an eighth
         if size >= CHUNK_BYTES and position < len(pairs):
-            yield Chunk(bin, source, start == 0, False, taken_at, pairs[start:position])
+            yield Chunk(bin, source, start == 0, False, taken_at, size, pairs[start:position])
             start, size = position, 0
-    yield Chunk(bin, source, start == 0, True, taken_at, pairs[start:])
+    yield Chunk(bin, source, start == 0, True, taken_at, size, pairs[start:])
 
 
 class Installer:
@@ -70,13 +74,13 @@ class Installer:
         self._worker = worker
         self._wall = wall
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
-        self.ledger: list[LedgerRow] = []  # drained by the operator's view
+        self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
     def install(self, time: int, chunk: Chunk) -> None:
         """Add a chunk's pairs; the last chunk of a bin writes its ledger row. Cost: O(pairs)."""
         assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
-        size += len(encode(chunk.pairs))
+        size += chunk.bytes
         keys += len(chunk.pairs)
         self._store.install(chunk.bin, chunk.pairs)
         if not chunk.last:

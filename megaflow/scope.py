@@ -7,12 +7,16 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from megaflow.stream import Stream
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.event_link import EventSource
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, nesting, sources
 from megaflow.timely.dataflow.operators.generic import SourceBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
+from megaflow.timely.dataflow.replay import replay
 from megaflow.timely.dataflow.scopes import open_child
+from megaflow.timely.dataflow.unordered import UnorderedHandle, new_unordered_input
 
 T = TypeVar("T")
 
@@ -41,6 +45,16 @@ class Scope:
         handle: InputHandle[Any] = InputHandle()
         return handle, self.input_from(handle)
 
+    def new_unordered_input(self) -> tuple[UnorderedHandle[Any], Capability, Stream[Any]]:
+        """A handle without a present time, a capability, and the stream of what is sent through the handle.
+
+        `with handle.session(capability) as session` sends at the capability's time; clones and later ones made with
+        `capability.delayed(time)` may be used in any order. The stream's time waits for all that are held: release
+        them. What is left when the worker's program ends is released then.
+        """
+        handle, capability, port = new_unordered_input(self.ref)
+        return handle, capability, Stream(port)
+
     def to_stream(self, records: Iterable[T]) -> Stream[T]:
         """The records of an iterable at the least time, on every worker that calls it; read bit by bit."""
         return Stream(sources.to_stream(self.ref, records))
@@ -52,6 +66,13 @@ class Scope:
         stream stays open; it must release it to end.
         """
         return Stream(generic.source(self.ref, name, build))
+
+    def replay(self, sources: Iterable[EventSource]) -> Stream[Any]:
+        """The stream that was captured into these EventLinks, or into the files or sockets of these EventReaders.
+
+        Each worker gives its share of the sources, perhaps none; together they give each once.
+        """
+        return Stream(replay(self.ref, sources))
 
     def empty(self) -> Stream[Any]:
         """A stream that ends at once."""

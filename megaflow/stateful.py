@@ -65,7 +65,8 @@ class StatefulView:
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
-        rows, self._installer.ledger = self._installer.ledger, []
+        rows = list(self._installer.ledger)
+        self._installer.ledger.clear()
         return rows
 
 
@@ -174,7 +175,7 @@ class _Folder:
         self._fold = fold
         self._store = store
         self._name = name
-        self._tried: set[type] = set()  # types of state that are known to travel
+        self._tried: set[type] = set()  # types of keys and states that are known to travel
 
     def apply(self, time: Time, batch: list[Any]) -> list[Any]:
         """The outputs of one batch, in order.
@@ -205,16 +206,17 @@ class _Folder:
         return out
 
     def _begin(self, key: Any, state: Any) -> None:
-        """Make the cell of a new key; try once for each type whether its states can travel."""
-        if type(state) not in self._tried:
-            try:
-                encode(state)
-            except CannotTravel as error:
-                raise CannotTravel(
-                    f"{self._name}: the state of key {key!r} could not move to another worker: {error}"
-                ) from None
-            self._tried.add(type(state))
+        """Make the cell of a new key; try once for each type whether such keys and states can travel."""
         self._store.create(key, state)
+        if type(key) not in self._tried or type(state) not in self._tried:
+            for what, value in (("", key), ("the state of ", state)):
+                try:
+                    encode(value)
+                except CannotTravel as error:
+                    raise CannotTravel(
+                        f"{self._name}: {what}key {key!r} could not move to another worker: {error}"
+                    ) from None
+            self._tried |= {type(key), type(state)}
 
     def _complaint(self, error: Exception) -> ProgramError:
         """What is wrong when the loop itself raised and the records are right: how the fold is made."""

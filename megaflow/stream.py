@@ -8,15 +8,23 @@ record; an exception in one stops the job with its own traceback.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from megaflow.bins import stable_hash
 from megaflow.control_stream import control_for
 from megaflow.stateful import Fold, stateful_state_machine
-from megaflow.timely.dataflow.capture import Captured, capture
+from megaflow.timely.dataflow.capture import Captured, capture, capture_into
+from megaflow.timely.dataflow.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.dataflow.operators import generic, linear, movement, nesting
-from megaflow.timely.dataflow.operators.generic import BinaryBuild, SinkBuild, UnaryBuild
+from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement, nesting
+from megaflow.timely.dataflow.operators.branching import Result
+from megaflow.timely.dataflow.operators.generic import (
+    BinaryBuild,
+    BinaryNotifyLogic,
+    NotifyLogic,
+    SinkBuild,
+    UnaryBuild,
+)
 from megaflow.timely.dataflow.operators.movement import LoopHandle
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
@@ -27,7 +35,10 @@ U = TypeVar("U")
 R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E")
 A = TypeVar("A")
+
+_AnyTime: TypeAlias = Any  # a Time; the program knows of which kind: int, or Product in nested scopes
 
 
 class _Scoped(Protocol):
@@ -89,9 +100,81 @@ class Stream(Generic[T]):
         """This stream's records and those of others, none of them moved."""
         return Stream(movement.concatenate(self.port.scope, [self.port, *(other.port for other in others)]))
 
+    def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
+        """`count` streams: `f(record)` gives (the number of a stream, what to send there). Nothing is moved."""
+        return [Stream(port) for port in branching.partition(self.port, count, f)]
+
+    def branch(self, f: Callable[[_AnyTime, T], bool]) -> tuple[Stream[T], Stream[T]]:
+        """The records for which `f(time, record)` is false, and those for which it is true."""
+        false, true = branching.branch(self.port, f)
+        return Stream(false), Stream(true)
+
+    def branch_when(self, f: Callable[[_AnyTime], bool]) -> tuple[Stream[T], Stream[T]]:
+        """The records of the times for which `f(time)` is false, and of those for which it is true."""
+        false, true = branching.branch_when(self.port, f)
+        return Stream(false), Stream(true)
+
+    def ok_err(self, f: Callable[[T], Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
+        """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
+        oks, errs = branching.ok_err(self.port, f)
+        return Stream(oks), Stream(errs)
+
     def connect_loop(self, handle: LoopHandle[T]) -> None:
         """Feed this stream back into the loop that `scope.feedback` opened."""
         handle.connect(self.port)
+
+    # When records are -------------------------------------------------------------------
+
+    def delay(self, f: Callable[[T, _AnyTime], Time]) -> Stream[T]:
+        """Give each record the time `f(record, time)`, at or after its own; it is passed on at once, not held back."""
+        return Stream(delays.delay(self.port, f))
+
+    def delay_batch(self, f: Callable[[_AnyTime], Time]) -> Stream[T]:
+        """Give the records of each time the time `f(time)`, at or after their own; `f` is called once a batch."""
+        return Stream(delays.delay_batch(self.port, f))
+
+    def reclock(self, clock: Stream[Any]) -> Stream[T]:
+        """Hold records back until `clock` ticks on this worker, at the first of its times at or after their own.
+
+        They are sent at the time of the tick, once neither stream can have more up to it, in the order of their
+        times. Records that no tick follows are never sent. `broadcast()` a clock that ticks on one worker only.
+        """
+        return Stream(delays.reclock(self.port, clock.port))
+
+    # State of a time, or of a key -------------------------------------------------------
+
+    def count(self) -> Stream[int]:
+        """How many records of each time this worker has; sent when the time is closed, nothing for none."""
+        return Stream(aggregation.count(self.port))
+
+    def accumulate(self, init: A, f: Callable[[A, T], A]) -> Stream[A]:
+        """Fold this worker's records of each time: `f(acc, record) -> acc`, beginning with a copy of `init`.
+
+        The result is sent when the time is closed; nothing for a time without records.
+        """
+        return Stream(aggregation.accumulate(self.port, init, f))
+
+    def aggregate(
+        self: Stream[tuple[K, V]],
+        fold: Callable[[K, V, A | None], A],
+        emit: Callable[[K, A], R],
+        hash: Callable[[K], int] = stable_hash,
+    ) -> Stream[R]:
+        """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
+
+        Keys are exchanged among the founding workers. When a time is closed `emit(key, state)` is sent for each key.
+        """
+        return Stream(aggregation.aggregate(self.port, fold, emit, hash))
+
+    def state_machine(
+        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash
+    ) -> Stream[R]:
+        """Keep a state per key that stays where it is; the fold is that of `stateful_state_machine`.
+
+        Keys are exchanged among the founding workers, whoever joins; what can move is `stateful_state_machine`. Per
+        key, values come in time order, those of one time in the order of their arrival.
+        """
+        return Stream(aggregation.state_machine(self.port, fold, hash))
 
     # In and out of scopes ---------------------------------------------------------------
 
@@ -120,6 +203,13 @@ class Stream(Generic[T]):
         """Keep this worker's records; `extract()` gives [(time, records)]."""
         return capture(self.port)
 
+    def capture_into(self, pusher: EventPusher) -> None:
+        """Hand this worker's records and progress to an EventLink, an EventWriter, or what else has `push(event)`.
+
+        `scope.replay` makes a stream of them again, with any number of workers. Each worker needs its own pusher.
+        """
+        capture_into(self.port, pusher)
+
     # Operators by hand ------------------------------------------------------------------
 
     def unary(self, pact: Pact, name: str, build: UnaryBuild[T, R]) -> Stream[R]:
@@ -140,6 +230,26 @@ class Stream(Generic[T]):
         """Like `binary`, run also when a frontier moves."""
         return Stream(generic.binary(self.port, other.port, (pact1, pact2), name, build, notify=True))
 
+    def unary_notify(self, pact: Pact, name: str, logic: NotifyLogic[T, R], init: Iterable[Time] = ()) -> Stream[R]:
+        """An operator that is told when times are over: `logic(input, output, notificator)`.
+
+        `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
+        `f(capability, count)` for what is over. `init`: times that are asked for at the start.
+        """
+        return Stream(generic.unary_notify(self.port, pact, name, logic, init))
+
+    def binary_notify(
+        self,
+        other: Stream[U],
+        pact1: Pact,
+        pact2: Pact,
+        name: str,
+        logic: BinaryNotifyLogic[T, U, R],
+        init: Iterable[Time] = (),
+    ) -> Stream[R]:
+        """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
+        return Stream(generic.binary_notify(self.port, other.port, (pact1, pact2), name, logic, init))
+
     def sink(self, pact: Pact, name: str, build: SinkBuild[T]) -> None:
         """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""
         generic.sink(self.port, pact, name, build)
@@ -159,9 +269,10 @@ class Stream(Generic[T]):
 
         `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets
         it. Per key, values come in time order, those of one time in the order of their arrival. Outputs carry the
-        time of their record. `hash` must agree between processes; it is mixed before a bin is taken from it.
-        `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's) the
-        table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
+        time of their record. A state that the fold changes in place must not be among its outputs: whoever reads
+        them later would see the later value. `hash` must agree between processes; it is mixed before a bin is taken
+        from it. `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's)
+        the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
         commands = control_for(self.port.scope, control.port if control is not None else None, bins)
         return Stream(stateful_state_machine(self.port, fold, hash, commands, bins, name))

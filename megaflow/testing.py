@@ -7,7 +7,7 @@ test can search hundreds of interleavings a minute, and a seed that fails fails 
 
 While it runs a monitor watches, and raises `Violation` if
  - a worker's frontier excludes a time at which a record may still come, by a brute-force
-   account of all counts on all workers;
+   account of all counts on all workers, or still admits other times when nothing is under way;
  - a bin is owned by two workers at once;
  - nothing can happen any more and the dataflow is not complete.
 """
@@ -84,10 +84,12 @@ class SimulatedCluster:
     """Workers, transport and scheduling in one thread, decided by `seed`.
 
     `workers` is how many there are, with ids 0, 1, …; the coordinator, on which commands are injected, is 0.
+    `eager`: progress is never held back, see `progcaster`.
     """
 
-    def __init__(self, seed: int, workers: int = 3, monitor: bool = True) -> None:
+    def __init__(self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False) -> None:
         self.seed = seed
+        self._eager = eager
         self.workers: list[EngineWorker[Scope]] = []
         self._random = Random(seed)
         self._ids = tuple(range(workers))
@@ -118,12 +120,17 @@ class SimulatedCluster:
         self._drive(members)
         return sorted(outputs, key=lambda output: repr(output[0]).rjust(20))
 
+    @property
+    def batches(self) -> int:
+        """How many progress batches were broadcast to others."""
+        return len(self._network.broadcasts)
+
     def _member(
         self, index: int, build: Build, script: Script, last: int, outputs: list[tuple[Time, Any]]
     ) -> Member:
         allocator = self._network.allocator(index)
         worker: EngineWorker[Scope] = EngineWorker(
-            allocator, founding(self._ids), Scope, (lambda: self._clock, lambda: self._clock)
+            allocator, founding(self._ids), Scope, (lambda: self._clock, lambda: self._clock), eager=self._eager
         )
         records: InputHandle[Any] = InputHandle()
         commands: InputHandle[Any] = InputHandle()
@@ -143,6 +150,8 @@ class SimulatedCluster:
                 if any(member.running for member in members):
                     self._stuck(members)
                 return
+            if self._monitor is not None and not self._moving(members):
+                self._monitor.look(self.workers, thorough=self._random.random() < _MONITORED_SHARE, at_rest=True)
             kinds = list(actions)
             self._random.choices(kinds, [actions[kind] for kind in kinds])[0]()
         raise Violation(f"seed {self.seed}: no end after {_ACTIONS_PER_RUN} actions")
@@ -160,6 +169,11 @@ class SimulatedCluster:
         for route, weight in self._network.waiting():
             actions[partial(self._network.deliver, route)] = 2 * weight
         return actions
+
+    def _moving(self, members: list[Member]) -> bool:
+        return any(True for _ in self._network.waiting()) or any(
+            member.running and (member.worker.has_work() or member.allocator.arrived) for member in members
+        )
 
     def _step(self, member: Member) -> None:
         member.running = member.worker.step()
@@ -264,14 +278,14 @@ class Monitor:
     _truth: dict[int, ChangeBatch[tuple[int, Time]]] = field(default_factory=dict)  # dataflow -> counts of all workers
     _read: int = 0  # how many broadcasts are in the truth
 
-    def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool) -> None:
-        """Check ownership, and frontiers if `thorough`. Raises Violation."""
+    def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool, at_rest: bool = False) -> None:
+        """Check ownership, and frontiers if `thorough`: `at_rest` they are exact. Raises Violation."""
         self._check_owners(workers)
         self._account(workers)
         if thorough and len(workers) > 1:
-            for worker in workers:
-                for graph in worker.graphs():
-                    self._check_frontiers(worker.index, graph, workers)
+            for number in self._truth:
+                running = [(worker.index, g) for worker in workers for g in worker.graphs() if g.number == number]
+                self._check_frontiers(running, at_rest)
 
     def _account(self, workers: Sequence[EngineWorker[Scope]]) -> None:
         for worker in workers:
@@ -287,20 +301,27 @@ class Monitor:
                 self._truth[dataflow].update((location, time), delta)
         self._read = len(self.network.broadcasts)
 
-    def _check_frontiers(self, index: int, graph: Graph, workers: Sequence[EngineWorker[Scope]]) -> None:
-        pointstamps = [(location, time, count) for (location, time), count in self._truth[graph.number]]
-        for worker in workers:
-            for other in worker.graphs():
-                if other.number == graph.number:
-                    pointstamps += [(location, time, delta) for (location, time), delta in other.changes]
-        for location in range(len(graph.builder.depths)):
-            truth = frontier_by_brute_force(graph.builder, pointstamps, location, self._paths[graph.number])
-            shown = graph.frontier(location)
-            for time in truth.elements:
-                if not shown.less_equal(time):
+    def _check_frontiers(self, running: list[tuple[int, Graph]], at_rest: bool) -> None:
+        """Compare what workers show of one dataflow with what all counts imply, sent or not."""
+        if not running:
+            return
+        number, builder = running[0][1].number, running[0][1].builder
+        counts = [(location, time, count) for (location, time), count in self._truth[number]]
+        counts += [(location, time, delta) for _, graph in running for (location, time), delta in graph.unsent()]
+        for location, name in enumerate(builder.names):
+            truth = frontier_by_brute_force(builder, counts, location, self._paths[number])
+            for index, graph in running:
+                shown = graph.frontier(location)
+                for time in truth.elements:
+                    if not shown.less_equal(time):
+                        raise Violation(
+                            f"seed {self.seed}: worker {index} shows the frontier {shown} at {name}, "
+                            f"but time {time!r} may still come there"
+                        )
+                if at_rest and shown != truth:
                     raise Violation(
-                        f"seed {self.seed}: worker {index} shows the frontier {shown} at "
-                        f"{graph.builder.names[location]}, but time {time!r} may still come there"
+                        f"seed {self.seed}: nothing is under way, but worker {index} shows the frontier {shown} "
+                        f"at {name} instead of {truth}"
                     )
 
     def _check_owners(self, workers: Sequence[EngineWorker[Scope]]) -> None:

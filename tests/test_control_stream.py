@@ -123,7 +123,7 @@ def test_a_bootstrap_command_moves_nothing_and_takes_its_number() -> None:
 def test_operators_that_share_a_control_stream_share_one_numbering() -> None:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         first = control_for(records.port.scope, commands.port, BINS)
-        assert control_for(records.port.scope, commands.port, BINS) is first
+        assert control_for(records.port.scope, commands.port, BINS) == first
         return records
 
     ByHand(build, 2).finish()

@@ -66,6 +66,21 @@ def test_records_that_control_has_not_passed_wait_and_go_by_the_command_that_com
     assert hands.outputs[-1] == (44, (KEY, (41, 42, 43, 44)))
 
 
+def test_a_record_at_the_time_where_control_stands_waits_for_it_to_pass() -> None:
+    histories, hands = started()
+    hands.commands.advance_to(42)
+    hands.advance_to(42)
+    hands.records[0].send((KEY, 42))
+    hands.records[0].flush()
+    hands.settle()
+    hands.commands.send(Move(0, 1))
+    hands.commands.flush()
+    hands.settle()
+    assert histories.applied == [] and routed(hands) == []
+    hands.finish()
+    assert histories.where(42) == 1
+
+
 def test_records_go_by_several_tables_that_wait_before_any_bin_has_moved() -> None:
     histories, hands = started(3)
     for time, target in [(3, 1), (4, 2), (5, 0), (6, 1)]:

@@ -7,6 +7,7 @@ off in `turn`, between the worker's steps.
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from megaflow.control.controller import Controller
@@ -22,13 +23,18 @@ from megaflow.control.events import (
     Reply,
     Ticked,
 )
-from megaflow.control.messages import Accepted, Done, LedgerEntry, Refused, StatusAsk, WorkerStatus
+from megaflow.control.explanation import explanation_record, is_settled
+from megaflow.control.messages import Accepted, Done, ExplainQuery, LedgerEntry, Refused, StatusAsk, WorkerStatus
 from megaflow.control.statistics import Lateness, RateMeter
 from megaflow.errors import ProtocolError
 from megaflow.front import Worker
 from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.explain import Question
 
 TOPIC = "control"
+EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
+EXPLAINING_MAX = 100  # questions of that kind under way
 
 
 class Client(Protocol):
@@ -101,11 +107,27 @@ class Agent:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Explaining:
+    """A client's question what holds the output back, under way."""
+
+    asked: Asked
+    epoch: int  # of the control stream when it was asked
+    frontier: int | None  # of the output
+    question: Question | None  # to the workers; None: nothing holds it back
+    end: float  # seconds of the worker's clock: wait no longer
+
+
 class Coordinator:
     """Feeds the controller with events and does what it says."""
 
-    def __init__(self, worker: Worker, controller: Controller, control: InputHandle[Any]) -> None:
-        """`control` is the handle of the control stream, which has no other writer."""
+    def __init__(
+        self, worker: Worker, controller: Controller, control: InputHandle[Any], job: str, output: ProbeHandle
+    ) -> None:
+        """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs."""
+        self._job = job
+        self._output = output
+        self._explaining: list[Explaining] = []
         self._worker = worker
         self._controller = controller
         self._control = control
@@ -113,16 +135,49 @@ class Coordinator:
 
     def put(self, event: Asked | Mailed) -> None:
         """Have an event handled in the next turn, at once."""
-        self._events.append(event)
+        if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
+            self._explain(event)
+        else:
+            self._events.append(event)
         self._worker.allocator.wake()
 
     def turn(self, now: float, open_epoch: int | None) -> float:
         """Handle what has come, tick if it is time; return in how many seconds the next turn is due at the latest."""
         while self._events:
             self._do(self._controller.handle(self._events.popleft(), now))
+        if self._explaining:
+            self._answer_explained(now)
         if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
             self._do(self._controller.handle(Ticked(open_epoch), now))
         return self._controller.seconds_to_tick(now)
+
+    def _explain(self, asked: Asked) -> None:
+        """Ask all workers what they hold. The controller is not concerned: nothing changes."""
+        if len(self._explaining) >= EXPLAINING_MAX:
+            reason = f"{EXPLAINING_MAX} such questions are being answered already"
+            answer(asked.client, Refused(asked.request.id, reason))
+            return
+        epoch = self._controller.epoch
+        frontier = next((time for time in self._output.frontier.elements if isinstance(time, int)), None)
+        question = None
+        if frontier is not None and not is_settled(epoch, frontier, self._controller.ended):
+            question = self._worker.explainer.ask(self._output, frontier)
+        self._explaining.append(Explaining(asked, epoch, frontier, question, self._worker.now() + EXPLAIN_SECONDS))
+
+    def _answer_explained(self, now: float) -> None:
+        waiting = []
+        for each in self._explaining:
+            question = each.question
+            if question is not None and question.silent and now < each.end:
+                waiting.append(each)
+                continue
+            facts = (self._job, each.epoch, each.frontier, question is None)
+            record = explanation_record(*facts)
+            if question is not None:
+                self._worker.explainer.forget(question)
+                record = explanation_record(*facts, question.holdings(), question.silent)
+            answer(each.asked.client, Done(each.asked.request.id, record))
+        self._explaining = waiting
 
     def _do(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:

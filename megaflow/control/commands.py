@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.messages import Accepted, Done, Reconfigure, Refused, Request, StatusQuery, StopJob
+from megaflow.control.messages import Accepted, Done, ExplainQuery, Reconfigure, Refused, Request, StatusQuery, StopJob
 from megaflow.control.planner import Step, balance, drain, parse_bins, plan, read_map
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost, UsageError
 from megaflow.routing import Move, RoutingTable, apply, difference, validate
@@ -61,6 +61,12 @@ class Conversation:
 def ask_status(conversation: Conversation, tables: bool = True) -> dict[str, Any]:
     """Return the status record of a job."""
     record: dict[str, Any] = conversation.ask(StatusQuery(tables))
+    return record
+
+
+def ask_explanation(conversation: Conversation) -> dict[str, Any]:
+    """Return the record that says what holds a job's output back."""
+    record: dict[str, Any] = conversation.ask(ExplainQuery())
     return record
 
 

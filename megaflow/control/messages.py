@@ -71,6 +71,11 @@ class StatusQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainQuery:
+    """Ask what holds the output back, answered by `Done` with a record of `megaflow.control.explanation`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reconfigure:
     """Change owners at one time: `Move` and `Map` commands, validated together, all or none."""
 

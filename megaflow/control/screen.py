@@ -67,6 +67,25 @@ def moved_text(done: dict[str, Any]) -> str:
     return f"moved {what} in {count(done['steps'], 'step')}, {done['seconds']:.2f} seconds"
 
 
+def explanation_text(record: dict[str, Any]) -> str:
+    """Return what holds a job's output back, as a sentence and a table."""
+    epoch, frontier = record["epoch"], record["frontier"]
+    parts = [f"worker {worker} did not answer: it is in a long step of user code" for worker in record["silent"]]
+    if record["settled"]:
+        state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
+        return "\n".join([f"nothing holds it back: {state}, control is at epoch {epoch}", *parts])
+    behind = f"output is complete before epoch {frontier}, control is at epoch {epoch}"
+    rows = [
+        [each["operator"], each["port"], "between" if each["worker"] is None else each["worker"],
+         each["epoch"], each["count"], each["kind"], each["where"]]
+        for each in record["held_by"]
+    ]  # fmt: skip
+    if not rows and not parts:
+        return f"{behind}; epoch {frontier} is over by now, nothing holds it back any more"
+    head = ["operator", "port", "worker", "epoch", "count", "kind", "declared at"]
+    return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(head, rows), *parts])
+
+
 NOTHING = "nothing to move: every bin is where it was wanted"
 
 

@@ -32,7 +32,7 @@ STDIN = 0
 LENGTH_BYTES = 8
 LAST_WORD_SECONDS = 2.0  # for the launcher to take the report of a failure
 LOOK_SECONDS = 0.02  # between looks whether it has
-GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD", "100000"))  # allocations between two collections
+GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 100_000)  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
 

@@ -134,7 +134,7 @@ class Program:
             queries=spec.spark_queries,
             ports=self._shared.ports(),
         )
-        self._coordinator = Coordinator(worker, controller, self._control)
+        self._coordinator = Coordinator(worker, controller, self._control, spec.job, self._probe)
         self._agent.coordinate(self._coordinator)
         self._shared.control.serve(self._coordinator.put)
 

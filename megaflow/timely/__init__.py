@@ -4,13 +4,19 @@
 """
 
 from megaflow.front import Scope, Stream, Worker, example, execute, execute_from_args
-from megaflow.timely.dataflow.builder import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorInfo, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.capture import EventReader, EventWriter
+from megaflow.timely.dataflow.event_link import EventLink
+from megaflow.timely.dataflow.events import Messages, Progress
 from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.notificator import FrontierNotificator
+from megaflow.timely.dataflow.operators.branching import Err, Ok
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.dataflow.unordered import UnorderedHandle
 from megaflow.timely.execute import Config
-from megaflow.timely.order import Product, less_equal, less_than
+from megaflow.timely.order import Product, Time, less_equal, less_than
 from megaflow.timely.progress.antichain import Antichain
 
 __all__ = [
@@ -18,14 +24,26 @@ __all__ = [
     "Broadcast",
     "Capability",
     "Config",
+    "Err",
+    "EventLink",
+    "EventReader",
+    "EventWriter",
     "Exchange",
+    "FrontierNotificator",
+    "Input",
     "InputHandle",
+    "Messages",
+    "Ok",
     "OperatorInfo",
+    "Output",
     "Pipeline",
     "ProbeHandle",
     "Product",
+    "Progress",
     "Scope",
     "Stream",
+    "Time",
+    "UnorderedHandle",
     "Worker",
     "example",
     "execute",

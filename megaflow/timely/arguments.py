@@ -26,7 +26,7 @@ class Arguments:
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. {self.format_usage().strip()}")
+        raise UsageError(f"{message}. {' '.join(self.format_usage().split())}")
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -44,6 +44,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="which one this is, from 0")
     parser.add_argument("-h", "--hostfile", metavar="FILE", help="host:port of each process, one a line")
     parser.add_argument("-r", "--report", action="store_true", help="report connections")
+    parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")
     parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("args", nargs="*")
     options = parser.parse_intermixed_args(before)
@@ -85,6 +86,8 @@ def _addresses(options: Namespace) -> tuple[str, ...]:
         lines = Path(options.hostfile).read_text(encoding="utf-8").split()
     except OSError as error:
         raise UsageError(f"-h {options.hostfile}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"-h {options.hostfile}: not a text file; write one host:port a line") from error
     if len(lines) < options.processes:
         raise UsageError(f"-h {options.hostfile}: {len(lines)} addresses for {options.processes} processes (-n)")
     return tuple(lines[: options.processes])

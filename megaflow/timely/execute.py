@@ -162,15 +162,17 @@ def run_workers(
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
     if threads:
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    try:
+        for thread in threads:
+            thread.start()
+        runs[0].work()
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C while this thread has no worker yet, or none any more: the others have
+        runs[0].fail(error)
     for thread in threads:
-        thread.start()
-    runs[0].work()
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt as error:  # this thread's worker was done, the others are not
-                runs[0].fail(error)
+        if thread.ident is not None:  # else it was not started, or will learn of the failure when it is
+            thread.join()
     errors = [run.error for run in runs if run.error is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, PeerFailed)), errors[0])

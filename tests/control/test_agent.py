@@ -51,7 +51,7 @@ class Bench:
             )
             watched.probe_with(self.probe)
         controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
-        self.coordinator = Coordinator(self.worker, controller, self.control)
+        self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe)
         self.agent.coordinate(self.coordinator)
         self.client = Client()
 

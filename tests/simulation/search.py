@@ -1,15 +1,21 @@
 """Run seeds until one fails; print it. Run by test_planted_faults with a mutated megaflow on the path."""
 
 import sys
+from collections.abc import Callable
 
-from tests.simulation.scenarios import draw, run
+from tests.simulation import graphs, scenarios
+
+SEARCHES: dict[str, Callable[[int], None]] = {
+    "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
+    "graphs": graphs.run,
+}
 
 
-def main(seeds: int) -> int:
+def main(search: str, seeds: int) -> int:
     """Exit code 0 if all seeds pass, 3 if one fails."""
     for seed in range(seeds):
         try:
-            run(draw(seed))
+            SEARCHES[search](seed)
         except Exception as failure:
             print(f"seed {seed}: {type(failure).__name__}: {failure}")
             return 3
@@ -18,4 +24,4 @@ def main(seeds: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,28 +1,49 @@
 """Workers for tests: as threads, or stepped by hand in one thread with a clock that the test sets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from megaflow.front import Worker, execute
 from megaflow.scope import Scope
-from megaflow.timely.communication.local import LocalFabric
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.local import LocalAllocator, LocalFabric
+from megaflow.timely.dataflow.capture import Captured
 from megaflow.timely.execute import Config
 from megaflow.timely.membership import founding
 
 EVERY = (1, 2, 3)  # numbers of workers that results must not depend on
+Batch = tuple[int, int, int, list[Any]]
+
+
+class Recording(LocalAllocator):
+    """Writes down the progress batches that it sends: (dataflow, sender, number, changes)."""
+
+    def __init__(self, fabric: LocalFabric, index: int, batches: list[Batch]) -> None:
+        super().__init__(fabric, index, fabric.inboxes[index])
+        self.batches = batches
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: Any) -> None:
+        if lane is Lane.PROGRESS and channel[1] == 0:
+            self.batches.append((channel[0], self.index, body[0], list(body[1])))
+        super().send_all(targets, lane, channel, body)
 
 
 class ByHand:
     """A cluster without threads: a worker takes a step when the test says so."""
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, eager: bool = False) -> None:
         self.now = 1000.0
-        ids = range(workers)
-        self.fabric = LocalFabric(ids)
-        clock = lambda: self.now  # noqa: E731
+        self.batches: list[Batch] = []
+        self.fabric = LocalFabric(range(workers))
+        everyone = founding(range(workers))
         self.workers: list[Worker] = [
-            Worker(self.fabric.allocator(index), founding(ids), Scope, (clock, clock)) for index in ids
+            Worker(Recording(self.fabric, index, self.batches), everyone, Scope, (self.clock, self.clock), eager=eager)
+            for index in everyone.ids
         ]
+
+    def clock(self) -> float:
+        """What the test has set."""
+        return self.now
 
     def settle(self) -> None:
         """Step everyone until nothing is left to do and nothing is under way."""
@@ -47,7 +68,8 @@ def by_hand() -> tuple[ByHand, Worker]:
 
 def run(workers: int, main: Callable[[Worker], Any]) -> list[Any]:
     """Run `main` on so many threads; what each returned, captures as their contents."""
-    return [getattr(result, "extract", lambda result=result: result)() for result in execute(Config.process(workers), main)]
+    results = execute(Config.process(workers), main)
+    return [result.extract() if isinstance(result, Captured) else result for result in results]
 
 
 def drain(worker: Worker) -> None:

@@ -26,7 +26,8 @@ def find_class(module: str, qualname: str) -> type:
         found = vars(found).get(part)  # not getattr: a module's __getattr__ may import
     if not isinstance(found, type):
         raise ProtocolError(
-            f"a value of class {module}.{qualname} arrived, but this process has imported no such class"
+            f"a value of class {module}.{qualname} arrived, but this process has imported no such class; "
+            "every process must import its module"
         )
     return found
 

@@ -33,6 +33,12 @@ class Agenda:
         else:
             self._next.append(index)
 
+    def clear(self) -> None:
+        """Take everything off, also in the middle of a pass."""
+        self._queued.clear()
+        self._now.clear()
+        self._next.clear()
+
     def run(self, invoke: Callable[[int], None]) -> None:
         """One pass: invoke what is on the agenda. An exception ends the pass and the job."""
         now, self._now = self._now, self._next

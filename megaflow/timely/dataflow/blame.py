@@ -22,7 +22,7 @@ _LONGEST_REPR = 200  # characters of a record shown
 def user_line() -> str:
     """`file:line` of the nearest caller outside megaflow, where the user declared something."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown line"
 
@@ -56,7 +56,7 @@ def format_user_traceback(error: BaseException, debug: bool = False) -> str:
 
 def _hide_engine(shown: traceback.TracebackException) -> None:
     # Everything up to the first frame of the user's *inside* the engine's calls goes, and engine frames after it too.
-    kept = [frame for frame in shown.stack if not _is_ours(frame.filename) and not _is_launch(frame)]
+    kept = [frame for frame in shown.stack if not is_ours(frame.filename) and not _is_launch(frame)]
     shown.stack = traceback.StackSummary.from_list(kept)
     for cause in (shown.__cause__, shown.__context__):
         if cause is not None:
@@ -67,7 +67,8 @@ def _is_launch(frame: traceback.FrameSummary) -> bool:
     return frame.filename.startswith("<frozen") or frame.filename.endswith(("/threading.py", "/runpy.py"))
 
 
-def _is_ours(filename: str) -> bool:
+def is_ours(filename: str) -> bool:
+    """Whether a file is a part of megaflow."""
     return filename.startswith(_PACKAGE)
 
 
@@ -75,7 +76,7 @@ def _facts(trace: TracebackType | None) -> dict[str, str]:
     facts: dict[str, str] = {}
     while trace is not None:
         frame = trace.tb_frame
-        if not _is_ours(frame.f_code.co_filename):
+        if not is_ours(frame.f_code.co_filename):
             if facts:
                 break
         else:

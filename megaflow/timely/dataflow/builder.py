@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, Inlet, make_edge
-from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
+from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
+from megaflow.timely.dataflow.loss import watch
 from megaflow.timely.dataflow.pact import Pact, Silent
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.order import Summary, Time, identity, minimum
@@ -34,23 +36,27 @@ cache misses and garbage collection (measured: 256 KB of text a batch runs at 0.
 
 
 class Activator:
-    """Puts its operator on the agenda."""
+    """Puts its operator on the agenda; from any thread. Harmless when the dataflow or the worker has ended."""
 
-    __slots__ = ("_graph", "_index")
+    __slots__ = ("_graph", "_handed", "_index")
 
     def __init__(self, graph: Graph, index: int) -> None:
         self._graph = graph
         self._index = index
+        self._handed = False  # an activation waits for the worker: another would add nothing
 
     def activate(self) -> None:
-        """Run the operator at the worker's next step; from any thread, wakes a parked worker."""
-        self._graph.context.activate(self._add)
+        """Run the operator at the worker's next step; wakes a parked worker."""
+        if not self._handed:
+            self._handed = True
+            self._graph.context.activate(self._add)
 
     def activate_after(self, seconds: float) -> None:
-        """Run the operator once this time has passed; from the worker's own thread."""
+        """Run the operator once this time has passed; each call counts."""
         self._graph.context.activate_after(seconds, self._add)
 
     def _add(self) -> None:
+        self._handed = False  # first: who activates from now on means a later run
         self._graph.agenda.add(self._index)
 
 
@@ -129,14 +135,16 @@ class Session(Generic[T]):
 class Output(Generic[T]):
     """The sending side of one output port."""
 
-    __slots__ = ("_edges", "_open", "changes", "location", "number", "retained", "title")
+    __slots__ = ("_edges", "_open", "changes", "is_running", "location", "number", "retained", "title", "where")
 
-    def __init__(self, graph: Graph, location: int, number: int, title: str) -> None:
+    def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
         self.number = number
-        self.title = title
+        self.title = f"output {number} of {node.title!r} ({node.where})"
+        self.where = node.where
+        self.is_running = watch(graph)
         self.changes = graph.changes
-        self.retained: dict[Time, Capability] = {}  # written by capabilities
+        self.retained: dict[Time, ref[Capability]] = {}  # written by capabilities
         self._edges = graph.listeners[location]  # grows as operators connect
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
 
@@ -264,8 +272,7 @@ class OperatorBuilder:
         """An output, and the port that its consumers connect to."""
         number = len(self._outputs)
         location = self._graph.add_source(self._node, self.scope.depth)
-        title = f"output {number} of {self._node.title!r} ({self._node.where})"
-        output: Output[Any] = Output(self._graph, location, number, title)
+        output: Output[Any] = Output(self._graph, location, number, self._node)
         self._outputs.append(output)
         return output, Port(self.scope, self._node.index, number)
 
@@ -303,7 +310,7 @@ class OperatorBuilder:
             except Exception:
                 time = invocation.time  # noqa: F841  # for blame
                 raise
-            invocation.running = False
+            invocation.end()
             for output in outputs:
                 output.end_sessions()
 
@@ -323,11 +330,12 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
     """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
     graph = port.scope.graph
     source = graph.nodes[port.node].sources[port.output]
-    graph.connect(source, target)
-    if isinstance(pact, Silent):
+    number = None if isinstance(pact, Silent) else graph.add_channel(inlet)
+    graph.connect(source, target, pact.name, number)
+    if number is None:
         return
     context = graph.context
-    channel = (graph.number, graph.add_channel(inlet))
+    channel = (graph.number, number)
     graph.listeners[source].append(
         make_edge(
             pact,
@@ -337,5 +345,6 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
             channel,
             lambda: context.founders.ids,
             lambda: context.membership().ids,
+            context.log,
         )
     )

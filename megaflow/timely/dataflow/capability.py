@@ -11,16 +11,19 @@ Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
  2. Every mint and release is a +1 or -1 in the dataflow's one `ChangeBatch`, which
     leaves the worker between operator invocations only; so a record's consumption
     and the capabilities minted from it travel together.
- 3. Release is explicit. Forgetting it holds the frontier back; it never breaks safety.
+ 3. Release is explicit. Forgetting it holds the frontier back; it never breaks safety. If the object
+    is lost as well, a ResourceWarning names the line that made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
+from weakref import ref
 
 from megaflow.errors import CapabilityError, TimeError
+from megaflow.timely.dataflow.loss import Origin, caller, warn_of_loss
 from megaflow.timely.order import Product, Summary, Time, coordinates, less_equal
 from megaflow.timely.progress.change_batch import ChangeBatch
 
@@ -32,7 +35,10 @@ class OutputPort(Protocol):
     number: int  # among the operator's outputs
     title: str  # operator and port, for messages
     changes: ChangeBatch[tuple[int, Time]]  # written here, drained by the dataflow after each step
-    retained: dict[Time, Capability]  # time -> the operator's one capability for it
+    retained: dict[Time, ref[Capability]]  # time -> the operator's one capability for it, while it keeps it
+
+    is_running: Callable[[], bool]  # whether a capability still matters: the dataflow is there and has not ended
+    where: str  # file:line of the operator's declaration
 
 
 class Capability:
@@ -41,12 +47,13 @@ class Capability:
     Compares and hashes by output and time. A context manager that releases at its end.
     """
 
-    __slots__ = ("_held", "_output", "_time")
+    __slots__ = ("__weakref__", "_held", "_origin", "_output", "_time")
 
-    def __init__(self, output: OutputPort, time: Time) -> None:
+    def __init__(self, output: OutputPort, time: Time, origin: Origin = None) -> None:
         """Wrap a count that is already in the books; see `mint`."""
         self._output = output
         self._time = time
+        self._origin = origin
         self._held = True
 
     @property
@@ -91,7 +98,8 @@ class Capability:
             self._forget()
 
     def _forget(self) -> None:
-        if self._output.retained.get(self._time) is self:
+        retained = self._output.retained.get(self._time)
+        if retained is not None and retained() is self:
             del self._output.retained[self._time]
 
     def _check_held(self, verb: str) -> None:
@@ -107,6 +115,15 @@ class Capability:
             raise TimeError(
                 f"{verb}({time!r}): the capability of {self._output.title} is at {self._time!r}, "
                 f"which is not at or before {time!r}; capabilities only move forward"
+            )
+
+    def __del__(self) -> None:
+        if self._held and self._output.is_running():
+            warn_of_loss(
+                f"a capability of {self._output.title} at time {self._time!r} was garbage-collected without release(); "
+                "it holds the frontier back for ever. Release it when it is not needed, or use it in a `with` block",
+                self._output.where,
+                self._origin,
             )
 
     def __enter__(self) -> Capability:
@@ -146,17 +163,23 @@ def _as_deep(time: Time, present: Time) -> bool:
 def mint(output: OutputPort, time: Time) -> Capability:
     """A new capability, counted. The caller answers for rule 1."""
     output.changes.update((output.location, time), 1)
-    return Capability(output, time)
+    return Capability(output, time, caller())
 
 
 class Invocation:
     """One run of an operator's logic; the references to times that it hands out end with it."""
 
-    __slots__ = ("running", "time")
+    __slots__ = ("retained", "running", "time")
 
     def __init__(self) -> None:
         self.running = True  # cleared by the operator's builder when the logic has returned
         self.time: Time | None = None  # of the batch taken last, for blame
+        self.retained: list[Capability] = []  # first retained in this run: lost, if at all, at its end
+
+    def end(self) -> None:
+        """The logic has returned."""
+        self.running = False
+        self.retained.clear()
 
 
 class CapabilityRef:
@@ -183,9 +206,12 @@ class CapabilityRef:
         The time is what the path from this input makes of the batch's time.
         """
         port, time = self._reach(output, "retain")
-        held = port.retained.get(time)
+        known = port.retained.get(time)
+        held = None if known is None else known()
         if held is None:
-            held = port.retained[time] = mint(port, time)
+            held = mint(port, time)
+            port.retained[time] = ref(held)
+            self._invocation.retained.append(held)
         return held
 
     def delayed(self, time: Time, output: int = 0) -> Capability:

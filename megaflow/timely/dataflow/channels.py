@@ -17,6 +17,7 @@ from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.allocator import Allocator, Lane
 from megaflow.timely.dataflow.blame import annotate
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
+from megaflow.timely.log import Log
 from megaflow.timely.order import Time
 
 Members = Callable[[], tuple[int, ...]]  # the worker ids that a pact may choose from now, sorted
@@ -53,34 +54,48 @@ class Edge(Protocol):
 class PipelineEdge:
     """To the same worker."""
 
-    __slots__ = ("_put", "target")
+    __slots__ = ("_end", "_log", "_put", "target")
 
-    def __init__(self, target: int, inlet: Inlet) -> None:
+    def __init__(self, target: int, inlet: Inlet, end: RemoteEnd, log: Log) -> None:
         self.target = target
         self._put = inlet.put
+        self._end = end
+        self._log = log
 
     def push(self, time: Time, batch: list[Any]) -> int:
         self._put(time, batch)
+        if self._log.emit is not None:
+            self._end.tell_kept(len(batch))
         return len(batch)
 
 
 class RemoteEnd:
     """What edges between workers share: the channel, and both ways to a worker."""
 
-    __slots__ = ("_allocator", "_channel", "_inlet", "_lane", "index")
+    __slots__ = ("_allocator", "_channel", "_inlet", "_lane", "_log", "index")
 
-    def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, inlet: Inlet) -> None:
+    def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, inlet: Inlet, log: Log) -> None:
         self._allocator = allocator
+        self._log = log
         self._channel = channel
         self._lane = lane
         self._inlet = inlet
         self.index = allocator.index
 
+    def tell_kept(self, records: int) -> None:
+        """Tell the log of a batch that stays on this worker."""
+        self._log.sent(self._channel, self.index, self.index, records)
+        self._log.received(self._channel, self.index, self.index, records)
+
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
         """To one worker, this one included."""
         if worker == self.index:
             self._inlet.put(time, batch)
+            if self._log.emit is not None:
+                self.tell_kept(len(batch))
             return
+        if self._log.emit is not None:
+            self._log.sent(self._channel, self.index, worker, len(batch))
         try:
             self._allocator.send(worker, self._lane, self._channel, (time, batch))
         except CannotTravel as error:
@@ -89,6 +104,9 @@ class RemoteEnd:
 
     def send_all(self, workers: list[int], time: Time, batch: list[Any]) -> None:
         """To several workers, not including this one."""
+        if self._log.emit is not None:
+            for worker in workers:
+                self._log.sent(self._channel, self.index, worker, len(batch))
         try:
             self._allocator.send_all(workers, self._lane, self._channel, (time, batch))
         except CannotTravel as error:
@@ -188,15 +206,17 @@ def make_edge(
     channel: tuple[int, int],
     founders: Members,
     members: Members,
+    log: Log,
 ) -> Edge:
     """The edge that carries out `pact`; `Silent` has none."""
+    lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
+    end = RemoteEnd(allocator, channel, lane, inlet, log)
     if isinstance(pact, Pipeline):
-        return PipelineEdge(target, inlet)
+        return PipelineEdge(target, inlet, end, log)
     if isinstance(pact, Exchange):
-        end = RemoteEnd(allocator, channel, Lane.DATA, inlet)
         return ExchangeEdge(target, end, pact.key, members if pact.follow else founders)
     if isinstance(pact, Broadcast):
-        return BroadcastEdge(target, RemoteEnd(allocator, channel, pact.lane, inlet), members)
+        return BroadcastEdge(target, end, members)
     if isinstance(pact, Addressed):
-        return AddressedEdge(target, RemoteEnd(allocator, channel, pact.lane, inlet))
+        return AddressedEdge(target, end)
     raise AssertionError(f"no edge for {pact}")

@@ -118,7 +118,7 @@ class EventDecoder:
         """What to raise if no byte can follow any more."""
         what = "event" if self._started else "header"
         rest = len(self._buffer)
-        place = f"{rest} bytes into the {what} that begins at byte {self.offset}" if rest else f"where a {what} must begin"
+        place = f"{rest} bytes into the {what} that begins at byte {self.offset}" if rest else f"before the next {what}"
         return SourceError(f"{self.name}: ended at byte {self.offset + rest}, {place}; its stream is not complete")
 
     def _read_header(self) -> bool:
@@ -151,10 +151,10 @@ def _checksum(payload: bytes) -> int:
 
 def _restore(value: Any) -> Event:
     match value:
-        case (0, [*changes]):
+        case (0, list() as changes):
             return Progress([(_restore_time(time), _restore_change(change)) for time, change in changes])
-        case (1, time, [*_]):
-            return Messages(_restore_time(time), value[2])
+        case (1, time, list() as data):
+            return Messages(_restore_time(time), data)
     raise ValueError("a value of another shape")
 
 

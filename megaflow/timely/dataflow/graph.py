@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, GraphMismatch, ProtocolError
+from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.dataflow.agenda import Agenda
 from megaflow.timely.dataflow.blame import annotate, user_line
 from megaflow.timely.dataflow.channels import Inlet
+from megaflow.timely.log import Log, OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Summary, Time, minimum
 from megaflow.timely.progcaster import Progcaster
@@ -48,6 +49,8 @@ class Context:
     views: list[Any]  # what operators show to the outside; grows as they are built
     activate: Callable[[Callable[[], None]], None]  # from any thread: run this on the worker, soon
     activate_after: Callable[[float, Callable[[], None]], None]  # seconds; from the worker's own thread
+    log: Log
+    eager: bool = False  # broadcast all progress at once: for comparison
 
 
 @dataclass(slots=True)
@@ -104,6 +107,16 @@ class Port(Generic[T]):
     output: int
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way from an output to an input."""
+
+    source: int  # location
+    target: int  # location
+    pact: str
+    channel: int | None  # None: no records go there
+
+
 class Graph:
     """A dataflow under construction, then running."""
 
@@ -115,6 +128,10 @@ class Graph:
         self.agenda = Agenda()
         self.nodes: list[Node] = []
         self.inlets: list[Inlet] = []  # channel -> inlet
+        self.links: list[Link] = []
+        self.runs = 0  # of operators
+        self.views: list[Any] = []  # those of `Context.views` that are its own
+        self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
         self.builder = GraphBuilder()
@@ -123,6 +140,7 @@ class Graph:
         self._tracker: Tracker | None = None
         self._progcaster: Progcaster | None = None
         self._moved = True  # the tracker has changes that are not propagated
+        self._log = context.log
 
     # Building ---------------------------------------------------------------------------
 
@@ -153,9 +171,10 @@ class Graph:
             self._watchers[location] = node.index
         return location, inlet
 
-    def connect(self, source: int, target: int) -> None:
-        """A channel from an output to an input, for progress."""
+    def connect(self, source: int, target: int, pact: str = "Silent", channel: int | None = None) -> None:
+        """A way from an output to an input, for progress; `channel` also takes records there."""
         self.builder.add_edge(source, target)
+        self.links.append(Link(source, target, pact, channel))
 
     def add_path(self, target: int, source: int, summary: Summary) -> None:
         """A path inside an operator, from an input to an output."""
@@ -175,39 +194,20 @@ class Graph:
                 "connected; a feedback needs stream.connect_loop(handle)"
             )
         self._tracker = self.builder.build(self.initial)
+        context = self.context
+        founds = context.allocator.index in context.founders.ids
         self._progcaster = Progcaster(
-            self.number, self.context.allocator, lambda: self.context.membership().ids, self._tracker
+            self.number,
+            context.allocator,
+            lambda: context.membership().ids,
+            self._tracker,
+            context.log,
+            own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if founds),
+            sources=self.listeners,
+            eager=context.eager,
         )
         for node in self.nodes:
             self.agenda.add(node.index)
-
-    def signature(self) -> tuple[str, ...]:
-        """One line for each operator; equal on all workers, or they run different programs."""
-        return tuple(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in self.nodes)
-
-    def compare(self, source: int, theirs: tuple[str, ...]) -> None:
-        """Raise GraphMismatch, naming the first operator that differs, unless the graphs are equal."""
-        ours = self.signature()
-        if ours == theirs:
-            return
-        for index in range(max(len(ours), len(theirs))):
-            mine = ours[index] if index < len(ours) else "no operator"
-            other = theirs[index] if index < len(theirs) else "no operator"
-            if mine != other:
-                where = f" ({self.nodes[index].where})" if index < len(ours) else ""
-                raise GraphMismatch(
-                    f"dataflow {self.number} ({self.name!r}) differs between workers: "
-                    f"operator {index} is {mine}{where} on worker {self.context.allocator.index} "
-                    f"but {other} on worker {source}; "
-                    "every worker must build the same dataflow, in the same order"
-                )
-
-    def miss(self, source: int) -> None:
-        """Raise GraphMismatch: another worker's program has ended without this dataflow."""
-        raise GraphMismatch(
-            f"dataflow {self.number} ({self.name!r}) was built on worker {self.context.allocator.index} but not on "
-            f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
-        )
 
     # Running ----------------------------------------------------------------------------
 
@@ -221,13 +221,21 @@ class Graph:
     @property
     def started(self) -> bool:
         """Whether `start` has been called."""
-        return self._tracker is not None
+        return self.over or self._tracker is not None
 
     def frontier(self, location: int) -> Antichain:
-        """The frontier at a location: the minimum until the dataflow runs."""
+        """The frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
         if self._tracker is None:
+            if self.over:
+                return Antichain()
             return Antichain([minimum(self.builder.depths[location])])
         return self._tracker.frontier(location)
+
+    @property
+    def caster(self) -> Progcaster:
+        """The worker's end of the running dataflow's progress stream."""
+        assert self._progcaster is not None, "the dataflow runs"
+        return self._progcaster
 
     def receive_progress(self, source: int, body: Any) -> None:
         """Fold another worker's batch."""
@@ -235,12 +243,14 @@ class Graph:
         self._progcaster.receive(source, body)
         self._moved = True
 
-    def receive_data(self, channel: int, body: Any) -> None:
-        """Queue a batch that came over a channel."""
+    def receive_data(self, source: int, channel: int, body: Any) -> None:
+        """Queue a batch of another worker's that came over a channel."""
         if not 0 <= channel < len(self.inlets):
             raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
         time, batch = body
         self.inlets[channel].put(time, batch)
+        if self._log.emit is not None:
+            self._log.received((self.number, channel), source, self.context.allocator.index, len(batch))
 
     @property
     def active(self) -> bool:
@@ -250,7 +260,9 @@ class Graph:
     @property
     def complete(self) -> bool:
         """Nothing can happen any more, on any worker."""
-        return self.changes.is_empty() and not self._moved and self.tracker.is_complete()
+        return (
+            self.changes.is_empty() and not self._moved and self.tracker.is_complete() and not self.caster.is_holding()
+        )
 
     def step(self) -> None:
         """Show frontiers, run what is on the agenda, broadcast what it did."""
@@ -268,10 +280,13 @@ class Graph:
                     self.agenda.add(watcher)
 
     def send_progress(self) -> None:
-        """Broadcast what was done since the last batch."""
-        if self._progcaster is not None and not self.changes.is_empty():
-            self._progcaster.broadcast(self.changes)
+        """Broadcast what was done, unless it may wait: see `progcaster`."""
+        if self._progcaster is not None and self._progcaster.offer(self.changes):
             self._moved = True
+
+    def unsent(self) -> list[tuple[tuple[int, Time], int]]:
+        """What was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
+        return [*self.changes, *(self._progcaster.held() if self._progcaster is not None else ())]
 
     def describe_pointstamps(self) -> str:
         """What holds time back: count, place and time of each pointstamp, in words."""
@@ -286,13 +301,44 @@ class Graph:
             if node.stop is not None:
                 node.stop()
 
+    def shut(self) -> None:
+        """Note that nothing will run again, and tell the log."""
+        self.over = True
+        emit = self.context.log.emit
+        if emit is not None:
+            for node in self.nodes:
+                emit(OperatorShut(self.number, node.index))
+
+    def stop(self) -> None:
+        """Drop it, first half: nothing runs or is sent any more, and nothing can come at any of its places."""
+        self.shut()
+        for edges in self.listeners.values():
+            edges.clear()
+        self.agenda.clear()
+        for inlet in self.inlets:
+            inlet.queue.clear()
+        self._tracker = self._progcaster = None
+
+    def free(self) -> None:
+        """Drop it, second half: let go of operators and what they hold; their handles may live on."""
+        for each in (self.nodes, self.inlets, self.links, self.initial, self.notes, self.listeners):
+            each.clear()
+        self.changes.drain()
+
     def _invoke(self, index: int) -> None:
         node = self.nodes[index]
         assert node.logic is not None
+        self.runs += 1
+        emit = self._log.emit
+        if emit is not None:
+            emit(ScheduleStarted(self.number, index))
         try:
             node.logic()
         except Exception as error:
+            self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise
         if any(inlet.queue for inlet in node.inlets):
             self.agenda.add(index)  # it left some queued: not "no more input" (timely's issue 523)
+        if emit is not None:
+            emit(ScheduleStopped(self.number, index))

@@ -73,14 +73,16 @@ class InputHandle(Generic[T]):
             self._closed = True
             for capability, _, _ in self._feeds:
                 capability.release()
+            self._feeds.clear()
 
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> None:
         """Feed one more stream, from the current time on."""
         self.flush()
         capability.downgrade(self._time)
-        self._feeds.append((capability, output, graph))
         if self._closed:
             capability.release()
+        else:
+            self._feeds.append((capability, output, graph))
 
     def _ship(self, batch: list[T]) -> None:
         for _, output, graph in self._feeds:

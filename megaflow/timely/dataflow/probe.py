@@ -2,7 +2,7 @@
 
 from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
-from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.antichain import Antichain
@@ -13,6 +13,7 @@ class ProbeHandle:
 
     def __init__(self) -> None:
         self._inputs: list[Input[object]] = []
+        self._graphs: list[Graph] = []  # of each input
         self._depth: int | None = None  # of the streams; None while attached to nothing
 
     @property
@@ -45,16 +46,21 @@ class ProbeHandle:
             )
         self._depth = scope.depth
 
-    def attach(self, source: Input[object]) -> None:
+    def attach(self, source: Input[object], graph: Graph) -> None:
         """Watch one more stream."""
         self._inputs.append(source)
+        self._graphs.append(graph)
+
+    def places(self) -> list[tuple[Graph, int]]:
+        """The dataflow and the location of each stream it is attached to."""
+        return [(graph, each.location) for graph, each in zip(self._graphs, self._inputs, strict=True)]
 
 
 def probe_with(port: Port[object], handle: ProbeHandle) -> None:
     """Attach `handle` to a stream."""
     handle.check(port.scope)
     builder = OperatorBuilder(port.scope, "Probe")
-    handle.attach(builder.new_input(port, Silent(), notify=False))
+    handle.attach(builder.new_input(port, Silent(), notify=False), port.scope.graph)
     builder.build(lambda capabilities, info: _nothing)
 
 

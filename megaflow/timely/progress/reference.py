@@ -53,3 +53,20 @@ def frontier_by_brute_force(
         if count > 0
         for summary in known.get((place, location), [])
     )
+
+
+def summaries_to(graph: GraphBuilder, target: int) -> Mapping[int, list[Summary]]:
+    """Return, for every location from which the target can be reached, the minimal summaries of the paths to it."""
+    incoming: dict[int, list[tuple[int, Summary]]] = {}
+    for source, end, step in graph.edges:
+        incoming.setdefault(end, []).append((source, step))
+    found: dict[int, list[Summary]] = {}
+    fresh = [(target, identity(graph.depths[target]))]
+    while fresh:
+        location, summary = fresh.pop()
+        known = found.setdefault(location, [])
+        if any(summary_less_equal(other, summary) for other in known):
+            continue
+        known[:] = [other for other in known if not summary_less_equal(summary, other)] + [summary]
+        fresh += [(source, step.then(summary)) for source, step in incoming.get(location, [])]
+    return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -22,7 +23,9 @@ class Port:
         self.number = 0
         self.title = "output 0 of 'Test' (file:1)"
         self.changes: ChangeBatch[Any] = ChangeBatch()
-        self.retained: dict[Any, Capability] = {}
+        self.retained: dict[Any, ref[Capability]] = {}
+        self.is_running: Callable[[], bool] = lambda: False  # a lone output does not warn
+        self.where = "file:1"
 
     def counts(self) -> dict[Any, int]:
         """time -> change since the start."""
@@ -119,7 +122,7 @@ def test_a_time_of_another_type_is_refused_by_name(port: Port, verb: str, time: 
 
 
 @pytest.mark.parametrize(
-    "use", [lambda c: c.downgrade(9), lambda c: c.delayed(9), lambda c: c.clone()], ids=["downgrade", "delayed", "clone"]
+    "use", [lambda c: c.downgrade(9), lambda c: c.delayed(9), Capability.clone], ids=["downgrade", "delayed", "clone"]
 )
 def test_use_after_release_says_so(port: Port, use: Callable[[Capability], object]) -> None:
     capability = mint(port, 5)

@@ -43,7 +43,7 @@ def test_an_iterable_of_any_length_arrives_whole(count: int) -> None:
 
 
 def test_an_iterable_is_read_bit_by_bit() -> None:
-    hand, worker = by_hand()
+    _, worker = by_hand()
     read: list[int] = []
 
     def endless() -> Iterator[int]:

@@ -58,6 +58,7 @@ def node(*edges: Edge, locations: int) -> list[tuple[int, ...]]:
 
 
 def test_a_chain_has_no_cycle_and_closing_it_makes_one() -> None:
+    """Case 12."""
     chain = [(0, 1, identity(0)), (1, 2, identity(0))]
     assert node(*chain, locations=3) == [(0,), (1,), (2,)]
     with pytest.raises(BuildError, match="does not advance the time"):
@@ -66,6 +67,7 @@ def test_a_chain_has_no_cycle_and_closing_it_makes_one() -> None:
 
 
 def test_a_cycle_is_judged_port_by_port() -> None:
+    """Case 12."""
     # Two inputs 0, 1 and two outputs 2, 3: 0 → 2 keeps the time, 1 → 3 adds 1, and the outputs are crossed.
     node((0, 2, identity(0)), (1, 3, feedback(0, 1)), (2, 1, identity(0)), (3, 0, identity(0)), locations=4)
     # An input that reaches no output closes no cycle.

@@ -2,16 +2,19 @@
 
 `build(capability, info)` gets the operator's initial capability and returns the closure
 that runs. The plain forms run when data arrives; the `_frontier` forms also when a
-frontier moves, and their inputs have `frontier`.
+frontier moves, and their inputs have `frontier`. The `_notify` forms need no build: they
+are given the logic itself, and a notificator that outlives its runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Pact
+from megaflow.timely.order import Time
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -22,6 +25,8 @@ UnaryBuild = Callable[[Capability, OperatorInfo], UnaryLogic[T, R]]
 BinaryLogic = Callable[[Input[T], Input[U], Output[R]], None]
 BinaryBuild = Callable[[Capability, OperatorInfo], BinaryLogic[T, U, R]]
 SourceBuild = Callable[[Capability, OperatorInfo], Callable[[Output[R]], None]]
+NotifyLogic = Callable[[Input[T], Output[R], FrontierNotificator], None]
+BinaryNotifyLogic = Callable[[Input[T], Input[U], Output[R], FrontierNotificator], None]
 SinkBuild = Callable[[OperatorInfo], Callable[[Input[T]], None]]
 
 
@@ -85,3 +90,49 @@ def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
         return lambda: logic(made)
 
     builder.build_reader(make)
+
+
+def unary_notify(
+    port: Port[T], pact: Pact, name: str, logic: NotifyLogic[T, R], init: Iterable[Time] = ()
+) -> Port[R]:
+    """One input, one output, and a notificator, which has requests for the times `init` at the start."""
+    builder = OperatorBuilder(port.scope, name)
+    source: Input[T] = builder.new_input(port, pact)
+    output, result = builder.new_output()
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        notificator = _notificator(capabilities[0], info, init)
+        return lambda: logic(source, output, notificator)
+
+    builder.build_reader(make)
+    return result
+
+
+def binary_notify(
+    left: Port[T],
+    right: Port[U],
+    pacts: tuple[Pact, Pact],
+    name: str,
+    logic: BinaryNotifyLogic[T, U, R],
+    init: Iterable[Time] = (),
+) -> Port[R]:
+    """Two inputs, one output, and a notificator, which has requests for the times `init` at the start."""
+    builder = OperatorBuilder(left.scope, name)
+    first: Input[T] = builder.new_input(left, pacts[0])
+    second: Input[U] = builder.new_input(right, pacts[1])
+    output, result = builder.new_output()
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        notificator = _notificator(capabilities[0], info, init)
+        return lambda: logic(first, second, output, notificator)
+
+    builder.build_reader(make)
+    return result
+
+
+def _notificator(capability: Capability, info: OperatorInfo, init: Iterable[Time]) -> FrontierNotificator:
+    notificator = FrontierNotificator(info.activator)
+    for time in init:
+        notificator.notify_at(capability.delayed(time))
+    capability.release()
+    return notificator

@@ -1,0 +1,133 @@
+"""FrontierNotificator: remembers for an operator at which times it wants to be told that they are over.
+
+A request is a capability: to be notified of a time is to be able to send at it. The
+notificator owns what it is given and releases it after the notification, unless the
+operator has requested with it anew.
+
+Invariant: a request is in `_due` if the frontiers seen last have passed its time, else in `_waiting`.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+
+from megaflow.errors import CapabilityError
+from megaflow.timely.dataflow.builder import Activator
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.order import Time, coordinates, from_coordinates
+from megaflow.timely.progress.antichain import Antichain
+
+_Key = tuple[int, ...]  # the coordinates of a time: sorting by them extends the partial order
+
+
+class FrontierNotificator:
+    """Tells an operator of the times it asked for once no frontier holds them back, the earliest first.
+
+    Call `for_each` in every run. A time may be requested after its end; with the `activator` of the operator's info
+    the operator then runs again by itself, without it the notification waits for the next run.
+    Cost: a request and a notification O(log of the requests); in nested scopes `for_each` looks at all requests.
+    """
+
+    __slots__ = ("_activator", "_due", "_frontiers", "_notifying", "_requests", "_waiting")
+
+    def __init__(self, activator: Activator | None = None) -> None:
+        self._activator = activator
+        self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # time -> of each output one, and how often asked
+        self._waiting: list[_Key] = []  # heap
+        self._due: list[_Key] = []  # heap; with _waiting the keys of _requests, each once
+        self._frontiers: Sequence[Antichain] | None = None  # as given last
+        self._notifying = False
+
+    def notify_at(self, capability: Capability) -> None:
+        """Ask for a notification at the capability's time, and hand the capability over.
+
+        k requests for one time become one notification with count k.
+        """
+        if not isinstance(capability, Capability):
+            raise CapabilityError(
+                f"notify_at({capability!r}): this is no capability; retain one first: notify_at(time.retain())"
+            )
+        if not capability.held:
+            raise CapabilityError(f"notify_at: {capability!r} has no right to send any more; request before release")
+        key = coordinates(capability.time)
+        entries = self._requests.get(key)
+        if entries is None:
+            self._requests[key] = [(capability, 1)]
+            self._enqueue(key, capability.time)
+            return
+        for position, (known, count) in enumerate(entries):
+            if known == capability:
+                entries[position] = (known, count + 1)
+                if known is not capability:
+                    capability.release()
+                return
+        entries.append((capability, 1))
+
+    def for_each(self, frontiers: Sequence[Antichain], f: Callable[[Capability, int], object]) -> None:
+        """Call `f(capability, count)` for each requested time that none of the frontiers is at or before.
+
+        Times come in an order that extends theirs. What `f` requests meanwhile is notified too if it is due.
+        """
+        self._frontiers = frontiers
+        self._collect()
+        self._notifying = True
+        try:
+            while self._due:
+                key = heappop(self._due)
+                for capability, count in self._requests.pop(key):
+                    _notify(f, capability, count, from_coordinates(key))
+                    if not self._is_requested(capability):
+                        capability.release()
+        finally:
+            self._notifying = False
+
+    def pending(self) -> list[Time]:
+        """The times that are requested and not notified, in order."""
+        return [from_coordinates(key) for key in sorted(self._requests)]
+
+    def _enqueue(self, key: _Key, time: Time) -> None:
+        if self._frontiers is None or not _is_over(time, self._frontiers):
+            heappush(self._waiting, key)
+            return
+        heappush(self._due, key)
+        if self._activator is not None and not self._notifying:
+            self._activator.activate()
+
+    def _collect(self) -> None:
+        """Move what is over from `_waiting` to `_due`."""
+        assert self._frontiers is not None
+        waiting = self._waiting
+        if waiting and len(waiting[0]) == 1:
+            while waiting and _is_over(waiting[0][0], self._frontiers):
+                heappush(self._due, heappop(waiting))
+            return
+        left = []
+        for key in waiting:  # times of which none need be before another
+            if _is_over(from_coordinates(key), self._frontiers):
+                heappush(self._due, key)
+            else:
+                left.append(key)
+        heapify(left)
+        self._waiting = left
+
+    def _is_requested(self, capability: Capability) -> bool:
+        return any(known is capability for known, _ in self._requests.get(coordinates(capability.time), ()))
+
+    def _check(self) -> None:
+        assert sorted(self._waiting + self._due) == sorted(self._requests), "a request is in one heap"
+        frontiers = self._frontiers or ()
+        assert all(_is_over(from_coordinates(key), frontiers) for key in self._due), "what is due is over"
+
+
+def _is_over(time: Time, frontiers: Sequence[Antichain]) -> bool:
+    for frontier in frontiers:
+        if frontier.less_equal(time):
+            return False
+    return True
+
+
+def _notify(f: Callable[[Capability, int], object], capability: Capability, count: int, time: Time) -> None:
+    try:
+        f(capability, count)
+    except Exception as error:
+        error.add_note(f"while notified of time {time!r}")
+        raise

@@ -1,0 +1,212 @@
+"""Operators that fold: each time's records until it is closed (count, accumulate, aggregate), or a key's for ever.
+
+The latter is state_machine. Keys go by the founding members and stay where they are, whoever joins; state that can
+move between workers is kept by the stateful operators, some floors above. Loops name `time`, `record`, or `key` and
+`value`, for `blame`.
+"""
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from megaflow.errors import ProgramError
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.notificator import FrontierNotificator
+from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
+from megaflow.timely.order import Time, coordinates
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
+
+_PAIR = "records must be (key, value) pairs whose key can be hashed; map the stream to pairs first"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold(Generic[T, A, R]):
+    """What an operator keeps of one time."""
+
+    begin: Callable[[], A]
+    add: Callable[[Time, A, list[T]], A]  # time, what there is, a batch -> what there is now
+    end: Callable[[Time, A], list[R]]  # -> the records to send
+
+
+def count(port: Port[T]) -> Port[int]:
+    """How many records of each time this worker has; sent when the time is closed. Nothing for a time without any."""
+    return _fold_times(
+        port,
+        "Count",
+        Pipeline(),
+        _Fold(begin=lambda: 0, add=lambda time, total, batch: total + len(batch), end=lambda time, total: [total]),
+    )
+
+
+def accumulate(port: Port[T], init: A, f: Callable[[A, T], A]) -> Port[A]:
+    """Fold this worker's records of each time, in the order of arrival, beginning with a copy of `init`.
+
+    The result is sent when the time is closed. Nothing for a time without records.
+    """
+
+    def add(time: Time, total: A, batch: list[T]) -> A:
+        for record in batch:
+            total = f(total, record)
+        return total
+
+    return _fold_times(
+        port, "Accumulate", Pipeline(), _Fold(begin=lambda: deepcopy(init), add=add, end=lambda time, total: [total])
+    )
+
+
+def aggregate(
+    port: Port[tuple[K, V]],
+    fold: Callable[[K, V, A | None], A],
+    emit: Callable[[K, A], R],
+    hash: Callable[[K], int],
+) -> Port[R]:
+    """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first; on the key's worker.
+
+    When the time is closed `emit(key, state)` is sent for each of its keys; then they are forgotten.
+    """
+
+    def add(time: Time, states: dict[K, A], batch: list[tuple[K, V]]) -> dict[K, A]:
+        find = states.get
+        try:
+            for key, value in batch:
+                states[key] = fold(key, value, find(key))
+        except (TypeError, ValueError) as error:
+            raise _blamed(error, f"aggregate: {_PAIR}; and the fold is called as fold(key, value, state)") from None
+        return states
+
+    def end(time: Time, states: dict[K, A]) -> list[R]:
+        out: list[R] = []
+        for key, value in states.items():
+            out.append(emit(key, value))
+        return out
+
+    begin: Callable[[], dict[K, A]] = dict
+    return _fold_times(port, "Aggregate", _by_key("aggregate", hash), _Fold(begin, add, end))
+
+
+def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int]) -> Port[R]:
+    """Keep a state per key, on the key's worker, for ever: `fold(key, value, state) -> (state, outputs)`.
+
+    `state` is None for a key without one, and returning None forgets the key. A record is applied once nothing can
+    come from before its time; records of equal times in the order of arrival. Outputs have the time of their record.
+    """
+    builder = OperatorBuilder(port.scope, "StateMachine")
+    source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
+    output: Output[R]
+    output, result = builder.new_output()
+    apply = _machine(fold)
+    stash: dict[Time, tuple[Capability, list[list[Any]]]] = {}  # batches in arrival order, none empty
+
+    def logic() -> None:
+        frontier = source.frontier
+        # What waits comes first, or a key's values of one time would change places.
+        for time in sorted((time for time in stash if not frontier.less_than(time)), key=coordinates):
+            capability, batches = stash.pop(time)
+            with capability:
+                for batch in batches:
+                    _ship(output, time, apply(time, batch))
+        for time, batch in source.drain():
+            if not frontier.less_than(time):
+                _ship(output, time, apply(time, batch))
+            elif time in stash:
+                stash[time][1].append(batch)
+            else:
+                stash[time] = (mint(output, time), [batch])
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        capabilities[0].release()
+        return logic
+
+    builder.build(make)
+    return result
+
+
+def _machine(fold: Fold[K, V, A, R]) -> Callable[[Time, list[tuple[K, V]]], list[R]]:
+    states: dict[K, A] = {}
+
+    def apply(time: Time, batch: list[tuple[K, V]]) -> list[R]:
+        find = states.get
+        out: list[R] = []
+        try:
+            for key, value in batch:
+                state, outputs = fold(key, value, find(key))
+                if state is None:
+                    states.pop(key, None)
+                else:
+                    states[key] = state
+                out += outputs
+        except (TypeError, ValueError) as error:
+            raise _blamed(
+                error,
+                f"state_machine: {_PAIR}; and the fold is called as fold(key, value, state) and must return "
+                "(new state, outputs), outputs being a list or another iterable",
+            ) from None
+        return out
+
+    return apply
+
+
+def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> Port[R]:
+    """An operator that folds the batches of each time and sends the result when the time is closed."""
+    builder = OperatorBuilder(port.scope, name)
+    source: Input[T] = builder.new_input(port, pact)
+    output: Output[R]
+    output, result = builder.new_output()
+    open_times: dict[Time, A] = {}
+    notificator = FrontierNotificator()
+
+    def close(capability: Capability, count: int) -> None:
+        time = capability.time
+        _ship(output, time, fold.end(time, open_times.pop(time)))
+
+    def logic() -> None:
+        for time, batch in source.drain():
+            if time not in open_times:
+                notificator.notify_at(mint(output, time))
+                open_times[time] = fold.begin()
+            open_times[time] = fold.add(time, open_times[time], batch)
+        notificator.for_each([source.frontier], close)
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        capabilities[0].release()
+        return logic
+
+    builder.build(make)
+    return result
+
+
+def _ship(output: Output[R], time: Time, records: list[R]) -> None:
+    if len(records) <= BATCH_RECORDS:
+        output.ship(time, records)
+    else:
+        for start in range(0, len(records), BATCH_RECORDS):
+            output.ship(time, records[start : start + BATCH_RECORDS])
+
+
+def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
+    def number(record: tuple[K, Any]) -> int:
+        try:
+            key, _ = record
+        except (TypeError, ValueError):
+            raise ProgramError(f"{name}: {_PAIR}; one is {record!r}, a {type(record).__name__}") from None
+        return hash(key)
+
+    return Exchange(number)
+
+
+def _blamed(error: Exception, complaint: str) -> Exception:
+    """The error itself if user code raised it, else, for it came from the loop, what is wrong with the program."""
+    trace = error.__traceback__
+    if trace is not None and trace.tb_next is not None:
+        return error
+    return ProgramError(f"{complaint}; here: {error}")

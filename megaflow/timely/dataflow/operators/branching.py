@@ -1,0 +1,132 @@
+"""Operators that split a stream: each record goes to one of several outputs, on the same worker.
+
+Like the linear operators they hold no capability and keep times; their loops name `time` and `record` for `blame`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.timely.dataflow.blame import user_line
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.order import Time
+
+T = TypeVar("T")
+U = TypeVar("U")
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """A success, for `ok_err`."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Err(Generic[E]):
+    """A failure, for `ok_err`."""
+
+    error: E
+
+
+Result: TypeAlias = Ok[U] | Err[E]
+
+_Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a batch for each output
+
+
+def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> list[Port[U]]:
+    """`count` streams: `f(record)` gives the number of a stream and what to send there.
+
+    Raises BuildError unless `count` is an int of at least 1; while running ProgramError for a number out of range.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BuildError(f"partition({count!r}, …) ({user_line()}): it makes so many streams, an int of at least 1")
+
+    def split(time: Time, batch: list[T]) -> list[list[U]]:
+        parts: dict[int, list[U]] = {number: [] for number in range(count)}  # a list would take -1
+        try:
+            for record in batch:
+                number, out = f(record)
+                parts[number].append(out)
+        except (KeyError, TypeError, ValueError) as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise ProgramError(
+                    f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
+                    f"for {record!r} it returned something else ({type(error).__name__}: {error})"
+                ) from None
+            raise
+        return list(parts.values())
+
+    return _split(port, "Partition", count, split)
+
+
+def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T]]:
+    """Two streams: the records for which `f(time, record)` is false, and those for which it is true."""
+
+    def split(time: Time, batch: list[T]) -> list[list[T]]:
+        false: list[T] = []
+        true: list[T] = []
+        for record in batch:
+            if f(time, record):
+                true.append(record)
+            else:
+                false.append(record)
+        return [false, true]
+
+    false, true = _split(port, "Branch", 2, split)
+    return false, true
+
+
+def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port[T]]:
+    """Two streams: the records of times for which `f(time)` is false, and of those for which it is true."""
+
+    def split(time: Time, batch: list[T]) -> list[list[T]]:
+        return [[], batch] if f(time) else [batch, []]
+
+    false, true = _split(port, "BranchWhen", 2, split)
+    return false, true
+
+
+def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port[E]]:
+    """Two streams: x of each record for which `f(record)` is `Ok(x)`, e of each for which it is `Err(e)`."""
+
+    def split(time: Time, batch: list[T]) -> list[list[Any]]:
+        oks: list[U] = []
+        errs: list[E] = []
+        for record in batch:
+            result = f(record)
+            if isinstance(result, Ok):
+                oks.append(result.value)
+            elif isinstance(result, Err):
+                errs.append(result.error)
+            else:
+                raise ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
+        return [oks, errs]
+
+    oks, errs = _split(port, "OkErr", 2, split)
+    return oks, errs
+
+
+def _split(port: Port[Any], name: str, count: int, split: _Split) -> list[Port[Any]]:
+    builder = OperatorBuilder(port.scope, name)
+    source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
+    made = [builder.new_output() for _ in range(count)]
+    outputs: list[Output[Any]] = [output for output, _ in made]
+
+    def logic() -> None:
+        for time, batch in source.drain():
+            for output, part in zip(outputs, split(time, batch), strict=True):
+                output.ship(time, part)
+
+    builder.build(lambda capabilities, info: _released(capabilities, logic))
+    return [result for _, result in made]
+
+
+def _released(capabilities: list[Any], logic: Callable[[], None]) -> Callable[[], None]:
+    for capability in capabilities:
+        capability.release()
+    return logic

@@ -1,0 +1,66 @@
+"""The shape of a dataflow: what must be equal on all workers, and what the log tells of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from megaflow.errors import GraphMismatch
+from megaflow.timely.dataflow.graph import Graph, Node
+from megaflow.timely.log import ChannelBuilt, Event, OperatorBuilt
+
+
+class Place(NamedTuple):
+    """Where a location is."""
+
+    node: Node
+    side: str  # "input" or "output"
+    number: int
+
+
+def places(graph: Graph) -> dict[int, Place]:
+    """Return location -> place."""
+    return {
+        location: Place(node, side, number)
+        for node in graph.nodes
+        for side, ports in (("input", node.targets), ("output", node.sources))
+        for number, location in enumerate(ports)
+    }
+
+
+def signature(graph: Graph) -> tuple[str, ...]:
+    """One line for each operator; equal on all workers, or they run different programs."""
+    return tuple(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes)
+
+
+def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> None:
+    """Raise GraphMismatch, naming the first operator that differs, unless worker `source` built the same.
+
+    None: its program has ended without this dataflow.
+    """
+    own, ours = graph.context.allocator.index, signature(graph)
+    if theirs is None:
+        raise GraphMismatch(
+            f"dataflow {graph.number} ({graph.name!r}) was built on worker {own} but not on "
+            f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
+        )
+    for index in range(max(len(ours), len(theirs))):
+        mine = ours[index] if index < len(ours) else "no operator"
+        other = theirs[index] if index < len(theirs) else "no operator"
+        if mine != other:
+            where = f" ({graph.nodes[index].where})" if index < len(ours) else ""
+            raise GraphMismatch(
+                f"dataflow {graph.number} ({graph.name!r}) differs between workers: "
+                f"operator {index} is {mine}{where} on worker {own} but {other} on worker {source}; "
+                "every worker must build the same dataflow, in the same order"
+            )
+
+
+def tell_built(graph: Graph, emit: Callable[[Event], None]) -> None:
+    """Tell the log of each operator and each channel."""
+    where = places(graph)
+    for node in graph.nodes:
+        emit(OperatorBuilt(graph.number, node.index, node.title, node.where))
+    for link in graph.links:
+        if link.channel is not None:
+            source, target = where[link.source], where[link.target]
+            ends = (source.node.index, source.number), (target.node.index, target.number)
+            emit(ChannelBuilt(graph.number, link.channel, *ends, link.pact))

@@ -1,0 +1,178 @@
+"""Why a time is not over: which worker holds what, in which operator.
+
+Nobody knows that alone. Each worker knows exactly what it holds itself: the capabilities of its operators and inputs,
+the records queued at their inputs, and what it has done and not told yet. So whoever wants to know asks all workers,
+by mail, and keeps of what they hold that which could lead to the probe at the time in question or before.
+
+The answers are of slightly different moments. In a job that goes on they show what there was lately; in one that is
+stuck they are the truth.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from megaflow.errors import NoAnswer
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.dataflow.shape import places
+from megaflow.timely.order import Time, coordinates, less_equal
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.progress.reference import summaries_to
+
+ASK, ANSWER = "megaflow.explain", "megaflow.explained"  # topics of the mail between workers
+
+Kind: TypeAlias = Literal["capability", "records", "under way", "not built"]
+
+Stamps: TypeAlias = list[tuple[int, Time, int]]  # (location, time, count)
+
+# What a worker says of one dataflow: capabilities, queued records, changes not told yet; None: it has not built it.
+Report: TypeAlias = tuple[Stamps, Stamps, Stamps] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Something that holds a time back."""
+
+    dataflow: str
+    operator: str  # with the scopes around it
+    where: str  # file:line of the user's declaration
+    port: str  # output 0: capabilities; input 0: records
+    worker: int | None  # None for records that are under way between workers
+    time: Time
+    count: int
+    kind: Kind
+    """capability: the operator (or the program, through an input) may still send at this time or later; records: they
+    are queued; under way: sent to a worker and not there yet; not built: the worker has still to build the dataflow."""
+
+
+def report_on(graph: Graph) -> Report:
+    """Return what this worker holds in a running dataflow."""
+    capabilities = graph.caster.capabilities()
+    for (location, time), delta in graph.changes:
+        if location in graph.listeners:
+            capabilities.update((location, time), delta)
+    queued: ChangeBatch[tuple[int, Time]] = ChangeBatch()
+    for node in graph.nodes:
+        for location, inlet in zip(node.targets, node.inlets, strict=True):
+            queued.extend(((location, time), len(batch)) for time, batch in inlet.queue)
+    return _stamps(capabilities), _stamps(queued), _stamps(graph.unsent())
+
+
+def _stamps(changes: Iterable[tuple[tuple[int, Time], int]]) -> Stamps:
+    return [(location, time, count) for (location, time), count in changes]
+
+
+@dataclass(slots=True)
+class Question:
+    """A question to all workers, until they have answered. Written by the explainer."""
+
+    probe: ProbeHandle
+    time: Time
+    silent: set[int]  # workers that have not answered
+    reports: dict[int, dict[int, Report]] = field(default_factory=dict)  # worker -> dataflow -> what it said
+
+    def holdings(self) -> list[Holding]:
+        """Return what holds the time back, by what is known so far; least times first."""
+        found: list[Holding] = []
+        for graph, location in self.probe.places():
+            if not graph.over and graph.started:
+                found += _explain(graph, location, self.time, self._said_of(graph.number))
+        unique = dict.fromkeys(found)
+        return sorted(unique, key=lambda each: (coordinates(each.time), -1 if each.worker is None else each.worker))
+
+    def _said_of(self, dataflow: int) -> dict[int, Report]:
+        return {worker: said[dataflow] for worker, said in self.reports.items() if dataflow in said}
+
+
+def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) -> list[Holding]:
+    """Return what holds `asked` back at one location, given what each worker that runs the dataflow said of it."""
+    where, paths = places(graph), summaries_to(graph.builder, location)
+
+    def held(worker: int | None, kind: Kind, stamps: Iterable[tuple[int, Time, int]]) -> list[Holding]:
+        found = []
+        for place, time, count in stamps:
+            if count > 0 and any(less_equal(path.apply(time), asked) for path in paths.get(place, ())):
+                node, side, number = where[place]
+                port = f"{side} {number}"
+                found.append(Holding(graph.name, node.title, node.where, port, worker, time, count, kind))
+        return found
+
+    graph.show_frontiers()
+    outstanding = ChangeBatch(((place, time), count) for place, time, count in graph.tracker.pointstamps())
+    rows: list[Holding] = []
+    for worker, report in said.items():
+        if report is None:
+            rows += held(worker, "not built", [(place, time, 1) for place, time, _ in graph.initial])
+            continue
+        capabilities, queued, unsent = report
+        rows += held(worker, "capability", capabilities) + held(worker, "records", queued)
+        outstanding.extend(((place, time), delta) for place, time, delta in unsent)
+        outstanding.extend(((place, time), -count) for place, time, count in queued)
+    between = [(place, time, count) for (place, time), count in outstanding if place not in graph.listeners]
+    return rows + held(None, "under way", between)
+
+
+class Explainer:
+    """One worker's part in questions and answers. One writer: the worker's thread."""
+
+    def __init__(
+        self,
+        own: int,
+        members: Callable[[], tuple[int, ...]],
+        post: Callable[[int, str, Any], None],
+        look: Callable[[int], Graph | Literal["later"] | None],
+    ) -> None:
+        """`look` gives the dataflow of a number: None if it is complete, "later" if it is not built yet."""
+        self._own = own
+        self._members = members
+        self._post = post
+        self._look = look
+        self._asked = 0
+        self._open: dict[int, Question] = {}  # number -> question
+
+    def ask(self, probe: ProbeHandle, time: Time) -> Question:
+        """Ask all workers; the answers come in as the worker is stepped."""
+        number, self._asked = self._asked, self._asked + 1
+        question = self._open[number] = Question(probe, time, set(self._members()))
+        dataflows = sorted({graph.number for graph, _ in probe.places()})
+        for member in self._members():
+            self._post(member, ASK, (number, dataflows))
+        return question
+
+    def forget(self, question: Question) -> None:
+        """Wait for it no more."""
+        self._open = {number: each for number, each in self._open.items() if each is not question}
+
+    def conclude(self, question: Question, seconds: float) -> list[Holding]:
+        """Return what holds the time back. Raises NoAnswer, naming them, if workers were silent for `seconds`."""
+        self.forget(question)
+        if question.silent:
+            names = ", ".join(map(str, sorted(question.silent)))
+            raise NoAnswer(
+                f"explain: no answer from worker {names} within {seconds:g} seconds; "
+                "it is in a long step of user code, or its program does not step it"
+            )
+        return question.holdings()
+
+    def answer(self, source: int, body: Any) -> None:
+        """Say what this worker holds in some dataflows."""
+        number, dataflows = body
+        said: list[tuple[int, Report]] = []
+        for dataflow in dataflows:
+            graph = self._look(dataflow)
+            if graph == "later":
+                said.append((dataflow, None))
+            elif graph is not None:
+                said.append((dataflow, report_on(graph)))
+        self._post(source, ANSWER, (number, said))
+
+    def hear(self, source: int, body: Any) -> None:
+        """Take in what another says."""
+        number, said = body
+        question = self._open.get(number)
+        if question is not None:
+            question.reports[source] = dict(said)
+            question.silent.discard(source)
+            if not question.silent:
+                del self._open[number]

@@ -1,0 +1,191 @@
+"""What a worker can tell of itself while it runs: typed events for whoever subscribes.
+
+    unsubscribe = worker.log.subscribe(print)
+
+A callback gets the events of its own worker, on the worker's thread, in the order in which they happen; what it
+raises stops the worker as an operator's exception would. No event carries a clock's time: a callback that wants
+one calls `worker.now()`. Subscribe before building a dataflow to see its operators and channels.
+
+Where something happens the engine asks `log.emit is not None` and, if nobody listens, does nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from megaflow.timely.order import Time
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBuilt:
+    """An operator is part of a dataflow that now runs."""
+
+    dataflow: int
+    operator: int  # within the dataflow, equal on all workers
+    name: str  # with the scopes around it: loop/Map
+    where: str  # file:line of the user's declaration
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShut:
+    """An operator will not run again: its dataflow is complete or was dropped. Each built one is shut once."""
+
+    dataflow: int
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelBuilt:
+    """A channel for records leads from an operator's output to an operator's input."""
+
+    dataflow: int
+    channel: int  # within the dataflow, equal on all workers
+    source: tuple[int, int]  # operator, output
+    target: tuple[int, int]  # operator, input
+    pact: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStarted:
+    """An operator begins to run; the next event of its kind is that it stops."""
+
+    dataflow: int
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStopped:
+    """An operator has run."""
+
+    dataflow: int
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSent:
+    """A batch was sent over a channel."""
+
+    dataflow: int
+    channel: int
+    source: int  # worker, this one
+    target: int  # worker, perhaps this one
+    number: int  # 0, 1, 2, … for each channel and pair of workers, since somebody has listened
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A batch was queued at the input that a channel leads to."""
+
+    dataflow: int
+    channel: int
+    source: int
+    target: int
+    number: int
+    records: int
+
+
+Change: TypeAlias = tuple[int, Time, int]
+"""(location, time, delta), as `Graph.builder.names` names locations."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSent:
+    """A progress batch was broadcast to the other workers and folded here."""
+
+    dataflow: int
+    number: int  # 0, 1, 2, …
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReceived:
+    """Another worker's progress batch was folded."""
+
+    dataflow: int
+    source: int  # worker
+    number: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The worker has nothing to do and begins to wait."""
+
+    seconds: float | None  # at most; None: without end
+
+
+@dataclass(frozen=True, slots=True)
+class Unparked:
+    """The worker has stopped waiting."""
+
+
+Event: TypeAlias = (
+    OperatorBuilt
+    | OperatorShut
+    | ChannelBuilt
+    | ScheduleStarted
+    | ScheduleStopped
+    | MessageSent
+    | MessageReceived
+    | ProgressSent
+    | ProgressReceived
+    | Parked
+    | Unparked
+)
+
+
+class Log:
+    """Who listens to one worker.
+
+    >>> log, seen = Log(), []
+    >>> unsubscribe = log.subscribe(seen.append)
+    >>> log.sent((0, 3), 0, 1, 700)
+    >>> unsubscribe()
+    >>> seen, log.emit
+    ([MessageSent(dataflow=0, channel=3, source=0, target=1, number=0, records=700)], None)
+    """
+
+    __slots__ = ("_callbacks", "_numbers", "emit")
+
+    def __init__(self) -> None:
+        self.emit: Callable[[Event], None] | None = None  # None: nobody listens; the one test on the hot paths
+        self._callbacks: tuple[Callable[[Event], object], ...] = ()
+        self._numbers: dict[tuple[type[MessageSent | MessageReceived], tuple[int, int], int, int], int] = {}
+
+    def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
+        """Call `callback(event)` for each event from now on; what is returned ends that, a second call is harmless."""
+        entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731  # an identity of its own
+        self._set((*self._callbacks, entry))
+        return lambda: self._set(tuple(each for each in self._callbacks if each is not entry))
+
+    def sent(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
+        """Tell of a batch that leaves; `channel` is (dataflow, channel)."""
+        self._tell_message(MessageSent, channel, source, target, records)
+
+    def received(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
+        """Tell of a batch that has come."""
+        self._tell_message(MessageReceived, channel, source, target, records)
+
+    def _tell_message(
+        self,
+        kind: type[MessageSent | MessageReceived],
+        channel: tuple[int, int],
+        source: int,
+        target: int,
+        records: int,
+    ) -> None:
+        if self.emit is not None:
+            key = (kind, channel, source, target)
+            number = self._numbers[key] = self._numbers.get(key, -1) + 1
+            self.emit(kind(*channel, source, target, number, records))
+
+    def _set(self, callbacks: tuple[Callable[[Event], object], ...]) -> None:
+        self._callbacks = callbacks
+        self.emit = self._tell if callbacks else None
+        if not callbacks:
+            self._numbers.clear()
+
+    def _tell(self, event: Event) -> None:
+        for callback in self._callbacks:
+            callback(event)

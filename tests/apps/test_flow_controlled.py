@@ -1,0 +1,23 @@
+"""apps/flow_controlled.py: a frontier that comes round a loop lets one time's work through at once."""
+
+import pytest
+
+from apps.flow_controlled import main
+from tests.timely.cases import run_threads
+from tests.timely.workers import EVERY
+
+ALL = sum(range(2000))
+LARGEST_TIME = sum(range(1900, 2000))
+
+
+@pytest.mark.parametrize("workers", EVERY)
+def test_at_most_one_times_work_waits_behind_the_gate(workers: int) -> None:
+    """Case 50."""
+    found = run_threads(workers, main)
+    assert sum(made for made, _ in found) == ALL == 1_999_000
+    assert 0 < sum(most for _, most in found) <= LARGEST_TIME == 194_950
+
+
+def test_without_the_gate_nearly_all_waits() -> None:
+    """Case 50."""
+    assert run_threads(1, main, "2000", "ungated") == [(ALL, ALL)]

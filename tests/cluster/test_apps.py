@@ -1,0 +1,97 @@
+"""The example programs in two real processes: the figures are those of one."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import ROOT, programs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+EVERY_SHAPE = pytest.mark.parametrize("workers", [(1, 1), (2, 2)], ids=["one worker each", "two workers each"])
+
+
+def output(folder: Path, app: str, *words: str, workers: tuple[int, ...]) -> str:
+    with programs(folder, ROOT / "apps" / f"{app}.py", *words, workers=workers) as started:
+        return started.succeed()
+
+
+def figures(text: str, pattern: str) -> list[tuple[int, ...]]:
+    """The numbers in each place of the text that looks like this."""
+    return [tuple(map(int, match.groups())) for match in re.finditer(pattern, text)]
+
+
+def sums(found: list[tuple[int, ...]]) -> list[int]:
+    return [sum(column) for column in zip(*found)]
+
+
+@EVERY_SHAPE
+def test_pingpong_passes_100_100_records(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 18."""
+    text = output(tmp_path, "pingpong", "1000", "100", workers=workers)
+    assert sums(figures(text, r"(\d+) records passed, (\d+) came last")) == [100_100, 100]
+
+
+@EVERY_SHAPE
+def test_collatz_takes_the_steps_of_a_plain_loop(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Cases 15 and 16."""
+    text = output(tmp_path, "collatz", workers=workers)
+    expected = [(1, 3), (2, 1), (3, 7), (4, 2), (5, 5), (6, 8), (7, 16), (8, 3), (9, 19)]
+    assert sorted(figures(text, r"(\d+) takes (\d+) steps")) == expected
+
+
+@EVERY_SHAPE
+def test_barrier_does_every_round_on_every_worker(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 8."""
+    text = output(tmp_path, "barrier", "100", workers=workers)
+    assert figures(text, r": (\d+) rounds") == [(100,)] * sum(workers)
+
+
+@EVERY_SHAPE
+def test_hashjoin_finds_10127_matches(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 24."""
+    text = output(tmp_path, "hashjoin", workers=workers)
+    assert sums(figures(text, r"(\d+) matches, sum of products (\d+)")) == [10127, 25239234]
+
+
+@EVERY_SHAPE
+def test_unionfind_makes_838_merges_on_worker_0(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 21."""
+    found = figures(output(tmp_path, "unionfind", workers=workers), r"worker (\d+): (\d+) merges")
+    assert sorted(found) == [(0, 838), *((index, 0) for index in range(1, sum(workers)))]
+
+
+@EVERY_SHAPE
+def test_bfs_reaches_978_nodes_in_nine_levels(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 20."""
+    text = output(tmp_path, "bfs", workers=workers)
+    levels: Counter[int] = Counter()
+    for nodes, level in figures(text, r"(\d+) nodes at level (\d+)"):
+        levels[level] += nodes
+    assert [levels[level] for level in range(9)] == [1, 5, 20, 78, 230, 388, 224, 29, 3]
+    assert sums(figures(text, r"(\d+) candidates")) == [3916]
+
+
+@EVERY_SHAPE
+def test_pagerank_settles_after_50_rounds(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 22."""
+    text = output(tmp_path, "pagerank", "100", "500", workers=workers)
+    lines = figures(text, r"time (\d+): (\d+) ranks changed by (\d+), at most (\d+)")
+    by_time = {time: [line[1:] for line in lines if line[0] == time] for time in range(60)}
+    assert [time for time, found in by_time.items() if found] == list(range(1, 51))
+    for time, expected in {1: (100, 85553, 2768), 2: (100, 73430, 1861), 50: (6, 10, 2)}.items():
+        counts, total, largest = zip(*by_time[time])
+        assert (sum(counts), sum(total), max(largest)) == expected
+    assert sums(lines)[1:3] == [4066, 581329]
+    assert sums(figures(text, r"(\d+) nodes, sum of ranks (\d+)")) == [100, 681083]
+
+
+@EVERY_SHAPE
+def test_flow_control_lets_one_times_work_through_at_once(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """Case 50."""
+    text = output(tmp_path, "flow_controlled", workers=workers)
+    made, most = sums(figures(text, r"(\d+) records, at most (\d+) waiting"))
+    assert made == 1_999_000
+    assert 0 < most <= 194_950

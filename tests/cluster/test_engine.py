@@ -1,0 +1,180 @@
+"""Acceptance cases of the engine in two real processes: the answers are those of threads."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from megaflow import stable_hash
+from megaflow.front import Worker
+from megaflow.timely import Exchange, InputHandle
+from tests.timely.cases import run_processes
+from tests.timely.dataflow.test_generic import (
+    DISTINCT_FEEDS,
+    RETRACTED_COUNTS,
+    distinct,
+    in_time_order,
+    lines_with_retractions,
+    word_count,
+)
+from tests.timely.dataflow.test_movement import is_prime
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+EVERY_SHAPE = pytest.mark.parametrize("workers", [1, 2], ids=["one worker each", "two workers each"])
+
+
+def primes(worker: Worker) -> list[int]:
+    found: list[int] = []
+    with worker.dataflow() as scope:
+        mine = scope.to_stream(range(worker.index, 10_000, worker.peers))
+        probe = mine.exchange(lambda x: x + 1).filter(is_prime).inspect(found.append).probe()
+    worker.step_while(lambda: not probe.done())
+    return found
+
+
+@EVERY_SHAPE
+def test_there_are_1229_primes_below_ten_thousand(workers: int) -> None:
+    """Case 4."""
+    found = run_processes(primes, workers=workers)
+    assert all((prime + 1) % (2 * workers) == index for index, part in enumerate(found) for prime in part)
+    together = sorted(prime for part in found for prime in part)
+    assert len(together) == 1229
+    assert together == [n for n in range(10_000) if is_prime(n)]
+
+
+ROUNDS, SIZE = 5, 1501
+
+
+def volume(worker: Worker) -> Counter[tuple[Any, int]]:
+    arrived: Counter[tuple[Any, int]] = Counter()
+    handle: InputHandle[int] = InputHandle()
+    with worker.dataflow() as scope:
+        stream = scope.input_from(handle).exchange(lambda x: x)
+        probe = stream.inspect_batch(lambda time, batch: arrived.update((time, x) for x in batch)).probe()
+    for number in range(ROUNDS):
+        handle.advance_to(number)
+        for x in range(SIZE):
+            handle.send(x)
+        worker.step()
+    handle.close()
+    worker.step_while(lambda: not probe.done())
+    return arrived
+
+
+@EVERY_SHAPE
+def test_what_every_worker_sends_in_every_round_arrives_by_value(workers: int) -> None:
+    """Case 5."""
+    peers = 2 * workers
+    for index, arrived in enumerate(run_processes(volume, workers=workers)):
+        assert arrived == {(number, x): peers for number in range(ROUNDS) for x in range(index, SIZE, peers)}
+
+
+def rounds_of_words(worker: Worker) -> list[tuple[Any, Any]]:
+    seen: list[tuple[Any, Any]] = []
+    handle: InputHandle[tuple[str, int]] = InputHandle()
+    with worker.dataflow() as scope:
+        probe = word_count(scope.input_from(handle)).inspect_time(lambda time, pair: seen.append((time, pair))).probe()
+    for number in range(10):
+        handle.send(("round", 1))
+        handle.advance_to(number + 1)
+        worker.step_while(lambda: probe.less_than(handle.time))
+    return seen
+
+
+@EVERY_SHAPE
+def test_each_count_of_a_word_that_all_workers_send_is_seen_once(workers: int) -> None:
+    """Case 25."""
+    peers = 2 * workers
+    [seen] = [part for part in run_processes(rounds_of_words, workers=workers) if part]
+    assert seen == [(number, ("round", peers * number + i + 1)) for number in range(10) for i in range(peers)]
+
+
+def last_counts(worker: Worker) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    last: dict[str, int] = {}
+
+    def apply(time: Any, changes: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        for word, difference in changes:
+            totals[word] += difference
+        return [(word, totals[word]) for word in {word for word, _ in changes}]
+
+    handle: InputHandle[tuple[str, int]] = InputHandle()
+    by_word = Exchange(lambda pair: stable_hash(pair[0]))
+    with worker.dataflow() as scope:
+        counted = scope.input_from(handle).unary_frontier(by_word, "Totals", in_time_order(apply))
+        probe = counted.inspect(lambda pair: last.update([pair])).probe()
+    for index, (moment, update) in enumerate(lines_with_retractions()):
+        handle.advance_to(moment)
+        if index % worker.peers == worker.index:
+            handle.send(update)
+    handle.close()
+    worker.step_while(lambda: not probe.done())
+    return last
+
+
+@EVERY_SHAPE
+def test_retracted_lines_leave_the_counts_of_the_last_three(workers: int) -> None:
+    """Case 26."""
+    found = run_processes(last_counts, workers=workers)
+    together = {word: count for part in found for word, count in part.items()}
+    assert len(together) == sum(len(part) for part in found), "each word lives on one worker"
+    assert {word: count for word, count in together.items() if count} == RETRACTED_COUNTS
+
+
+def distinct_values(worker: Worker) -> list[int]:
+    found: list[int] = []
+    with worker.dataflow() as scope:
+        probe = distinct(scope.to_stream(DISTINCT_FEEDS[worker.index])).inspect(found.append).probe()
+    worker.step_while(lambda: not probe.done())
+    return sorted(found)
+
+
+def test_distinct_gives_each_value_once_where_it_belongs() -> None:
+    """Case 27."""
+    assert run_processes(distinct_values) == [[0, 2, 4], [1, 3, 5, 7]]
+
+
+def late(worker: Worker) -> list[int]:
+    if worker.index == 1:
+        time.sleep(1)
+    seen: list[int] = []
+    handle: InputHandle[int] = InputHandle()
+    with worker.dataflow() as scope:
+        probe = scope.input_from(handle).exchange(lambda x: x).inspect(seen.append).probe()
+    if worker.index == 0:
+        handle.send_batch(list(range(1000)))
+    handle.advance_to(1)
+    worker.step_while(lambda: probe.less_than(1))
+    return sorted(seen)
+
+
+def test_records_for_a_dataflow_that_is_built_a_second_later_are_kept() -> None:
+    """Case 39."""
+    assert run_processes(late) == [list(range(0, 1000, 2)), list(range(1, 1000, 2))]
+
+
+def two_dataflows(worker: Worker) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
+    first: list[tuple[Any, int]] = []
+    second: list[tuple[Any, int]] = []
+    handle: InputHandle[int] = InputHandle()
+    with worker.dataflow("first") as scope:
+        stream = scope.input_from(handle).exchange(lambda x: x)
+        early = stream.inspect_time(lambda time, x: first.append((time, x))).probe()
+    handle.send(worker.index)
+    handle.advance_to(5)
+    with worker.dataflow("second") as scope:
+        stream = scope.input_from(handle).exchange(lambda x: x)
+        later = stream.inspect_time(lambda time, x: second.append((time, x))).probe()
+    handle.send(10 + worker.index)
+    handle.advance_to(6)
+    worker.step_while(lambda: early.less_than(6) or later.less_than(6))
+    return first, second
+
+
+def test_one_handle_feeds_a_later_dataflow_from_its_present_time_on() -> None:
+    """Case 37."""
+    assert run_processes(two_dataflows) == [
+        ([(0, index), (5, 10 + index)], [(5, 10 + index)]) for index in range(2)
+    ]

@@ -1,0 +1,225 @@
+"""Random dataflows: scopes within scopes, loops within loops, operators that hold and delay.
+
+A graph is drawn from its seed, on every worker anew. Records are (key, lives); going round a
+loop costs a life. What comes out, and at which times, does not depend on how many workers
+there are or on the order of delivery, so one worker is the oracle of several.
+
+Every operator with a logic of its own asserts, for each batch, that the frontier that it was
+shown last still admitted the batch's time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.testing import SimulatedCluster
+from megaflow.timely import Antichain, Exchange, Pipeline, Worker
+from megaflow.timely.dataflow.pact import Pact
+from megaflow.timely.order import Time, coordinates, from_coordinates
+
+Record = tuple[int, int]
+Records = Stream[Record]
+
+KEYS = 97
+DEEPEST = 3
+
+
+def run(seed: int) -> None:
+    """Draw a graph and its input; run it on several workers and on one."""
+    random = Random(f"input {seed}")
+    workers, times, size = random.choice([2, 2, 3]), random.randint(1, 5), random.randint(2, 12)
+    records = _draw(random, times, random.randint(1, 12), lives=3)
+    more = _draw(random, times, random.randint(0, 3), lives=1)
+
+    def build(worker: Any, first: Any, second: Any) -> Any:
+        grower = Grower(Random(f"graph {seed}"), worker)
+        scope = Scope(first.port.scope)
+        streams = grower.grow(scope, [first, second], size)
+        return streams[0].concat(*streams[1:])
+
+    feeds = {worker: records[worker::workers] for worker in range(workers)}
+    outputs = SimulatedCluster(seed, workers).run(build, feeds, more)
+    expected = SimulatedCluster(seed, 1, monitor=False).run(build, {0: records}, more)
+    assert Counter(outputs) == Counter(expected), f"seed {seed}: the outputs differ from one worker's"
+
+
+def _draw(random: Random, times: int, count: int, lives: int) -> list[tuple[int, Record]]:
+    return sorted((random.randrange(times), (random.randrange(KEYS), random.randint(1, lives))) for _ in range(count))
+
+
+@dataclass
+class Grower:
+    """Adds operators to a dataflow as the dice say."""
+
+    random: Random
+    worker: Worker
+
+    def grow(self, scope: Scope, streams: list[Records], size: int) -> list[Records]:
+        """Build about `size` operators on streams of `scope`; return all streams of that scope."""
+        streams = list(streams)
+        loops = []
+        for _ in range(self.random.choice([0, 1, 1, 2])):
+            handle, back = scope.feedback(self.random.choice([1, 1, 2]))
+            loops.append(handle)
+            streams.append(back)
+        while size > 0:
+            if self.random.random() < 0.3 and len(scope.ref.path) < DEEPEST:
+                streams += self._nest(scope, streams, size // 2)
+                size -= size // 2 + 1
+            else:
+                streams.append(self._operator(streams))
+                size -= 1
+        for handle in loops:
+            self._pick(streams).map(tire).filter(survives).connect_loop(handle)
+        return streams
+
+    def _nest(self, scope: Scope, streams: Sequence[Records], size: int) -> list[Records]:
+        opened = self.random.choice([scope.iterative, scope.iterative, scope.region])()
+        with opened as inner:
+            entered = [self._pick(streams).enter(inner) for _ in range(self.random.choice([1, 1, 2]))]
+            inside = self.grow(inner, entered, size)
+            return [self._pick(inside).leave() for _ in range(self.random.choice([1, 1, 2]))]
+
+    def _pick(self, streams: Sequence[Records]) -> Records:
+        return self.random.choice(streams[-4:])  # mostly recent ones, so that paths are long
+
+    def _operator(self, streams: Sequence[Records]) -> Records:
+        stream = self._pick(streams)
+        salt = self.random.randrange(KEYS)
+        match self.random.choice(["map", "filter", "exchange", "concat", "broadcast", "delay", "hold", "late", "join"]):
+            case "map":
+                return stream.map(lambda record: ((record[0] * 5 + salt) % KEYS, record[1]))
+            case "filter":
+                return stream.filter(lambda record: (record[0] + salt) % 3 > 0)
+            case "exchange":
+                return stream.exchange(lambda record: record[0] + salt)
+            case "concat":
+                return stream.concat(self._pick(streams))
+            case "broadcast":
+                mine, peers = self.worker.index, self.worker.peers
+                return stream.broadcast().filter(lambda record: record[0] % peers == mine)
+            case "delay":
+                return stream.unary(self._pact(), "Delay", delaying(salt))
+            case "hold":
+                return stream.unary_frontier(self._pact(), "Hold", holding)
+            case "late":
+                return stream.unary(self._pact(), "Late", late)
+        return stream.binary_frontier(self._pick(streams), self._pact(), self._pact(), "Join", joining)
+
+    def _pact(self) -> Pact:
+        salt = self.random.randrange(KEYS)
+        return self.random.choice([Pipeline(), Exchange(lambda record: record[0] + salt)])
+
+
+def tire(record: Record) -> Record:
+    return (record[0] * 7 + 1) % KEYS, record[1] - 1
+
+
+def survives(record: Record) -> bool:
+    return record[1] > 0 and record[0] % 3 > 0
+
+
+def admitted(source: Any, frontiers: Iterable[Antichain]) -> Iterable[tuple[Any, list[Record]]]:
+    """The batches of an input; each must be admitted by what it showed as its frontier."""
+    shown = list(frontiers)
+    for time, batch in source:
+        for frontier in shown:
+            assert frontier.less_equal(time.time), f"a record came at {time.time!r} after the frontier {frontier}"
+        yield time, batch
+
+
+def delaying(salt: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
+    """Each record later by what its key says, in any coordinate."""
+
+    def later(time: Time, key: int) -> Time:
+        drawn = Random(f"{salt} {key}")
+        return from_coordinates(tuple(each + drawn.choice([0, 0, 1, 3]) for each in coordinates(time)))
+
+    def build(capability: Any, info: Any) -> Callable[[Any, Any], None]:
+        capability.release()
+
+        def logic(source: Any, output: Any) -> None:
+            for time, batch in admitted(source, [source.frontier]):
+                for record in batch:
+                    with time.delayed(later(time.time, record[0])) as delayed:
+                        output.session(delayed).give(record)
+
+        return logic
+
+    return build
+
+
+def late(capability: Any, info: Any) -> Callable[[Any, Any], None]:
+    """Records are sent in the run after the one that took them; the initial capability is kept a while, too."""
+    kept: list[tuple[Any, list[Record]]] = []
+    runs = 0
+
+    def logic(source: Any, output: Any) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 3:
+            capability.release()
+        sending = list(kept)
+        kept.clear()
+        for held, records in sending:
+            with held, output.session(held) as session:
+                session.give_iterator(records)
+        for time, batch in admitted(source, [source.frontier]):
+            with time.retain() as held:
+                kept.append((held.delayed(held.time), batch))
+        if kept or runs < 3:
+            info.activator.activate()
+
+    return logic
+
+
+def holding(capability: Any, info: Any) -> Callable[[Any, Any], None]:
+    """Records are sent when their time is closed."""
+    capability.release()
+    keep = Keeper()
+
+    def logic(source: Any, output: Any) -> None:
+        keep.take(source)
+        keep.send(output, [source])
+
+    return logic
+
+
+def joining(capability: Any, info: Any) -> Callable[[Any, Any, Any], None]:
+    """Records of two streams are sent when their time is closed on both."""
+    capability.release()
+    keep = Keeper()
+
+    def logic(left: Any, right: Any, output: Any) -> None:
+        keep.take(left)
+        keep.take(right)
+        keep.send(output, [left, right])
+
+    return logic
+
+
+class Keeper:
+    """Records under the one capability for their time."""
+
+    def __init__(self) -> None:
+        self._stash: dict[Any, list[Record]] = {}
+        self._shown: dict[int, Antichain] = {}  # input -> the frontier of the run before
+
+    def take(self, source: Any) -> None:
+        """Keep what has come."""
+        present = source.frontier
+        for time, batch in admitted(source, [self._shown.get(source.location, present), present]):
+            self._stash.setdefault(time.retain(), []).extend(batch)
+        self._shown[source.location] = present
+
+    def send(self, output: Any, sources: list[Any]) -> None:
+        """Send what is closed."""
+        for held in [each for each in self._stash if not any(s.frontier.less_equal(each.time) for s in sources)]:
+            with held, output.session(held) as session:
+                session.give_iterator(self._stash.pop(held))
