@@ -106,8 +106,8 @@ def _stop(session: SparkSession) -> None:
 def java_ended(session: SparkSession, error: Exception) -> bool:
     """Tell whether `error` comes from the end of a Java process that this one has started."""
     process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
-    if process is None or not isinstance(error, Py4JNetworkError | OSError):
-        return False
+    if process is None or not isinstance(error, Py4JError | OSError) or isinstance(error, Py4JJavaError):
+        return False  # a Java exception is told by a Java process that lives
     try:
         process.wait(1.0)  # its sockets close a moment before it is gone
     except subprocess.TimeoutExpired:
