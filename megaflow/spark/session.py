@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
