@@ -5,7 +5,7 @@ and the process stops. Exit codes: 0 done, 1 failed. A failure of this process's
 launcher as `Failed`, to be shown there last and alone; only what cannot be sent is logged here.
 
 Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
-rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 100000). State per key is many small,
+rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
 long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
 """
 
@@ -32,7 +32,7 @@ STDIN = 0
 LENGTH_BYTES = 8
 LAST_WORD_SECONDS = 2.0  # for the launcher to take the report of a failure
 LOOK_SECONDS = 0.02  # between looks whether it has
-GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 100_000)  # allocations between two collections
+GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 1_000_000)  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
 
