@@ -309,7 +309,7 @@ def test_workers_that_park_without_end_are_woken_by_records_and_progress(workers
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_driver_that_waits_outside_each_round_loses_no_wake_up(workers: int) -> None:  # engine case 46; #299
-    rounds = 3000
+    rounds = 10_000
     barrier = threading.Barrier(workers, timeout=PATIENCE_SECONDS)
 
     def main(worker: Worker) -> int:
