@@ -295,14 +295,16 @@ def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path
 def test_the_second_signal_kills(start: Callable[..., Run], tmp_path: Path) -> None:
     app = tmp_path / "slow.py"
     app.write_text(
-        "import time\n\ndef dataflow(flow):\n    return flow.lines().map(lambda line: time.sleep(60) or line)\n"
+        "import pathlib, time\n\n"
+        "def slow(line):\n    pathlib.Path(line).touch()\n    time.sleep(60)\n    return line\n\n"
+        "def dataflow(flow):\n    return flow.lines().map(slow)\n"
     )
+    asleep = tmp_path / "asleep"
     run = start(str(app), "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
     assert run.process.stdin is not None
-    run.process.stdin.write("line\n")
+    run.process.stdin.write(f"{asleep}\n")
     run.process.stdin.flush()
-    wait_until(lambda: bool(run.files()) and any("steer it" in line for line in run.said))
-    time.sleep(1.0)  # until a worker sleeps: from then on it answers nobody who could be asked
+    wait_until(asleep.exists)
     run.process.send_signal(signal.SIGINT)
     wait_until(lambda: any("stopping" in line for line in run.said))
     begun = time.monotonic()
