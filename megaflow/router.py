@@ -30,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 
 from megaflow.bins import BinStore
@@ -44,7 +45,9 @@ from megaflow.timely.order import Time, identity
 from megaflow.timely.progress.antichain import Antichain
 
 _KNOWN_KEYS = 1 << 18
-"""Keys whose bin and worker F remembers; beyond that it forgets all and starts again (about 60 MB)."""
+"""Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
+
+_KEY = itemgetter(0)
 
 _CLOSED = Antichain()
 """The frontier of a control stream that does not exist: nothing will be commanded."""
@@ -92,6 +95,23 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     return Routed(data_port, state_port, router, close_loop)
 
 
+class _Owners(dict[Any, int]):
+    """Key -> the worker that owns it under one table, computed when a key is first asked for.
+
+    A dict, so that a batch is looked up without Python code per record.
+    """
+
+    __slots__ = ("_store", "table")
+
+    def __init__(self, table: RoutingTable, store: BinStore) -> None:
+        self.table = table
+        self._store = store
+
+    def __missing__(self, key: Any) -> int:
+        owner = self[key] = self.table[self._store.bin_of_key(key)]
+        return owner
+
+
 class Router:
     """F on one worker."""
 
@@ -122,9 +142,7 @@ class Router:
         self._moving: dict[int, Capability] = {}  # time of a reconfiguration -> the state output's capability
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
         self._waiting: list[int] = []  # heap: the times in the stash
-        self._known: dict[Any, int] = {}  # key -> bin
-        self._place: dict[Any, int] = {}  # key -> worker, by the table that was used last
-        self._placed: RoutingTable = ()  # that table
+        self._owners = _Owners((), store)
         self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
 
     @property
@@ -195,16 +213,13 @@ class Router:
         if self._is_all_here(table):
             self._data_output.ship_to(self._worker, time, batch)
             return
-        if self._placed is not table:
-            self._placed, self._place = table, {}
-        place = self._place
+        owners = self._owners
+        if owners.table is not table or len(owners) > _KNOWN_KEYS:
+            owners = self._owners = _Owners(table, self._store)
         parts: defaultdict[int, list[Any]] = defaultdict(list)
         try:
-            for record in batch:
-                try:
-                    parts[place[record[0]]].append(record)
-                except KeyError:
-                    parts[self._find_owner(record[0], table)].append(record)
+            for record, owner in zip(batch, map(owners.__getitem__, map(_KEY, batch)), strict=True):
+                parts[owner].append(record)
         except (TypeError, LookupError) as error:
             complaint = complaint_about(batch, self._name)
             if complaint is not None:
@@ -212,18 +227,6 @@ class Router:
             raise
         for worker, part in parts.items():
             self._data_output.ship_to(worker, time, part)
-
-    def _find_owner(self, key: Any, table: RoutingTable) -> int:
-        """The worker that a key belongs to under a table; remembered, as long as that table is in use."""
-        known = self._known
-        if len(known) > _KNOWN_KEYS:
-            known.clear()
-            self._place.clear()
-        bin = known.get(key)
-        if bin is None:
-            bin = known[key] = self._store.bin_of_key(key)
-        owner = self._place[key] = table[bin]
-        return owner
 
     def _is_all_here(self, table: RoutingTable) -> bool:
         if self._judged[0] is not table:

@@ -29,7 +29,7 @@ from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.order import Time
 
 LAG_LIMIT_EPOCHS = 20  # a fifth of a second under load; more would only lengthen the queues
-BATCHES_PER_ACTIVATION = 2  # what they become must stay in the cache: 16 cost a third more (measured)
+BATCHES_PER_ACTIVATION = 1  # what it becomes must stay in the cache: 16 cost a third more (measured)
 BATCHES_PER_EPOCH = 256  # about 1 MB: an epoch, and what a stalled job buffers, is bounded
 BUSY_PERIOD_SECONDS = 0.1
 RATE_PERIOD_SECONDS = 0.005  # an open loop reads what has become due this often: half a tick

@@ -56,16 +56,16 @@ def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_pa
 
 def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_them() -> None:
     feed = LineFeed(Staging(0))
-    feed.push(["a"] * 5000)
+    feed.push(["a"] * 8000)
     feed.push(["b"])
     feed.end_pushed()
     assert feed.take_reports() == []
     first = feed.take(0.0)
     assert first is not None
-    assert len(first[0]) == 4096
-    assert feed.take_credit() == 4096
-    assert take_all(feed) == ["a"] * 904 + ["b"]
-    assert feed.take_credit() == 905
+    assert len(first[0]) == 6144
+    assert feed.take_credit() == 6144
+    assert take_all(feed) == ["a"] * 1856 + ["b"]
+    assert feed.take_credit() == 1857
     assert feed.take_reports() == [PushedEnded()]
     assert feed.take_reports() == []
 
