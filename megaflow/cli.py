@@ -13,28 +13,45 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from megaflow.control.commands import (
     Conversation,
     Plan,
     Selection,
+    add_processes,
     ask_explanation,
     ask_status,
+    bootstrap_worker,
+    check_bins,
+    check_removal,
     check_selection,
     make_plan,
+    plan_removal,
+    remove_worker,
     run_plan,
     stop_job,
     total,
 )
+from megaflow.control.messages import Progress
 from megaflow.control.planner import STRATEGIES
-from megaflow.control.screen import explanation_text, moved_text, plan_text, status_text
-from megaflow.errors import JobNotFound, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.control.screen import (
+    bootstrapped_text,
+    explanation_text,
+    joined_text,
+    moved_text,
+    plan_text,
+    removed_text,
+    status_text,
+)
+from megaflow.errors import MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.app import find_app
+from megaflow.run.contact import conversation
 from megaflow.run.drawing import draw_app
 from megaflow.run.gather import open_writer
-from megaflow.run.job import Job, find
+from megaflow.run.job import Job
+from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
-from megaflow.timely.communication.client import Client
 from megaflow.timely.dataflow.picture import LANGUAGES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,7 +103,7 @@ def cli() -> None:
 @cli.command()
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC", required=True,
+@option("--lines", env="LINES", metavar="SPEC",
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output, jsonl:PATH, or none.")  # fmt: skip
@@ -100,16 +117,39 @@ def cli() -> None:
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
-def run(app: str, args: tuple[str, ...], lines: str, output: str, **more: Any) -> None:
+@option("--join", env="JOIN", metavar="NAME|HOST:PORT",
+        help="Start no job, but join a running one: its name, or where a process of it listens.")  # fmt: skip
+@option("--server", env="SERVER", metavar="WORKER", type=int, help="With --join: the worker to be bootstrapped by.")
+def run(
+    app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None, **more: Any
+) -> None:
     """Run the dataflow that FUNCTION (default: dataflow) in FILE describes.
 
     The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
     """
+    if join is not None:
+        join_running(app, join, args=args, server=server, listen=more["listen"], debug=more["debug"])
+        return
+    if server is not None:
+        raise UsageError("--server says who bootstraps a process that joins: it needs --join")
+    if lines is None:
+        raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     options = RunOptions(find_app(app), lines, args=args, **more)
     account = launch(options, lambda: open_writer(output), report=say, started=show_started(options), signals=True)
     say(f"{account.lines} lines, {account.records} records, {account.seconds:.2f} seconds")
     if account.interrupted:
         click.get_current_context().exit(INTERRUPTED)
+
+
+def join_running(app: str, target: str, **more: Any) -> None:
+    """Be a further process of a running job, to its end."""
+    context = click.get_current_context()
+    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} is the running job's to say: --join does not take it")
+    contact, secret = find_contact(target)
+    with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
+        join_job(JoinOptions(find_app(app), contact, secret, **more), say)
 
 
 def show_started(options: RunOptions) -> Callable[[Job], None]:
@@ -155,41 +195,6 @@ def steering(command: F) -> F:
     )):  # fmt: skip
         command = decorate(command)
     return command
-
-
-@contextlib.contextmanager
-def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
-    """Give a connection to the coordinator of the job that is meant. Raises MegaflowError if there is none."""
-    if timeout <= 0:
-        raise UsageError(f"--timeout must be more than 0 seconds, not {timeout:g}")
-    if connect is None:
-        found = find(job)
-        host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
-    else:
-        if job is not None:
-            raise UsageError("--job and --connect both say which job is meant: give one of them")
-        host, port = parse_address(connect)
-        secret, name = os.environ.get("MEGAFLOW_SECRET", "").strip(), f"the job at {connect}"
-        if not secret:
-            raise UsageError("--connect needs the job's secret in MEGAFLOW_SECRET")
-    try:
-        client = Client.connect(host, port, secret.encode(), "control", {}, timeout)
-    except (OSError, PeerLost) as error:
-        raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
-    with client:
-        yield Conversation(client, timeout)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port.
-
-    >>> parse_address("[::1]:2101")
-    ('::1', 2101)
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"--connect {text}: must be HOST:PORT, such as 127.0.0.1:2101")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @control.command()
@@ -248,6 +253,78 @@ def carry_out(talk: Conversation, plan: Plan) -> list[dict[str, Any]]:
         return list(steps)
     with click.progressbar(steps, length=len(plan.steps), label="moving bins", file=sys.stderr) as shown:
         return list(shown)
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[Progress], None] | None]:
+    """Give what shows how far a long command has come, on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=lambda what: what or "") as bar:
+
+        def show(news: Progress) -> None:
+            bar.length = news.steps
+            bar.update(news.done - bar.pos, news.what)
+
+        yield show
+
+
+@control.command("add-workers")
+@click.argument("count", metavar="N", type=click.IntRange(min=1))
+@option("--balance", env="BALANCE", is_flag=True, help="Also give them their share of the bins, one by one.")
+@steering
+def add_workers(
+    job: str | None, connect: str | None, timeout: float, as_json: bool, count: int, balance: bool
+) -> None:
+    """Start N more worker processes; return when they have joined and may own bins."""
+    with conversation(job, connect, timeout) as talk:
+        if balance:
+            check_bins(ask_status(talk))
+        with progress_bar("adding workers") as show:
+            done = add_processes(talk, count, show)
+        for join in done["joins"] if not as_json else ():
+            print(joined_text(join), flush=True)
+        if balance:
+            done["moved"] = total(carry_out(talk, make_plan(ask_status(talk), Selection(balance=True))))
+    if as_json:
+        print(json.dumps(done))
+    elif balance:
+        print(moved_text(done["moved"]))
+    if failed := done["failed"]:
+        raise MegaflowError(f"{len(failed)} of {count} processes were not added: {'; '.join(dict.fromkeys(failed))}")
+
+
+@control.command("remove-workers")
+@option("--id", "worker", env="ID", metavar="WORKER", type=int, required=True,
+        help="A worker of the process that is to leave.")  # fmt: skip
+@steering
+def remove_workers(job: str | None, connect: str | None, timeout: float, as_json: bool, worker: int) -> None:
+    """Take all bins from a worker's process, and have it leave; return when it has."""
+    with conversation(job, connect, timeout) as talk:
+        check_removal(talk, worker)
+        moved = total(carry_out(talk, plan_removal(ask_status(talk), worker)))
+        with progress_bar("removing workers") as show:
+            done = remove_worker(talk, worker, show)
+    if as_json:
+        print(json.dumps({**done, "moved": moved}))
+        return
+    if moved["steps"]:
+        print(moved_text(moved))
+    print(removed_text(done))
+
+
+@control.command()
+@option("--server", env="SERVER", metavar="WORKER", type=int, required=True, help="The worker that gives its table.")
+@option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="The worker that gets it.")
+@steering
+def bootstrap(
+    job: str | None, connect: str | None, timeout: float, as_json: bool, server: int, worker: int
+) -> None:
+    """Give a worker that has joined the routing table, so that it may own bins."""
+    with conversation(job, connect, timeout) as talk:
+        done = bootstrap_worker(talk, server, worker)
+    print(json.dumps(done) if as_json else bootstrapped_text(done))
 
 
 @control.command()

@@ -2,34 +2,46 @@
 
 Operators that share a control stream share one numbering of it, and move together; so
 they must have the same number of bins. A flow sets a default that is numbered already.
+One Bootstrap lets all of them on the new worker know their tables.
 """
 
 from typing import Any
 
 from megaflow.errors import BuildError
-from megaflow.routing import Numbered, validate
+from megaflow.routing import Bootstrap, Numbered, validate
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time
 
 _DEFAULT = "default control"
 
 
+def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
+    """The workers that know a dataflow's first routing table by themselves; all others need a Bootstrap."""
+    return graph.founders.ids
+
+
 def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
     """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
 
-    The commands must be injected on one worker. An invalid one raises CommandRefused there.
+    The commands must be injected on one worker. An invalid one raises CommandRefused there; so does one that names a
+    worker which has joined, until it has been bootstrapped: from the next command on it may be named.
     """
     membership = port.scope.graph.context.membership
+    know = set(founders_of(port.scope.graph))  # the workers that know the table, or will: their Bootstrap was issued
     issued = 0
 
     def apply(time: Time, batch: list[Any]) -> list[Numbered]:
         nonlocal issued
         numbered = []
         for record in batch:
-            validate(record, bins, membership().ids)
+            present = membership().workers
+            validate(record, bins, present & know, present - know)
+            if isinstance(record, Bootstrap):
+                know.add(record.worker)
             numbered.append(Numbered(issued, record))
             issued += 1
         return numbered

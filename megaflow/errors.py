@@ -17,7 +17,8 @@
         ├── PeerFailed        another worker raised; carries its report
         ├── ConnectTimeout    a peer never came
         ├── ConfigMismatch    processes were started with different settings
-        └── GraphMismatch     workers built different dataflows
+        ├── GraphMismatch     workers built different dataflows
+        └── JoinDenied        a running cluster does not take this process in
 
 Each carries one message, so all survive `copy` and `pickle`. A message says what was
 asked, with which value, where, and what to do instead.
@@ -77,7 +78,14 @@ class ProtocolError(ClusterError):
 
 
 class PeerLost(ClusterError):
-    """A connection to another process ended without a goodbye."""
+    """A connection to another process ended without a goodbye; `workers` are those of a lost member, if it was one."""
+
+    def __init__(self, message: str, workers: tuple[int, ...] = ()) -> None:
+        super().__init__(message, *([workers] if workers else ()))
+        self.workers = workers
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class PeerFailed(ClusterError):
@@ -94,3 +102,7 @@ class ConfigMismatch(ClusterError):
 
 class GraphMismatch(ClusterError):
     """Workers built different dataflows."""
+
+
+class JoinDenied(ClusterError):
+    """A running cluster did not take this process in; to the cluster nothing has happened."""

@@ -34,14 +34,14 @@ def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = (
 def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:
     """Like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
 
+    With --join SERVER --nn ADDRESSES a process joins a running cluster, which had -n processes at its start.
     Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options. If the exception
     ends the program its traceback shows no frames of the engine's, unless --debug is given.
     """
     given = sys.argv[1:] if argv is None else argv
     try:
         options = arguments.parse(given)
-        config = _config(options) if options.processes > 1 else Config.process(options.workers)
-        return execute(config, main, options.rest)
+        return execute(_config(options), main, options.rest)
     except Exception:
         if "--debug" not in given:
             sys.excepthook = _show_plainly
@@ -49,12 +49,22 @@ def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = 
 
 
 def _config(options: arguments.Arguments) -> Config:
+    report = logging.getLogger("megaflow").warning if options.report else None
+    patience = options.connect_timeout_seconds
+    if options.join is not None:
+        contacts = [address for address in options.addresses if address != options.address]
+        return Config.join(
+            contacts,
+            options.address,
+            options.workers,
+            options.join,
+            report=report,
+            connect_timeout_seconds=patience,
+        )
+    if options.processes == 1 and not options.growing:
+        return Config.process(options.workers)
     return Config.cluster(
-        options.addresses,
-        options.process,
-        options.workers,
-        report=logging.getLogger("megaflow").warning if options.report else None,
-        connect_timeout_seconds=options.connect_timeout_seconds,
+        options.addresses, options.process, options.workers, report=report, connect_timeout_seconds=patience
     )
 
 

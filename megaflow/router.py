@@ -2,12 +2,13 @@
 
     data    ── pipeline ──▶ [F] ── addressed ──▶ S's data
     control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
+                            [F] ── addressed ──▶ F's routing    (of a worker that has joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
 What each input can lead to matters: data reaches only the data output, control only the
-state output, S's progress nothing. With default paths the state frontier would trail the
-data frontier and every record would wait for its epoch; and the loop from S would not be
-a legal cycle.
+state and the routing output, S's progress and F's routing nothing. With default paths the
+state frontier would trail the data frontier and every record would wait for its epoch; and
+the loops would not be legal cycles.
 
 Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
  1. A record at s is routed by the table in force at s, and only once the control frontier
@@ -22,6 +23,9 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
  4. Reconfigurations are installed in the order of their times; several may be pending,
     and records are routed under each by their own time.
 F and S of a worker share its bins, so taking one out is a pop, not a message.
+
+On a worker that has joined since the dataflow began F knows no table until it is sent one:
+`routing_state` says how, and why that is exact, too.
 """
 
 from __future__ import annotations
@@ -34,13 +38,18 @@ from operator import itemgetter
 from typing import Any
 
 from megaflow.bins import BinStore
-from megaflow.errors import BuildError, ProgramError, ProtocolError
+from megaflow.control_input import ControlInput, ControlPorts
+from megaflow.control_stream import founders_of
+from megaflow.errors import BuildError, ProgramError
 from megaflow.migration import Chunk, chunks
-from megaflow.routing import Map, Move, Numbered, RoutingHistory, RoutingTable, initial_table
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.routing import Numbered, RoutingHistory, RoutingTable, initial_table
+from megaflow.routing_state import RoutingState
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
 from megaflow.timely.dataflow.capability import Capability, mint
-from megaflow.timely.dataflow.graph import Context, Port
-from megaflow.timely.dataflow.pact import Pipeline, Silent
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
 from megaflow.timely.order import Time, identity
 from megaflow.timely.progress.antichain import Antichain
 
@@ -48,9 +57,6 @@ _KNOWN_KEYS = 1 << 18
 """Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
 
 _KEY = itemgetter(0)
-
-_CLOSED = Antichain()
-"""The frontier of a control stream that does not exist: nothing will be commanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +77,22 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     node = builder.graph.nodes[-1]
     here = identity(0)
     data: Input[Any] = builder.new_input(port, Pipeline(), {0: here})
-    commands: Input[Numbered] | None = None
-    if control is not None:
-        commands = builder.new_input(control, Pipeline(), {1: here})
-    applied: Input[Any] = builder.new_input(None, Silent(), {})
     data_output, data_port = builder.new_output()
     state_output, state_port = builder.new_output()
-    context = builder.graph.context
-    history = RoutingHistory(initial_table(store.count, context.founders.ids))
-    router = Router(name, data, commands, applied, data_output, state_output, store, history, context)
+    ports: ControlPorts | None = None
+    if control is not None:
+        commands: Input[Numbered] = builder.new_input(control, Pipeline(), {1: here, 2: here})
+        routing: Input[RoutingState] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
+        routing_output, routing_port = builder.new_output()
+        connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
+        ports = ControlPorts(commands, routing, routing_output, state_output)
+    applied: Input[Any] = builder.new_input(None, Silent(), {})
+    context, founders = builder.graph.context, founders_of(builder.graph)
+    history: RoutingHistory | None = None
+    if context.allocator.index in founders or control is None:
+        history = RoutingHistory(initial_table(store.count, founders))
+    commanded = ControlInput(name, ports, store.count, history, context)
+    router = Router(name, data, commanded, applied, data_output, state_output, store, context)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         for capability in capabilities:
@@ -119,14 +132,14 @@ class Router:
         self,
         name: str,
         data: Input[Any],
-        control: Input[Numbered] | None,
+        control: ControlInput,
         applied: Input[Any],
         data_output: Output[Any],
         state_output: Output[Chunk],
         store: BinStore,
-        history: RoutingHistory,
         context: Context,
     ) -> None:
+        self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
         self._name = name  # of the stateful operator
         self._data = data
         self._control = control
@@ -134,27 +147,36 @@ class Router:
         self._data_output = data_output
         self._state_output = state_output
         self._store = store
-        self._history = history
+        self._now = context.now
         self._wall = context.wall
         self._worker = context.allocator.index
-        self._next_number = 0
-        self._commands: dict[int, list[Any]] = {}  # time the control frontier has not passed -> commands
-        self._moving: dict[int, Capability] = {}  # time of a reconfiguration -> the state output's capability
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
         self._waiting: list[int] = []  # heap: the times in the stash
+        self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
         self._owners = _Owners((), store)
         self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
 
     @property
+    def ready(self) -> bool:
+        """Whether it knows the table: at once, but on a worker that has joined."""
+        return self._control.ready
+
+    @property
     def table(self) -> RoutingTable:
-        """The active table: bin -> worker."""
-        return self._history.active
+        """The active table: bin -> worker; empty until it is ready."""
+        return self._control.history.active
 
     def run(self) -> None:
         """One invocation: read commands, route what may be routed, take out what is to move."""
-        self._read_control()
-        passed = self._control.frontier if self._control is not None else _CLOSED
-        self._decide(passed)
+        control = self._control
+        control.read()
+        if not control.ready:
+            self._wait_for_table()
+            return
+        if self._waiting_since is not None:
+            self.bootstrap_seconds, self._waiting_since = self._now() - self._waiting_since, None
+        passed = control.frontier
+        control.decide(passed)
         self._release(passed)
         for time, batch in self._data.drain():
             if passed.less_equal(time):
@@ -163,39 +185,23 @@ class Router:
                 self._send(time, batch)
         self._install()
 
-    def _read_control(self) -> None:
-        if self._control is None:
-            return
-        for time, batch in self._control.drain():
-            assert isinstance(time, int)
-            for numbered in batch:
-                if numbered.number != self._next_number:
-                    raise ProtocolError(
-                        f"control: command {numbered.number} came at time {time} but {self._next_number} was due; "
-                        "commands must be injected on one worker"
-                    )
-                self._next_number += 1
-                if isinstance(numbered.command, (Move, Map)):
-                    self._await(time, numbered.command)
-
-    def _await(self, time: int, command: Move | Map) -> None:
-        if time not in self._moving:
-            self._moving[time] = mint(self._state_output, time)
-        self._commands.setdefault(time, []).append(command)
-
-    def _decide(self, passed: Antichain) -> None:
-        """Turn the commands of each time that control has passed into a reconfiguration."""
-        for time in sorted(self._commands):
-            if passed.less_equal(time):
-                break
-            self._history.append(time, self._commands.pop(time))
-
     def _keep(self, time: Time, batch: list[Any]) -> None:
         assert isinstance(time, int)
         if time not in self._stash:
             self._stash[time] = (mint(self._data_output, time), [])
             heappush(self._waiting, time)
         self._stash[time][1].append(batch)
+
+    def _wait_for_table(self) -> None:
+        for time, batch in self._data.drain():
+            if self._waiting_since is None:
+                self._waiting_since = self._now()
+            self._keep(time, batch)
+        if self._waiting and self._control.forgotten:
+            raise ProgramError(
+                f"{self._name}: worker {self._worker} has joined and has records, but control ended without telling it "
+                f"which worker owns which bin; inject Bootstrap(server, {self._worker}) once it has joined"
+            )
 
     def _release(self, passed: Antichain) -> None:
         """Route what was kept for times that control has passed."""
@@ -209,7 +215,7 @@ class Router:
     def _send(self, time: Time, batch: list[Any]) -> None:
         """Route one batch by the table in force at its time. Cost: one lookup per record, none on a lone worker."""
         assert isinstance(time, int)
-        table = self._history.at(time)
+        table = self._control.history.at(time)
         if self._is_all_here(table):
             self._data_output.ship_to(self._worker, time, batch)
             return
@@ -236,13 +242,17 @@ class Router:
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
         finished = self._applied.frontier
-        while self._history.pending and not finished.less_than(self._history.pending[0].time):
-            time, moves = self._history.install_first()
+        history, moving = self._control.history, self._control.moving
+        while history.pending and not finished.less_than(history.pending[0].time):
+            time, moves = history.install_first()
             assert isinstance(time, int)
-            with self._moving.pop(time):
-                for bin, source, target in moves:
-                    if source == self._worker:
-                        self._ship(time, bin, target)
+            claimed = moving.pop(time, None)  # none for what a newcomer was told of: it had no bin then
+            for bin, source, target in moves:
+                if source == self._worker:
+                    assert claimed is not None, f"bin {bin} is to leave at time {time}, but came after the command"
+                    self._ship(time, bin, target)
+            if claimed is not None:
+                claimed.release()
 
     def _ship(self, time: int, bin: int, target: int) -> None:
         for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):

@@ -92,34 +92,45 @@ def difference(old: RoutingTable, new: RoutingTable) -> list[tuple[int, WorkerId
     return [(bin, source, target) for bin, (source, target) in enumerate(zip(old, new)) if source != target]
 
 
-def validate(command: Command, bins: int, members: Collection[WorkerId]) -> None:
-    """Raise CommandRefused with the reason unless every worker that the command names is a member and every bin exists.
+def validate(
+    command: Command, bins: int, members: Collection[WorkerId], joined: Collection[WorkerId] = ()
+) -> None:
+    """Raise CommandRefused with the reason unless every worker and bin that the command names may take part in it.
 
-    `bins` is the number of bins; `members` are the workers that may own bins.
+    `bins` is the number of bins; `members` are the workers that may own bins, because they know the routing table;
+    `joined` are those that have joined and do not know it yet: all that they can do is be bootstrapped.
     """
     match command:
         case Move(bin, worker):
             if type(bin) is not int or not 0 <= bin < bins:
                 raise CommandRefused(f"{command}: there is no bin {bin!r}; bins are 0 to {bins - 1}")
-            _check_member(command, worker, members)
+            _check_member(command, worker, members, joined)
         case Map(workers):
             if not isinstance(workers, tuple):
                 raise CommandRefused(f"Map({workers!r:.80}): name the worker of each bin in a tuple")
             if len(workers) != bins:
                 raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins, name one worker for each")
             for worker in workers:
-                _check_member("Map", worker, members)
+                _check_member("Map", worker, members, joined)
         case Bootstrap(server, worker):
-            _check_member(command, server, members)
-            _check_member(command, worker, members)
             if server == worker:
                 raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
+            _check_member(command, server, members, joined)
+            if type(worker) is not int or worker not in joined:
+                _check_member(command, worker, members)
+                raise CommandRefused(f"{command}: worker {worker} knows the routing table already")
         case _:
             raise CommandRefused(f"{command!r} is no command; use Move, Map or Bootstrap")
 
 
-def _check_member(command: object, worker: WorkerId, members: Collection[WorkerId]) -> None:
+def _check_member(
+    command: object, worker: WorkerId, members: Collection[WorkerId], joined: Collection[WorkerId] = ()
+) -> None:
     if type(worker) is not int or worker not in members:
+        if type(worker) is int and worker in joined:
+            raise CommandRefused(
+                f"{command}: worker {worker} has joined but does not know the routing table yet; it needs a Bootstrap"
+            )
         known = ", ".join(map(str, sorted(members)))
         raise CommandRefused(f"{command}: there is no worker {worker!r} that may own bins; the workers are {known}")
 
@@ -135,16 +146,20 @@ class Reconfiguration:
 class RoutingHistory:
     """The table in force and the reconfigurations to come, in time order.
 
+    `installed` is the time of the active table, None if it is the initial one.
+
     A pending reconfiguration is kept as its commands, and a table is made of it when it is asked for: a thousand
     moves that wait, each with a table of all bins, would fill the memory.
 
     Invariant: each pending time is greater than the one before it, and than that of the active table.
     """
 
-    def __init__(self, active: RoutingTable, pending: Iterable[Reconfiguration] = ()) -> None:
+    def __init__(
+        self, active: RoutingTable, pending: Iterable[Reconfiguration] = (), installed: Time | None = None
+    ) -> None:
         self.active = active  # the newest table that has been installed
+        self.installed = installed
         self.pending = deque(pending)  # not yet installed
-        self._installed: Time | None = None  # time of the active table, if it was installed here
         self._made: dict[Time, RoutingTable] = {}  # time of a pending reconfiguration -> its table; the last few made
 
     def at(self, time: Time) -> RoutingTable:
@@ -158,7 +173,7 @@ class RoutingHistory:
 
     def append(self, time: Time, commands: Iterable[Command]) -> None:
         """Add a reconfiguration, later than all there are; one that moves nothing is kept as well."""
-        newest = self.pending[-1].time if self.pending else self._installed
+        newest = self.pending[-1].time if self.pending else self.installed
         assert newest is None or less_than(newest, time), f"reconfiguration at {time} after the one at {newest}"
         self.pending.append(Reconfiguration(time, tuple(commands)))
 
@@ -167,7 +182,7 @@ class RoutingHistory:
         old, new = self.active, self._table(1)
         first = self.pending.popleft()
         self._made.pop(first.time, None)
-        self.active, self._installed = new, first.time
+        self.active, self.installed = new, first.time
         if any(isinstance(command, Map) for command in first.commands):
             return first.time, difference(old, new)
         named = sorted({command.bin for command in first.commands if isinstance(command, Move)})
@@ -190,6 +205,6 @@ class RoutingHistory:
     def _check(self) -> None:
         times = [reconfiguration.time for reconfiguration in self.pending]
         assert self._made.keys() <= set(times) and len(self._made) <= _TABLES_KEPT
-        if self._installed is not None:
-            times.insert(0, self._installed)
+        if self.installed is not None:
+            times.insert(0, self.installed)
         assert all(less_than(a, b) for a, b in pairwise(times)), times

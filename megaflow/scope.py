@@ -59,13 +59,14 @@ class Scope:
         """The records of an iterable at the least time, on every worker that calls it; read bit by bit."""
         return Stream(sources.to_stream(self.ref, records))
 
-    def source(self, name: str, build: SourceBuild[T]) -> Stream[T]:
+    def source(self, name: str, build: SourceBuild[T], joinable: bool = False) -> Stream[T]:
         """A source of your own: `build(capability, info)` returns `logic(output)`.
 
         It runs once at the start, then whenever `info.activator` asks for it. While it holds its capability the
-        stream stays open; it must release it to end.
+        stream stays open; it must release it to end. On a worker that joins later the capability is absent; with
+        `joinable` it is filled, before `worker.bootstrap()` returns, if a member still holds one.
         """
-        return Stream(generic.source(self.ref, name, build))
+        return Stream(generic.source(self.ref, name, build, joinable))
 
     def replay(self, sources: Iterable[EventSource]) -> Stream[Any]:
         """The stream that was captured into these EventLinks, or into the files or sockets of these EventReaders.

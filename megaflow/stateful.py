@@ -51,8 +51,18 @@ class StatefulView:
         self._router = router
         self._installer = installer
 
+    @property
+    def ready(self) -> bool:
+        """Whether its routing table is known here: at once, but for a worker that has joined and needs a Bootstrap."""
+        return self._router.ready
+
+    @property
+    def bootstrap_seconds(self) -> float:
+        """How long records have waited here for the routing table, on a worker that has joined; set when it came."""
+        return self._router.bootstrap_seconds
+
     def table(self) -> RoutingTable:
-        """The active routing table: bin -> worker."""
+        """The active routing table: bin -> worker; empty until it is ready."""
         return self._router.table
 
     def owned(self) -> list[int]:

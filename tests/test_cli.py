@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 
 from megaflow import cli as module
 from megaflow.cli import cli
-from megaflow.control.commands import Selection, make_plan, run_plan, total
+from megaflow.control.commands import Conversation, Selection, make_plan, plan_removal, run_plan, total
+from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, Done, Progress, RemoveWorker
 from megaflow.control.screen import NOTHING, bytes_text, plan_text, status_text
-from megaflow.errors import CommandRefused, PeerFailed, PeerLost, UsageError
+from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.job import Job, process_start, publish
 from megaflow.run.loop import Account
 
@@ -45,7 +46,10 @@ def options_of(*command: str) -> dict[str, Any]:
     return {option.opts[0]: option for option in found.params if option.param_type_name == "option"}
 
 
-@pytest.mark.parametrize("command", [("run",), ("control", "status"), ("control", "move-bins"), ("control", "stop")])
+COMMANDS = [("run",), *(("control", name) for name in sorted(module.control.commands))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_its_environment_variable_in_the_help(command: tuple[str, ...]) -> None:
     shown = megaflow(*command, "--help").stdout
     options = options_of(*command)
@@ -56,7 +60,7 @@ def test_every_option_has_its_environment_variable_in_the_help(command: tuple[st
 
 def test_no_environment_variable_means_two_things() -> None:
     meant: dict[str, str] = {}
-    for command in (("run",), ("control", "status"), ("control", "move-bins"), ("control", "stop")):
+    for command in COMMANDS:
         for name, option in options_of(*command).items():
             assert meant.setdefault(option.envvar, name) == name
 
@@ -86,6 +90,16 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
         (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
         (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
+        (["control", "add-worker"], "Did you mean 'add-workers'"),
+        (["control", "add-workers"], "N"),
+        (["control", "add-workers", "0"], "0"),
+        (["control", "add-workers", "two"], "two"),
+        (["control", "add-workers", "--id", "2"], "--id"),
+        (["control", "remove-workers", "2"], "--id"),
+        (["control", "remove-workers", "--id", "1", "2"], "(2)"),
+        (["control", "remove-workers", "--id", "x"], "'x'"),
+        (["control", "bootstrap", "--worker", "2"], "--server"),
+        (["control", "bootstrap", "--server", "0"], "--worker"),
         (["control", "status", "--job", "a", "--connect", "h:1"], "give one of them"),
         (["control", "status", "--connect", "h"], "HOST:PORT"),
         (["control", "status", "--connect", "h:70000"], "HOST:PORT"),
@@ -179,13 +193,13 @@ def status(table: list[int], workers: tuple[int, ...] = (0, 1), **more: Any) -> 
     return {
         "job": "app", "state": "running", "epoch": 9, "frontier": 8,
         "workers": [
-            {"id": worker, "pid": 7, "address": f"h:{worker}", "lines": 3, "records": 4, "records_per_s": 5.0,
-             "latency_ms": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "bins": table.count(worker),
+            {"id": worker, "state": "running", "pid": 7, "address": f"h:{worker}", "lines": 3, "records": 4,
+             "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "bins": table.count(worker),
              "keys": 10 * table.count(worker)}
             for worker in workers
         ],
         "operators": [{"name": "count", "bins": len(table), "table": table}] if table else [],
-        "pending": [], "ledger": [], **more,
+        "pending": [], "changes": [], "ledger": [], **more,
     }  # fmt: skip
 
 
@@ -196,10 +210,28 @@ class FakeConversation:
         self.record = record
         self.last = last
         self.moved: list[list[tuple[int, int]]] = []
+        self.changed: list[Any] = []  # requests about the membership
+        self.failed: list[str] = []  # processes that do not start
 
-    def ask(self, body: Any) -> Any:
+    def ask(self, body: Any, show: Any = None) -> Any:
         if type(body).__name__ == "StatusQuery":
             return self.record
+        if isinstance(body, AddProcesses | RemoveWorker | BootstrapWorker):
+            self.changed.append(body)
+        match body:
+            case AddProcesses(count):
+                ids = range(2, 2 + count - len(self.failed))
+                more = status([], tuple(ids))["workers"]
+                self.record["workers"] = [*self.record["workers"], *more]
+                seconds = {"start": 0.5, "connect": 0.25, "routing": 0.125}
+                joins = [{"workers": [id], "seconds": seconds, "bytes": 900, "paused": 0.0} for id in ids]
+                return {"joins": joins, "failed": self.failed}
+            case RemoveWorker(worker, ask_only):
+                if worker == 0:
+                    raise CommandRefused("worker 0 cannot be removed: it coordinates the job")
+                return None if ask_only else {"workers": [worker], "seconds": 0.5}
+            case BootstrapWorker(server, worker):
+                return {"worker": worker, "server": server, "epoch": 9, "seconds": 0.25, "paused": 0.125}
         if len(self.moved) >= self.last:
             raise CommandRefused("too late")
         self.moved.append([(move.bin, move.worker) for move in body.commands])
@@ -315,6 +347,109 @@ def test_a_plan_estimates_by_what_was_moved_before() -> None:
     assert "moved so far: 1 bin, 900 bytes" in status_text(record)
     with pytest.raises(CommandRefused, match="no stateful operator"):
         make_plan(status([]), Selection(balance=True))
+
+
+def test_added_workers_are_shown_phase_by_phase(job: FakeConversation) -> None:
+    result = megaflow("control", "add-workers", "2")
+    assert result.exit_code == 0 and result.stdout.splitlines() == [
+        "added worker 2: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
+        "added worker 3: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
+    ]
+    assert job.changed == [AddProcesses(2)] and job.moved == []
+
+
+def test_added_workers_are_given_their_share_one_bin_after_another(job: FakeConversation) -> None:
+    result = megaflow("control", "add-workers", "2", "--balance", "--json")
+    record = json.loads(result.stdout)
+    assert [join["workers"] for join in record["joins"]] == [[2], [3]] and record["moved"]["bins"] == 2
+    assert [len(step) for step in job.moved] == [1, 1]
+    assert sorted(worker for ((_, worker),) in job.moved) == [2, 3]
+
+
+def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
+    job.record = status([])
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert result.exit_code == 1 and "no stateful operator" in result.stderr and job.changed == []
+
+
+def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -> None:
+    job.failed = ["no file 'app.py'"]
+    result = megaflow("control", "add-workers", "2")
+    assert result.exit_code == 1 and result.stdout.startswith("added worker 2")
+    assert result.stderr == "megaflow: 1 of 2 processes were not added: no file 'app.py'\n"
+
+
+def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None:
+    result = megaflow("control", "remove-workers", "--id", "1")
+    assert result.exit_code == 0 and result.stdout.splitlines() == [
+        "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds", "removed worker 1 in 0.50 seconds"
+    ]  # fmt: skip
+    assert job.moved == [[(1, 0)], [(3, 0)]]
+    assert job.changed == [RemoveWorker(1, True), RemoveWorker(1)]
+
+
+def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) -> None:
+    result = megaflow("control", "remove-workers", "--id", "0", "--json")
+    assert result.exit_code == 1 and "coordinates" in result.stderr and result.stdout == ""
+    assert job.moved == [] and job.changed == [RemoveWorker(0, True)]
+
+
+def test_all_workers_of_the_process_are_drained_to_those_that_may_own_bins() -> None:
+    record = status([0, 1, 2, 3, 4, 2], (0, 1, 2, 3, 4))
+    for worker in record["workers"]:
+        worker["address"] = f"h:{worker['id'] // 2}"
+    record["workers"][4]["state"] = "joined"
+    plan = plan_removal(record, 3)
+    assert [move for step in plan.steps for move in step] and {bin for bin, _, _ in plan.moves} == {2, 3, 5}
+    assert {target for _, _, target in plan.moves} == {0, 1} and [len(step) for step in plan.steps] == [1, 1, 1]
+    assert plan_removal(status([], (0, 1)), 1).steps == []
+
+
+def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
+    result = megaflow("control", "bootstrap", "--server", "0", "--worker", "2")
+    assert result.stdout == (
+        "worker 2 has the routing table of worker 0, 0.250 seconds; records waited there for 0.125 seconds\n"
+    )
+    assert job.changed == [BootstrapWorker(0, 2)]
+
+
+def test_the_status_shows_who_comes_and_goes() -> None:
+    change = {"change": "add-workers", "processes": 2, "done": 3, "steps": 4, "waiting": False}
+    waiting = {"change": "remove-workers", "worker": 1, "done": 0, "steps": 3, "waiting": True}
+    record = status([0, 0], (0, 1, 2), changes=[change, waiting])
+    record["workers"][1]["state"], record["workers"][2]["state"] = "leaving", "joined"
+    lines = status_text(record).splitlines()
+    assert "worker 1: is leaving" in lines and "worker 2: has joined, and knows no routing table yet" in lines
+    assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
+    assert "changing: remove-workers (worker 1), waiting" in lines
+
+
+class Answers:
+    """A client whose answers are written down before."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def send(self, request: Any) -> None:
+        pass
+
+    def receive(self, timeout_seconds: float) -> Any:
+        if not self.answers:
+            raise TimeoutError
+        return self.answers.pop(0)
+
+
+def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
+    shown: list[Progress] = []
+    news = Progress(1, 1, 4, "worker 2 joined")
+    talk = Conversation(Answers(Progress(7, 1, 2, "of another"), news, Done(1, "done")), 5.0)  # type: ignore[arg-type]
+    assert talk.ask("this", shown.append) == "done" and shown == [news]
+    talk = Conversation(Answers(news), 5.0)  # type: ignore[arg-type]
+    with pytest.raises(MegaflowError, match=r"last: worker 2 joined \(1 of 4 steps\); what was asked for goes on"):
+        talk.ask("this")
+    talk = Conversation(Answers(Accepted(1, 9)), 5.0)  # type: ignore[arg-type]
+    with pytest.raises(MegaflowError, match="accepted for epoch 9"):
+        talk.ask("this")
 
 
 def test_the_total_of_no_step_is_nothing() -> None:

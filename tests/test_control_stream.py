@@ -108,13 +108,20 @@ def test_commands_arrive_on_every_worker_numbered_from_0_in_the_order_of_injecti
         assert mine == [(time, Numbered(number, command)) for number, (time, command) in expected]
 
 
-def test_a_bootstrap_command_moves_nothing_and_takes_its_number() -> None:
-    hands = ByHand(Histories(BINS).build, 2)
-    hands.command(1, Bootstrap(0, 1), Move(0, 1))
-    hands.command(2, Bootstrap(1, 0))
-    hands.command(3, Move(1, 0))
-    hands.finish()
-    assert hands.owned() == [[1, 2], [0, 3]]
+def test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("megaflow.control_stream.founders_of", lambda graph: (0, 1))
+
+    def build(worker: Any, records: Any, injected: Any) -> Any:
+        return Stream(number_commands(injected.port, BINS)).filter(lambda numbered: worker.index == 1)
+
+    hands = ByHand(build, 3)
+    commands = [Move(0, 1), Bootstrap(1, 2), Move(0, 2), Bootstrap(1, 2)]
+    hands.command(1, *commands[:3])
+    hands.settle()
+    assert [numbered for _, numbered in hands.outputs] == [Numbered(*each) for each in enumerate(commands[:3])]
+    hands.command(2, commands[3])
+    with pytest.raises(CommandRefused, match="worker 2 knows the routing table already"):
+        hands.settle()
 
 
 # Sharing ----------------------------------------------------------------------------------------

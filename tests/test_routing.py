@@ -109,8 +109,11 @@ def test_reconfigurations_out_of_order_are_a_bug() -> None:
 
 
 def test_a_history_can_be_handed_over() -> None:
-    history = RoutingHistory((2,), [Reconfiguration(3, (Move(0, 5),)), Reconfiguration(4, (Map((11,)),))])
+    history = RoutingHistory((2,), [Reconfiguration(3, (Move(0, 5),)), Reconfiguration(4, (Map((11,)),))], installed=1)
     assert (history.at(2), history.at(3), history.at(9)) == ((2,), (5,), (11,))
+    history._check()
+    with pytest.raises(AssertionError, match="reconfiguration at 1 after the one at 1"):
+        RoutingHistory((2,), installed=1).append(1, [])
 
 
 def test_a_thousand_moves_that_wait_are_not_a_thousand_tables() -> None:
@@ -125,13 +128,23 @@ def test_a_thousand_moves_that_wait_are_not_a_thousand_tables() -> None:
     history._check()
 
 
-@given(commands)
-def test_what_names_members_and_bins_is_valid(command: Command) -> None:
-    if isinstance(command, Bootstrap) and command.server == command.worker:
-        with pytest.raises(CommandRefused, match="itself"):
-            validate(command, BINS, MEMBERS)
+@given(commands, st.sets(workers))
+def test_workers_that_know_the_table_may_own_bins_and_tell_it_those_that_do_not(
+    command: Command, joined: set[int]
+) -> None:
+    know = MEMBERS - joined
+    match command:
+        case Move(_, worker):
+            valid = worker in know
+        case Map(owners):
+            valid = know.issuperset(owners)
+        case Bootstrap(server, worker):
+            valid = server in know and worker in joined
+    if valid:
+        validate(command, BINS, know, joined)
     else:
-        validate(command, BINS, MEMBERS)
+        with pytest.raises(CommandRefused, match=r"joined but does not know|knows .* already|cannot bootstrap itself"):
+            validate(command, BINS, know, joined)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +163,14 @@ def test_what_names_members_and_bins_is_valid(command: Command) -> None:
         (Map((2, 2, 2, None)), "no worker None"),  # type: ignore[arg-type]
         (Bootstrap(2, 7), "no worker 7"),
         (Bootstrap(7, 2), "no worker 7"),
+        (Bootstrap(2, 5), "worker 5 knows the routing table already"),
+        (Bootstrap(2, 2), "cannot bootstrap itself; name another one as the server"),
+        (Bootstrap(2, True), "no worker True"),
+        (Bootstrap([], 2), r"no worker \[\]"),  # type: ignore[arg-type]
+        (Bootstrap(2, []), r"no worker \[\]"),  # type: ignore[arg-type]
+        (Move(0, 1), "worker 1 has joined but does not know the routing table yet; it needs a Bootstrap"),
+        (Move(0, True), "no worker True"),
+        (Bootstrap(1, 2), "worker 1 has joined but does not know"),
         ("move", "'move' is no command"),
         (None, "no command"),
     ],
@@ -157,7 +178,7 @@ def test_what_names_members_and_bins_is_valid(command: Command) -> None:
 )
 def test_what_no_table_can_hold_is_refused_with_the_reason(command: Any, words: str) -> None:
     with pytest.raises(CommandRefused, match=words):
-        validate(command, BINS, MEMBERS)
+        validate(command, BINS, MEMBERS, {1})
 
 
 @given(st.integers(0), commands)
@@ -170,4 +191,4 @@ def test_commands_travel(number: int, command: Command) -> None:
 @pytest.mark.parametrize("workers", [5, None, "2222", ([], [], [], []), (2, 5, 2, {})])
 def test_a_map_that_is_no_tuple_of_workers_is_refused(workers: Any) -> None:
     with pytest.raises(CommandRefused):
-        validate(Map(workers), BINS, MEMBERS)
+        validate(Map(workers), BINS, MEMBERS, {1})

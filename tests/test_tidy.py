@@ -11,6 +11,8 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
+    "megaflow/control/messages.py": (420, "a vocabulary: every record that the parts of a job exchange, and no code"),
+    "megaflow/timely/rescale/messages.py": (400, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
 
@@ -34,6 +36,7 @@ PURE = (
     "megaflow/control/policy.py",
     "megaflow/migration.py",
     "megaflow/routing.py",
+    "megaflow/routing_state.py",
     "megaflow/timely/communication/wire.py",
     "megaflow/timely/membership.py",
     "megaflow/timely/order.py",
@@ -54,11 +57,13 @@ SHELL = (
     "megaflow/timely/communication/endpoint.py",
     "megaflow/timely/communication/fabric.py",
     "megaflow/timely/communication/local.py",
+    "megaflow/timely/communication/peers.py",
     "megaflow/timely/communication/poller.py",
     "megaflow/timely/communication/secret.py",
     "megaflow/timely/communication/tcp.py",
     "megaflow/timely/dataflow/capture.py",
     "megaflow/timely/execute.py",
+    "megaflow/timely/rescale/ask.py",
     "megaflow/timely/worker.py",
 )
 

@@ -13,24 +13,44 @@ from typing import Any, Protocol
 from megaflow.control.controller import Controller
 from megaflow.control.events import (
     Advance,
+    Answer,
     Asked,
+    ChangeRefused,
     CloseControl,
     Event,
+    Gone,
     Inject,
     Instruction,
+    Launched,
     Mail,
     Mailed,
     Reply,
+    Retire,
+    StartWorkers,
     Ticked,
+    WorkersJoined,
+    WorkersLeft,
 )
 from megaflow.control.explanation import explanation_record, is_settled
-from megaflow.control.messages import Accepted, Done, ExplainQuery, LedgerEntry, Refused, StatusAsk, WorkerStatus
+from megaflow.control.messages import (
+    Done,
+    ExplainQuery,
+    LedgerEntry,
+    Refused,
+    RoutingReady,
+    StartFailed,
+    StartProcesses,
+    StatusAsk,
+    WorkerStatus,
+)
 from megaflow.control.statistics import Lateness, RateMeter
 from megaflow.errors import ProtocolError
 from megaflow.front import Worker
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import Question
+from megaflow.timely.rescale.messages import Aborted, Joined, Left
+from megaflow.timely.rescale.messages import Event as MembershipEvent
 
 TOPIC = "control"
 EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
@@ -40,7 +60,7 @@ EXPLAINING_MAX = 100  # questions of that kind under way
 class Client(Protocol):
     """Whoever asked something."""
 
-    def send(self, message: Accepted | Done | Refused) -> None:
+    def send(self, message: Answer) -> None:
         """Send an answer; nothing happens if the client is gone."""
 
 
@@ -55,11 +75,16 @@ class Agent:
         self._lateness = lateness
         self._rate = RateMeter()
         self._coordinator: Coordinator | None = None
+        self._learning = False  # this worker has joined, and its operators do not all know their tables
         worker.on_mail(TOPIC, self._read)
 
     def coordinate(self, coordinator: "Coordinator") -> None:
         """Give what workers report to `coordinator`, which is here."""
         self._coordinator = coordinator
+
+    def joined(self) -> None:
+        """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
+        self._learning = True
 
     def report(self, body: object) -> None:
         """Tell the coordinator."""
@@ -69,6 +94,11 @@ class Agent:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
+        views = self._worker.stateful
+        if self._learning and all(view.ready for view in views):
+            self._learning = False
+            seconds = max((view.bootstrap_seconds for view in views), default=0.0)
+            self.report(RoutingReady(self._worker.index, seconds))
 
     def _read(self, source: int, body: Any) -> None:
         if isinstance(body, StatusAsk):
@@ -122,18 +152,33 @@ class Coordinator:
     """Feeds the controller with events and does what it says."""
 
     def __init__(
-        self, worker: Worker, controller: Controller, control: InputHandle[Any], job: str, output: ProbeHandle
+        self,
+        worker: Worker,
+        controller: Controller,
+        control: InputHandle[Any],
+        job: str,
+        output: ProbeHandle,
+        start: Callable[[StartProcesses], None] | None = None,
+        contact: tuple[str, int] = ("", 0),
     ) -> None:
-        """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs."""
+        """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
+
+        `start` asks the launcher for processes that join through `contact`, the address of this process.
+        """
         self._job = job
+        self._start = start
+        self._contact = contact
         self._output = output
         self._explaining: list[Explaining] = []
         self._worker = worker
         self._controller = controller
         self._control = control
         self._events: deque[Event] = deque()  # put by handlers on the worker's thread, drained by `turn`
+        worker.rescaling.subscribe(self._notice)
+        if worker.rescaling.coordinator is not None:  # else nobody can join
+            worker.rescaling.coordinator.veto = self._admit
 
-    def put(self, event: Asked | Mailed) -> None:
+    def put(self, event: Asked | Gone | Mailed | Launched) -> None:
         """Have an event handled in the next turn, at once."""
         if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
             self._explain(event)
@@ -192,9 +237,38 @@ class Coordinator:
                     answer(client, message)
                 case Mail(target, body):
                     self._worker.post(target, TOPIC, body)
+                case StartWorkers(count):
+                    self._start_processes(count)
+                case Retire(worker):
+                    self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
+
+    # The membership
+
+    def _admit(self, kind: str, ids: tuple[int, ...]) -> str | None:
+        return self._controller.admit(kind, ids, self._worker.now())
+
+    def _start_processes(self, count: int) -> None:
+        if self._start is not None:
+            self._start(StartProcesses(count, *self._contact))
+        else:
+            self._events.append(Launched(StartFailed("nobody is there who could start a process")))
+
+    def _notice(self, event: MembershipEvent) -> None:
+        """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""
+        match event:
+            case Joined(_, ids, members, (host, port, _), seconds, size):
+                self._events.append(WorkersJoined(ids, members, host, port, seconds, size))
+            case Left(_, ids, members):
+                self._events.append(WorkersLeft(ids, members))
+            case Aborted(_, ids, reason) if not self._worker.membership.workers.intersection(ids):
+                self._events.append(ChangeRefused(ids, reason))
+
+    def _left(self, worker: int, reason: str | None) -> None:
+        if reason is not None:
+            self._events.append(ChangeRefused((worker,), reason))
 
 
-def answer(client: Any, message: Accepted | Done | Refused) -> None:
+def answer(client: Any, message: Answer) -> None:
     """Send an answer to a client of the controller's, which knows it by identity only."""
     asker: Client = client
     asker.send(message)

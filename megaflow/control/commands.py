@@ -4,11 +4,24 @@ A plan is run by the client, one step after another; each step is a request of i
 made. If the client dies, the job goes on with the table of the last step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.messages import Accepted, Done, ExplainQuery, Reconfigure, Refused, Request, StatusQuery, StopJob
+from megaflow.control.messages import (
+    Accepted,
+    AddProcesses,
+    BootstrapWorker,
+    Done,
+    ExplainQuery,
+    Progress,
+    Reconfigure,
+    Refused,
+    RemoveWorker,
+    Request,
+    StatusQuery,
+    StopJob,
+)
 from megaflow.control.planner import Step, balance, drain, parse_bins, plan, read_map
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost, UsageError
 from megaflow.routing import Move, RoutingTable, apply, difference, validate
@@ -23,24 +36,25 @@ class Conversation:
         self._timeout_seconds = timeout_seconds
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
+        self._heard: Progress | None = None  # of the last command
 
-    def ask(self, body: object) -> Any:
-        """Return what the request is done with.
+    def ask(self, body: object, show: Callable[[Progress], None] | None = None) -> Any:
+        """Return what the request is done with; `show` is told how far it has come.
 
         Raises CommandRefused with the reason, PeerLost if the job ends before, and MegaflowError if nothing is heard
         for the time given.
         """
         self._id += 1
-        self.accepted = None
+        self.accepted = self._heard = None
         try:
             self._client.send(Request(self._id, body))
-            return self._await_answer()
+            return self._await_answer(show)
         except TimeoutError as error:
             raise MegaflowError(self._overdue()) from error
         except PeerLost as error:
             raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
 
-    def _await_answer(self) -> Any:
+    def _await_answer(self, show: Callable[[Progress], None] | None) -> Any:
         while True:
             answer = self._client.receive(self._timeout_seconds)
             match answer:
@@ -48,11 +62,18 @@ class Conversation:
                     raise CommandRefused(reason)
                 case Accepted(id, epoch) if id == self._id:
                     self.accepted = epoch
+                case Progress(id) if id == self._id:
+                    self._heard = answer
+                    if show is not None:
+                        show(answer)
                 case Done(id, result) if id == self._id:
                     return result
 
     def _overdue(self) -> str:
         waited = f"within {self._timeout_seconds:g} s"
+        if self._heard is not None:
+            what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
+            return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
         if self.accepted is None:
             return f"the job did not answer {waited}; a worker may be in a long step of user code"
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"
@@ -67,6 +88,33 @@ def ask_status(conversation: Conversation, tables: bool = True) -> dict[str, Any
 def ask_explanation(conversation: Conversation) -> dict[str, Any]:
     """Return the record that says what holds a job's output back."""
     record: dict[str, Any] = conversation.ask(ExplainQuery())
+    return record
+
+
+def add_processes(
+    conversation: Conversation, count: int, show: Callable[[Progress], None] | None = None
+) -> dict[str, Any]:
+    """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
+    record: dict[str, Any] = conversation.ask(AddProcesses(count), show)
+    return record
+
+
+def check_removal(conversation: Conversation, worker: int) -> None:
+    """Raise CommandRefused unless the worker's process may leave once its bins are elsewhere."""
+    conversation.ask(RemoveWorker(worker, ask_only=True))
+
+
+def remove_worker(
+    conversation: Conversation, worker: int, show: Callable[[Progress], None] | None = None
+) -> dict[str, Any]:
+    """Have the process of a worker that owns no bins leave; return who has left."""
+    record: dict[str, Any] = conversation.ask(RemoveWorker(worker), show)
+    return record
+
+
+def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> dict[str, Any]:
+    """Have a worker that has joined be given the routing table of another one."""
+    record: dict[str, Any] = conversation.ask(BootstrapWorker(server, worker))
     return record
 
 
@@ -131,15 +179,42 @@ def check_selection(selection: Selection) -> None:
 def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
     """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused, as apt."""
     check_selection(selection)
-    if not status["operators"]:
-        raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
+    check_bins(status)
     table: RoutingTable = tuple(status["operators"][0]["table"])
-    members = {worker["id"] for worker in status["workers"]}
+    members = owners_of(status)
     target = wanted_table(table, members, selection)
     steps = plan(table, target, selection.strategy, selection.batch)
     for step in steps:
         for move in step:
             validate(move, len(table), members)
+    return _planned(status, table, target, steps)
+
+
+def plan_removal(status: dict[str, Any], worker: int) -> Plan:
+    """Return the plan that takes all bins from the workers of this worker's process, one by one."""
+    address = next((each["address"] for each in status["workers"] if each["id"] == worker), None)
+    process = {each["id"] for each in status["workers"] if each["address"] == address}  # a port each
+    if not status["operators"]:
+        return Plan([], [], 0, None)
+    table: RoutingTable = tuple(status["operators"][0]["table"])
+    target = table
+    for each in sorted(process):
+        target = drain(target, each, (owners_of(status) - process) | {each})
+    return _planned(status, table, target, plan(table, target, "fluid"))
+
+
+def check_bins(status: dict[str, Any]) -> None:
+    """Raise CommandRefused if the job has no bins."""
+    if not status["operators"]:
+        raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
+
+
+def owners_of(status: dict[str, Any]) -> set[int]:
+    """Return the workers that may own bins."""
+    return {worker["id"] for worker in status["workers"] if worker["state"] == "running"}
+
+
+def _planned(status: dict[str, Any], table: RoutingTable, target: RoutingTable, steps: list[Step]) -> Plan:
     moves = difference(table, target)
     per_bin = keys_per_bin(status)
     keys = sum(per_bin.get(source, 0.0) for _, source, _ in moves)

@@ -5,12 +5,11 @@ is kept waiting while too many batches are still to be taken in: that is how Spa
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 
 from megaflow.control.events import Asked
 from megaflow.control.messages import CommitBatch
 from megaflow.errors import CommandRefused
-from megaflow.timely.membership import Membership
 
 COMMITS_AHEAD_MAX = 2  # committed batches that sources may still have to take in before Spark has to wait
 COMMITS_KNOWN_MAX = 10_000  # Spark replays the newest batch or two
@@ -20,22 +19,50 @@ WAITING_MAX = 1_000
 class Commits:
     """The commits of one job. One writer: the controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, queries: int = 0) -> None:
+        """`queries` is how many Spark queries feed the job."""
+        self._queries = queries  # still to end
+        self._ended: set[str] = set()  # queries
         self._epochs: dict[tuple[str, int], int] = {}  # (query, batch) -> epoch, oldest first
         self._forgotten: dict[str, int] = {}  # query -> highest batch no longer in _epochs
         self._untaken: dict[tuple[str, int], set[int]] = {}  # (query, batch) -> workers with lines to take in
         self._waiting: deque[tuple[Asked, int]] = deque()  # (who waits, epoch)
+        self._staging: dict[Hashable, set[int]] = {}  # client that was told ports -> workers where it may stage
 
     @property
     def all_taken(self) -> bool:
         """Whether no source has lines of a committed batch still to take in."""
         return not self._untaken
 
+    @property
+    def over(self) -> bool:
+        """Whether everything is taken in and nothing more will come."""
+        return self._queries <= 0 and self.all_taken
+
+    def end(self, query: str) -> None:
+        """Note that a query is over; hearing it twice does no harm."""
+        if query not in self._ended:
+            self._ended.add(query)
+            self._queries -= 1
+
     def epoch_of(self, commit: CommitBatch) -> int | None:
         """Return the epoch at which this batch was committed before, None if it was not."""
         return self._epochs.get((commit.query, commit.batch)) if _is_named(commit) else None
 
-    def check(self, commit: CommitBatch, members: Membership) -> None:
+    def stages(self, client: Hashable, ports: Iterable[tuple[int, str, int]]) -> None:
+        """Note that a client was told where to stage its next batch."""
+        self._staging[client] = {worker for worker, _, _ in ports}
+
+    def staged(self, client: Hashable) -> None:
+        """Note that what the client has staged is committed, or never will be."""
+        self._staging.pop(client, None)
+
+    def concern(self, ids: tuple[int, ...]) -> bool:
+        """Return whether lines may be staged at one of these workers that its source has not taken in."""
+        workers = {worker for some in (*self._staging.values(), *self._untaken.values()) for worker in some}
+        return not workers.isdisjoint(ids)
+
+    def check(self, commit: CommitBatch, workers: Collection[int]) -> None:
         """Raise CommandRefused unless this new batch can be committed."""
         name = f"batch {commit.batch!r} of query {commit.query!r}"
         if not _is_named(commit) or not isinstance(commit.winners, dict):
@@ -46,11 +73,11 @@ class Commits:
             raise CommandRefused(f"{len(self._waiting)} commits are waiting already")
         for partition, winner in commit.winners.items():
             match winner:
-                case (int(worker), int(), int(lines)) if worker in members.workers and lines >= 0:
+                case (int(worker), int(), int(lines)) if worker in workers and lines >= 0:
                     continue
             raise CommandRefused(
                 f"{name}: partition {partition} has no (worker, attempt, lines) but {winner!r}; "
-                f"the workers are {list(members.ids)}"
+                f"the workers are {sorted(workers)}"
             )
 
     def add(self, commit: CommitBatch, epoch: int) -> None:

@@ -11,83 +11,75 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
    from the members' ledgers, which are asked for only then.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
-   command is pending; or when somebody asks for it.
+   command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
+   gives whoever has joined a routing table first: what waits there for one would be held for ever.
 """
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from megaflow.control.assignment import spread
+from megaflow.control.changes import Changes, Surroundings
 from megaflow.control.commits import Commits
 from megaflow.control.events import (
     Advance,
     Asked,
+    ChangeRefused,
     CloseControl,
     Event,
+    Gone,
     Inject,
     Instruction,
-    Mail,
+    Launched,
     Mailed,
     Reply,
     Ticked,
+    WorkersJoined,
+    WorkersLeft,
 )
+from megaflow.control.membership import Roster
 from megaflow.control.messages import (
     Accepted,
+    AddProcesses,
     AssignSplits,
+    BootstrapWorker,
     Busy,
     CommitBatch,
     CommitRequest,
     CommitTaken,
-    Done,
     EndOfLines,
     IngestPorts,
     LedgerEntry,
     PushedEnded,
     Reconfigure,
     Refused,
+    RemoveWorker,
+    RoutingReady,
     SourceEnded,
     Split,
     SplitRead,
-    StatusAsk,
+    SplitsReturned,
     StatusQuery,
     StopJob,
     WorkerStatus,
 )
+from megaflow.control.questions import Question, Questions
+from megaflow.control.reconfigurations import Pending, Reconfigurations
+from megaflow.control.requests import done
 from megaflow.control.status import status_record
 from megaflow.errors import CommandRefused
-from megaflow.routing import Map, Move, Numbered, RoutingTable, apply, difference, initial_table, validate
+from megaflow.routing import Numbered, initial_table
 from megaflow.timely.membership import Membership
 
 TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a command
 TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
 BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
 LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
-PENDING_MAX = 1_000  # requests under way, of either kind
 LEDGER_MAX = 10_000  # entries a status shows
 
 
-@dataclass(slots=True)
-class Pending:
-    """A reconfiguration that has not been answered with Done."""
-
-    client: Hashable
-    id: int
-    epoch: int
-    bins: int  # that change owner
-    start: float  # wall clock, seconds
-    seconds: float | None = None  # until the probe had passed; None: it has not
-    bytes: int = 0
-    keys: int = 0
-
-
-@dataclass(slots=True)
-class Question:
-    """A question that all members are answering."""
-
-    about: Pending | Asked
-    answers: dict[int, WorkerStatus]  # worker -> what it said
+About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
 
 class Controller:
@@ -95,7 +87,7 @@ class Controller:
 
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
-    `ports` where executors may stage.
+    `ports` where executors may stage, `processes` the workers of each process (without: each is one).
     """
 
     def __init__(
@@ -108,27 +100,26 @@ class Controller:
         pushed: bool = False,
         queries: int = 0,
         ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
+        processes: Iterable[Iterable[int]] = (),
     ) -> None:
         self.epoch = 0  # the control stream's present time
-        self.ended = False  # whether the control stream is closed
+        self.ended = False  # whether that is closed
         self._state = "starting"  # then running; then ending or stopping
         self._frontier: int | None = 0
         self._job = job
-        self._members = members
+        self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
-        self._table: RoutingTable = initial_table(bins, members.ids) if bins else ()  # all that was issued
+        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
+        self._commits = Commits(queries)
+        self._changes = Changes(
+            self._roster, Surroundings(self._issue, self._moves.binds, self._commits.concern, teaches=bool(bins))
+        )
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}
         self._pushed = pushed
-        self._queries = queries  # still to end
-        self._queries_ended: set[str] = set()
-        self._ports = list(ports)
         self._commands = 0  # the next number
-        self._pending: dict[int, Pending] = {}  # epoch -> reconfiguration
-        self._questions: dict[int, Question] = {}  # id of StatusAsk -> question
-        self._asked = 0  # the next id of a StatusAsk
-        self._commits = Commits()
+        self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
         self._ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)
         self._ticked_at = float("-inf")  # wall clock, seconds
@@ -146,9 +137,26 @@ class Controller:
                 self._learn(source, body, out, now)
             case Ticked(frontier):
                 self._tick(frontier, out, now)
+            case Gone():
+                self._commits.staged(event.client)
+            case WorkersJoined():
+                self._changes.joined(event, out, now)
+            case WorkersLeft():
+                self._changes.left(event, out, now)
+                for question in self._questions.left(event.ids):
+                    self._conclude(question, out)
+            case ChangeRefused():
+                self._changes.declined(event, out)
+            case Launched():
+                self._changes.launched(event.answer, out)
+        self._changes.go_on(out, now)
         if not self.ended and self._is_over():
-            self._end("ending", out, now)
+            self._end(out, now)
         return out
+
+    def admit(self, kind: str, ids: tuple[int, ...], now: float) -> str | None:
+        """Return why the engine is not to begin a "join" or "leave" now; None notes that it begins."""
+        return (self._too_late() if kind == "join" else None) or self._changes.admit(kind, ids, now)
 
     def seconds_to_tick(self, now: float) -> float:
         """Return how long the caller may wait before its next `Ticked`."""
@@ -160,7 +168,7 @@ class Controller:
         self._state = "running"
         self._busy_until = now + BUSY_SECONDS
         if self._splits:
-            self._issue([AssignSplits(spread(self._splits, self._members.ids))], out, now)
+            self._issue([AssignSplits(spread(self._splits, self._roster.readers))], out, now)
 
     # What clients ask
 
@@ -175,60 +183,60 @@ class Controller:
                 case StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, Accepted(request.id, self.epoch)))
-                    if not self.ended:
-                        self._end("stopping", out, now)
+                    self._stop(out)
                 case CommitRequest(CommitBatch() as commit):
                     self._commit(asked, commit, out, now)
                 case SourceEnded(str(query)):
-                    if query not in self._queries_ended:
-                        self._queries_ended.add(query)
-                        self._queries -= 1
-                    out.append(Reply(client, Done(request.id, None)))
+                    self._commits.end(query)
+                    self._commits.staged(client)
+                    out.append(done(asked, None))
                 case IngestPorts():
-                    out.append(Reply(client, Done(request.id, self._ports)))
+                    self._commits.stages(client, self._roster.ports)
+                    out.append(done(asked, self._roster.ports))
+                case AddProcesses() | RemoveWorker() | BootstrapWorker():
+                    self._refuse_if_ended()
+                    self._changes.ask(asked, out, now)
                 case body:
                     raise CommandRefused(f"there is no such request: {body!r:.100}")
         except CommandRefused as error:
             out.append(Reply(client, Refused(request.id, str(error))))
 
+    def _too_late(self) -> str | None:
+        """Why nothing new is begun; None if it is."""
+        if self._state not in ("ending", "stopping"):
+            return None
+        why = "all its lines are read" if self._state == "ending" else "it was told to stop"
+        return f"too late: job {self._job!r} is ending, {why}"
+
     def _refuse_if_ended(self) -> None:
-        if self.ended:
-            why = "all its lines are read" if self._state == "ending" else "it was told to stop"
-            raise CommandRefused(f"too late: job {self._job!r} is ending, {why}")
+        if reason := self._too_late():
+            raise CommandRefused(reason)
 
     def _reconfigure(self, asked: Asked, commands: Sequence[Any], out: list[Instruction], now: float) -> None:
         self._refuse_if_ended()
-        if not self._table:
+        if not self._moves.table:
             raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
         if not isinstance(commands, tuple | list) or not commands:
             raise CommandRefused("an empty reconfiguration: no bin is named")
-        if len(self._pending) >= PENDING_MAX:
-            raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
-        for command in commands:
-            if not isinstance(command, Move | Map):
-                raise CommandRefused(f"a reconfiguration consists of Move and Map, not {command!r:.100}")
-            validate(command, len(self._table), self._members.workers)
-        table = apply(self._table, commands)
-        moved = len(difference(self._table, table))
-        self._table = table
+        self._moves.check_room()
+        self._roster.check_commands(commands, len(self._moves.table))
         epoch = self._issue(commands, out, now)
-        self._pending[epoch] = Pending(asked.client, asked.request.id, epoch, moved, now)
-        out.append(Reply(asked.client, Accepted(asked.request.id, epoch)))
+        out.append(self._moves.add(asked, commands, epoch, now))
 
     def _commit(self, asked: Asked, commit: CommitBatch, out: list[Instruction], now: float) -> None:
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
-            self._commits.check(commit, self._members)
+            self._commits.check(commit, self._roster.stagers)
             epoch = self._issue([commit], out, now)
             self._commits.add(commit, epoch)
+        self._commits.staged(asked.client)
         out.append(Reply(asked.client, Accepted(asked.request.id, epoch)))
         self._commits.wait(asked, epoch)
         self._release_commits(out)
 
     def _release_commits(self, out: list[Instruction]) -> None:
-        for asked, epoch in self._commits.release(self.ended):
-            out.append(Reply(asked.client, Done(asked.request.id, epoch)))
+        out += [done(asked, epoch) for asked, epoch in self._commits.release(self.ended)]
 
     # What workers report
 
@@ -245,72 +253,64 @@ class Controller:
                 self._release_commits(out)
             case WorkerStatus():
                 self._collect(body, out)
+            case RoutingReady(worker, seconds):
+                self._changes.routed(worker, seconds, out, now)
+            case SplitsReturned(splits, share):
+                self._roster.closed(source)
+                if splits and not self.ended:
+                    self._issue([AssignSplits(spread(splits, self._roster.readers), share)], out, now)
             case _:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
-    def _ask(self, about: Pending | Asked, out: list[Instruction]) -> None:
-        if len(self._questions) >= PENDING_MAX:
-            raise CommandRefused(f"{len(self._questions)} questions are being answered already")
-        self._questions[self._asked] = Question(about, {})
-        out += [Mail(worker, StatusAsk(self._asked)) for worker in self._members.ids]
-        self._asked += 1
+    def _ask(self, about: About, out: list[Instruction]) -> None:
+        out += self._questions.ask(about, self._roster.members.ids)
 
     def _collect(self, status: WorkerStatus, out: list[Instruction]) -> None:
         for entry in status.ledger:
             self._ledger.append(entry)
-            if pending := self._pending.get(entry.epoch):
-                pending.bytes += entry.bytes
-                pending.keys += entry.keys
-        question = self._questions.get(status.id)
-        if question is None:
-            return
-        question.answers[status.worker] = status
-        if question.answers.keys() >= self._members.workers:
-            del self._questions[status.id]
+            self._moves.note(entry)
+        if question := self._questions.answered(status):
             self._conclude(question, out)
 
-    def _conclude(self, question: Question, out: list[Instruction]) -> None:
+    def _conclude(self, question: Question[About], out: list[Instruction]) -> None:
         about = question.about
         if isinstance(about, Pending):
-            self._finish(about, out)
+            out += self._moves.finish(about)
             return
-        body = about.request.body
+        members = self._roster.members.workers
         record = status_record(
             job=self._job, state=self._state, epoch=self.epoch, frontier=self._frontier,
-            workers=question.answers.values(), operators=self._operators,
-            table=self._table if body.bins else None,
-            pending=[(pending.epoch, pending.bins) for pending in self._pending.values()], ledger=self._ledger,
+            workers=[(status, self._roster.state_of(worker)) for worker, status in question.answers.items()
+                     if worker in members],
+            operators=self._operators,
+            table=self._moves.table if about.request.body.bins else None,
+            pending=[(pending.epoch, pending.bins) for pending in self._moves],
+            changes=self._changes.records(), ledger=self._ledger,
         )  # fmt: skip
-        out.append(Reply(about.client, Done(about.request.id, record)))
+        out.append(done(about, record))
 
     # What time brings
 
     def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
         self._frontier = frontier
-        for pending in list(self._pending.values()):
+        for pending in self._moves:
             if frontier is None:  # members are leaving and answer no more
-                self._finish(pending, out)
+                out += self._moves.finish(pending)
             elif pending.seconds is None and frontier > pending.epoch:
                 pending.seconds = now - pending.start
-                if pending.bins and len(self._questions) < PENDING_MAX:
+                if pending.bins and self._questions.has_room:
                     self._ask(pending, out)
                 else:
-                    self._finish(pending, out)
-        if frontier is None:
-            out += [Reply(asked.client, Done(asked.request.id, None)) for asked in self._stops]
+                    out += self._moves.finish(pending)
+        if frontier is None and self.ended:
+            out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
         if not self.ended and now >= self._ticked_at + self._tick_seconds(now):
             self._advance(out, now)
 
-    def _finish(self, pending: Pending, out: list[Instruction]) -> None:
-        if self._pending.pop(pending.epoch, None):
-            account = {"epoch": pending.epoch, "bins": pending.bins, "bytes": pending.bytes,
-                       "keys": pending.keys, "seconds": pending.seconds}  # fmt: skip
-            out.append(Reply(pending.client, Done(pending.id, account)))
-
     def _tick_seconds(self, now: float) -> float:
         lag = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
-        busy = now < self._busy_until or lag or self._pending or not self._commits.all_taken
+        busy = now < self._busy_until or lag or self._moves or self._changes.under_way or not self._commits.all_taken
         return TICK_BUSY_SECONDS if busy else TICK_IDLE_SECONDS
 
     def _advance(self, out: list[Instruction], now: float) -> None:
@@ -328,11 +328,23 @@ class Controller:
         return epoch
 
     def _is_over(self) -> bool:
-        reading = self._unread or self._pushed or self._queries > 0
-        return not reading and not self._pending and self._commits.all_taken
+        if self._changes.under_way:
+            return False
+        reading = self._unread or self._pushed or not self._commits.over
+        return self._state == "stopping" or not (reading or self._moves)
 
-    def _end(self, state: str, out: list[Instruction], now: float) -> None:
-        self._issue([EndOfLines()], out, now)
-        self._state, self.ended = state, True
+    def _stop(self, out: list[Instruction]) -> None:
+        """Take in nothing new; the end comes when no change is under way."""
+        if not self.ended:
+            self._state = "stopping"
+            self._changes.cancel(f"too late: job {self._job!r} was told to stop", out)
+
+    def _end(self, out: list[Instruction], now: float) -> None:
+        roster = self._roster
+        tables = roster.teach(roster.members.coordinator, roster.untaught) if self._moves.table else ()
+        self._issue([*tables, EndOfLines()], out, now)
+        self.ended = True
+        if self._state != "stopping":
+            self._state = "ending"
         out.append(CloseControl())
         self._release_commits(out)

@@ -4,8 +4,20 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from megaflow.control.messages import Accepted, Done, Refused, Request, StatusAsk
+from megaflow.control.messages import (
+    Accepted,
+    Done,
+    Progress,
+    Refused,
+    Request,
+    Started,
+    StartFailed,
+    StatusAsk,
+)
 from megaflow.routing import Numbered
+from megaflow.timely.membership import Membership
+
+Answer: TypeAlias = Accepted | Progress | Done | Refused
 
 # Events ---------------------------------------------------------------------------------
 
@@ -16,6 +28,13 @@ class Asked:
 
     client: Hashable
     request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A client has closed its connection; what it asked for goes on."""
+
+    client: Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,41 @@ class Ticked:
     """Time has passed; the output probe stands at `frontier`, None when it is done."""
 
     frontier: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersJoined:
+    """A process has joined: these are its workers."""
+
+    ids: tuple[int, ...]
+    members: Membership  # from now on
+    host: str  # where it listens
+    port: int
+    seconds: dict[str, float]  # phase of the join -> duration
+    bytes: int  # of progress state that it was sent
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersLeft:
+    """A process has left: these were its workers."""
+
+    ids: tuple[int, ...]
+    members: Membership  # from now on
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRefused:
+    """These workers do not leave, or do not join, after all."""
+
+    ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What the launcher says to a `StartWorkers`."""
+
+    answer: Started | StartFailed
 
 
 # Instructions ---------------------------------------------------------------------------
@@ -60,7 +114,7 @@ class Reply:
     """Answer a client; if it is gone, forget it."""
 
     client: Hashable
-    message: Accepted | Done | Refused
+    message: Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +125,19 @@ class Mail:
     body: StatusAsk
 
 
-Event: TypeAlias = Asked | Mailed | Ticked
-Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail
+@dataclass(frozen=True, slots=True)
+class StartWorkers:
+    """Have this many processes started, which then join; answered by `Launched`."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Have the process of this worker leave; answered by `WorkersLeft` or `ChangeRefused`."""
+
+    worker: int
+
+
+Event: TypeAlias = Asked | Gone | Mailed | Ticked | WorkersJoined | WorkersLeft | ChangeRefused | Launched
+Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire

@@ -4,12 +4,12 @@ Five conversations, each a set of frozen records:
 
 1. *On the control stream*, numbered, from the coordinator to every operator:
    the routing commands of `megaflow.routing` and, for sources,
-   `AssignSplits`, `CommitBatch` and `EndOfLines`.
+   `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is
-   `Refused`, or `Accepted` and later `Done`.
-3. *Launcher and worker process* (role "launcher"): lines in, outputs out.
+   `Refused`, or `Accepted`, perhaps some `Progress`, and later `Done`.
+3. *Launcher and worker process* (role "launcher"): lines in, outputs out, more processes.
 4. *Spark executor to worker process* (role "ingest"): `Stage`…, `StageEnd`, answered by `Staged`.
-5. *Worker to worker* (mail): what sources report to the coordinator, and status.
+5. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
 
 Every record is checked by whoever receives it; none is trusted for its type.
 """
@@ -35,6 +35,7 @@ class AssignSplits:
     """Give splits to workers."""
 
     assignments: dict[int, tuple[Split, ...]]  # worker -> splits
+    share: float = 1.0  # of `--rate`: how much of it these splits carry, all together
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ class CommitBatch:
     run: str  # one call of foreachBatch
     batch: int
     winners: dict[int, tuple[int, int, int]]  # partition -> (worker, task attempt, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """These workers are leaving: their sources close, and return what they have not read by `SplitsReturned`.
+
+    No later command gives them lines, and no earlier one has given them Spark's lines that are not taken in.
+    """
+
+    workers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,29 @@ class Reconfigure:
 
 
 @dataclass(frozen=True, slots=True)
+class AddProcesses:
+    """Start this many worker processes, have them join, and make their workers ready to own bins."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveWorker:
+    """Have the process with this worker leave; its workers own no bins any more."""
+
+    worker: int
+    ask_only: bool = False  # change nothing: answer whether it could leave, bins aside
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapWorker:
+    """Give a worker that has joined the routing table of `server`."""
+
+    server: int
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopJob:
     """Stop reading, drain, end."""
 
@@ -107,11 +141,38 @@ class SourceEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TermsQuery:
+    """Ask any process of a job what one that joins it must know: `Done` carries `Terms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a process that is started by hand has in common with the others."""
+
+    job: str
+    workers: int  # in each process
+    coordinator: tuple[str, int]  # where it listens
+    rate: float | None  # lines per second, of all sources together
+    encoding_errors: str
+    output: str  # the form of the records that the launcher wants
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """The command is on the stream at `epoch`; `Done` follows when it has taken effect."""
 
     id: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long command has come; `Done` or `Refused` follows."""
+
+    id: int
+    done: int  # steps
+    steps: int
+    what: str  # was done last
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +258,38 @@ class Failed:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class StartProcesses:
+    """The coordinator asks the launcher for more processes, which join through this address."""
+
+    count: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The launcher has started processes that it was asked for; they will join from these addresses."""
+
+    addresses: tuple[tuple[str, int], ...]  # where each listens
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessJoined:
+    """A process has become part of the job: outputs of these workers will come from there."""
+
+    host: str
+    port: int
+    workers: tuple[int, ...]
+
+
 # 4. Spark executor to worker process --------------------------------------------------
 
 
@@ -260,6 +353,25 @@ class PushedEnded:
 @dataclass(frozen=True, slots=True)
 class Busy:
     """A source has data: tick fast for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingReady:
+    """A worker that has joined: each of its stateful operators knows its routing table."""
+
+    worker: int
+    seconds: float = 0.0  # that records waited there for a table, at most
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsReturned:
+    """The source of a leaving worker has closed; these splits it has not read, each from its `start` on.
+
+    It is the source's last report. A split that was returned keeps its number.
+    """
+
+    splits: tuple[Split, ...]
+    share: float = 1.0  # as in `AssignSplits`; for whoever gets them
 
 
 @dataclass(frozen=True, slots=True)

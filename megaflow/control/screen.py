@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from megaflow.control.commands import Plan
+from megaflow.control.requests import workers_text
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
 STEPS_SHOWN = 20
@@ -21,6 +22,9 @@ def status_text(record: dict[str, Any]) -> str:
     ]  # fmt: skip
     head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
+    parts += [f"worker {worker['id']}: {STATES[worker['state']]}"
+              for worker in record["workers"] if worker["state"] != "running"]  # fmt: skip
+    parts += [change_text(change) for change in record["changes"]]
     for operator in record["operators"]:
         parts.append(f"operator {operator['name']}: {operator['bins']} bins")
         if "table" in operator:
@@ -86,6 +90,48 @@ def explanation_text(record: dict[str, Any]) -> str:
     return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(head, rows), *parts])
 
 
+def joined_text(join: dict[str, Any]) -> str:
+    """Return the account of one process that has joined.
+
+    >>> joined_text({"workers": [2], "seconds": {"start": 0.5, "routing": 0.25}, "bytes": 900, "paused": 0.0})
+    'added worker 2: start 0.500, routing 0.250 seconds; 900 bytes of progress'
+    """
+    phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in join["seconds"].items())
+    paused = f"; records waited there for {join['paused']:.3f} seconds" if join["paused"] else ""
+    return f"added {workers_text(join['workers'])}: {phases} seconds; {bytes_text(join['bytes'])} of progress{paused}"
+
+
+def removed_text(record: dict[str, Any]) -> str:
+    """Return the account of a process that has left.
+
+    >>> removed_text({"workers": [2, 3], "seconds": 0.25})
+    'removed workers 2, 3 in 0.25 seconds'
+    """
+    return f"removed {workers_text(record['workers'])} in {record['seconds']:.2f} seconds"
+
+
+def bootstrapped_text(record: dict[str, Any]) -> str:
+    """Return the account of a worker that was given its routing table."""
+    paused = f"; records waited there for {record['paused']:.3f} seconds" if record["paused"] else ""
+    return f"worker {record['worker']} has the routing table of worker {record['server']}, " \
+           f"{record['seconds']:.3f} seconds{paused}"  # fmt: skip
+
+
+def change_text(change: dict[str, Any]) -> str:
+    """Return a change of the membership.
+
+    >>> change_text({"change": "add-workers", "processes": 2, "done": 1, "steps": 4, "waiting": False})
+    'changing: add-workers (processes 2), 1 of 4 steps done'
+    """
+    facts = ", ".join(f"{name} {change[name]}" for name in ("processes", "server", "worker") if name in change)
+    how = "waiting" if change["waiting"] else f"{change['done']} of {change['steps']} steps done"
+    return f"changing: {change['change']} ({facts}), {how}"
+
+
+STATES = {
+    "joined": "has joined, and knows no routing table yet",
+    "leaving": "is leaving",
+}
 NOTHING = "nothing to move: every bin is where it was wanted"
 
 

@@ -8,8 +8,18 @@ from collections.abc import Callable, Hashable, Mapping
 from threading import Lock
 from typing import Any, Protocol
 
-from megaflow.control.events import Asked
-from megaflow.control.messages import Lines, LinesEnded, Refused, Request, Stage, Staged, StageEnd
+from megaflow.control.events import Asked, Gone, Launched
+from megaflow.control.messages import (
+    Lines,
+    LinesEnded,
+    Refused,
+    Request,
+    Stage,
+    Staged,
+    StageEnd,
+    Started,
+    StartFailed,
+)
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.timely.communication.links import Connection
 
@@ -40,7 +50,7 @@ class Stager(Protocol):
 
 
 class LauncherDoor:
-    """Role "launcher": lines come in, outputs go out. One launcher, once."""
+    """Role "launcher": lines come in, outputs go out; the coordinator asks it for processes. One launcher, once."""
 
     def __init__(self) -> None:
         self.gone = False  # it was here and has left
@@ -48,6 +58,7 @@ class LauncherDoor:
         self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
         self._wake: Callable[[], None] = _nothing
         self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
+        self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
         self._lock = Lock()  # guards the next
         self._unsent: list[object] = []  # for a launcher that has not come; little, as there is no room yet
 
@@ -81,6 +92,10 @@ class LauncherDoor:
             self._take(taker, message)
         self._early.clear()
 
+    def coordinate(self, launched: Callable[[Launched], None]) -> None:
+        """Tell `launched` what the launcher has started, and what it could not."""
+        self._launched = launched
+
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
         """Welcome the first launcher; refuse any other."""
         if self._connection is not None:
@@ -93,12 +108,15 @@ class LauncherDoor:
         self._wake()
 
     def received(self, connection: Connection, value: Any) -> None:
-        """Take lines. Raises ProtocolError for anything else."""
+        """Take lines, and what was started. Raises ProtocolError for anything else."""
         match value:
             case Lines(list(lines)) if all(type(line) is str for line in lines):
                 pass
             case LinesEnded():
                 pass
+            case Started() | StartFailed() if self._launched is not None:
+                self._launched(Launched(value))
+                return
             case _:
                 raise ProtocolError(f"the launcher sent {value!r:.100}")
         if self._taker is None:
@@ -125,14 +143,14 @@ class ControlDoor:
     def __init__(self, coordinator: str | None) -> None:
         """`coordinator` is the address of another process to be sent to; None if the coordinator is here."""
         self._coordinator = coordinator
-        self._ask: Callable[[Asked], None] | None = None
-        self._early: list[Asked] = []
+        self._ask: Callable[[Asked | Gone], None] | None = None
+        self._early: list[Asked | Gone] = []
 
-    def serve(self, ask: Callable[[Asked], None]) -> None:
-        """Give requests to `ask` from now on, those that have come already included."""
+    def serve(self, ask: Callable[[Asked | Gone], None]) -> None:
+        """Give requests to `ask` from now on, those that have come already included, and who hangs up."""
         self._ask = ask
-        for asked in self._early:
-            ask(asked)
+        for event in self._early:
+            ask(event)
         self._early.clear()
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
@@ -142,16 +160,21 @@ class ControlDoor:
         """Pass a request on. Raises ProtocolError for anything else."""
         if not isinstance(value, Request) or type(value.id) is not int:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
-        asked = Asked(connection, value)
         if self._coordinator is not None:
             connection.send(Refused(value.id, f"the coordinator is at {self._coordinator}; connect there"))
-        elif self._ask is None:
-            self._early.append(asked)
         else:
-            self._ask(asked)
+            self._pass_on(Asked(connection, value))
 
     def lost(self, connection: Connection) -> None:
-        """Forget it: what it asked for goes on, and the answers go nowhere."""
+        """Say so: what it asked for goes on, and the answers go nowhere."""
+        if self._coordinator is None:
+            self._pass_on(Gone(connection))
+
+    def _pass_on(self, event: Asked | Gone) -> None:
+        if self._ask is None:
+            self._early.append(event)
+        else:
+            self._ask(event)
 
 
 class IngestDoor:

@@ -12,10 +12,11 @@ def status_record(
     state: str,
     epoch: int,
     frontier: int | None,
-    workers: Iterable[WorkerStatus],
+    workers: Iterable[tuple[WorkerStatus, str]],  # (what it says, its state)
     operators: Mapping[str, int],  # name -> bins
     table: Sequence[int] | None,  # bin -> worker; None leaves it out
     pending: Iterable[tuple[int, int]],  # (epoch, bins that move)
+    changes: Sequence[dict[str, Any]],  # of the membership
     ledger: Iterable[LedgerEntry],
 ) -> dict[str, Any]:
     """Return the record that `megaflow control status --json` prints; workers sorted by id."""
@@ -25,17 +26,19 @@ def status_record(
         "state": state,
         "epoch": epoch,
         "frontier": frontier,
-        "workers": [worker_record(status) for status in sorted(workers, key=lambda status: status.worker)],
+        "workers": [worker_record(status, state) for status, state in sorted(workers, key=lambda each: each[0].worker)],
         "operators": [{"name": name, "bins": bins, **tables} for name, bins in operators.items()],
         "pending": [{"epoch": epoch, "bins": bins} for epoch, bins in pending],
+        "changes": list(changes),
         "ledger": [ledger_record(entry) for entry in ledger],
     }
 
 
-def worker_record(status: WorkerStatus) -> dict[str, Any]:
+def worker_record(status: WorkerStatus, state: str) -> dict[str, Any]:
     """Return one worker's part; `bins` counts those of one operator, since all share one table."""
     return {
         "id": status.worker,
+        "state": state,
         "pid": status.pid,
         "address": status.address,
         "lines": status.lines,

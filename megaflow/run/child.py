@@ -2,7 +2,10 @@
 
 It reads its `ChildSpec` from standard input, which then stays open: its end is the launcher's end,
 and the process stops. Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
-launcher as `Failed`, to be shown there last and alone; only what cannot be sent is logged here.
+launcher as `Failed`, to be shown there last and alone, and as its last word if it is no member yet;
+only what cannot be sent is logged here.
+
+`Process` also runs in a process that was started by hand, to join: see `megaflow.run.joining`.
 
 Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
 rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
@@ -15,16 +18,24 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
+import traceback
+from collections.abc import Callable
+from typing import Any
 
-from megaflow.control.messages import Failed
+from megaflow.control.messages import Failed, Terms
+from megaflow.control.screen import ranges_text
 from megaflow.control.server import ControlDoor, IngestDoor, LauncherDoor
-from megaflow.errors import ClusterError, PeerFailed, PeerLost, ProtocolError
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.front import Worker, execute
 from megaflow.run.loading import App
-from megaflow.run.program import Program, Shared, address_of
-from megaflow.run.spec import ChildSpec
+from megaflow.run.program import Program, Shared
+from megaflow.run.spec import ChildSpec, Founder
 from megaflow.run.staging import Staging
+from megaflow.run.terms import TermsDoor
+from megaflow.run.words import LastWord, say_last_word
+from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.blame import format_user_traceback
 from megaflow.timely.execute import Config
 
@@ -58,33 +69,45 @@ def _read_exactly(file: int, size: int) -> bytes:
 class Process:
     """The workers of this process, and what happens when one fails."""
 
-    def __init__(self, spec: ChildSpec) -> None:
-        first = spec.process * spec.workers
-        stagings = {worker: Staging(worker) for worker in range(first, first + spec.workers)}
-        coordinator = None if spec.process == 0 else address_of(spec, 0)
+    def __init__(self, spec: ChildSpec, joined: Callable[[int], None] = lambda worker: None) -> None:
+        """`joined` is told of each worker that has joined a running job, on its thread."""
+        part = spec.part
+        coordinates = isinstance(part, Founder) and part.process == 0
+        door = ControlDoor(None if coordinates else address_text(spec.coordinator))
         self.spec = spec
-        self.shared = Shared(spec, App(spec.app), LauncherDoor(), ControlDoor(coordinator), stagings)
+        self.shared = Shared(spec, App(spec.app), LauncherDoor(), door, {}, joined)
         self.told = False  # the launcher knows why this process fails
         self._running = spec.workers
+        self._silent = threading.Lock()  # taken by the first to say a last word
 
     def run(self) -> None:
-        """Run the workers; blocks until the job's end. Raises what stops it."""
+        """Run the workers; blocks until the job's end, or theirs. Raises what stops it."""
+        execute(self._config(), self._work, self.spec.args)
+
+    def _config(self) -> Config:
+        spec, part = self.spec, self.spec.part
+        more: dict[str, Any] = {
+            "secret": spec.secret,
+            "roles": self._roles,
+            "watch": {STDIN: self._launcher_ended} if spec.word_fd is not None else {},
+            "connect_timeout_seconds": spec.connect_timeout_seconds,
+        }
+        listener = socket.socket(fileno=spec.listener_fd)
+        if isinstance(part, Founder):
+            return Config.cluster(list(map(address_text, part.addresses)), part.process, spec.workers, listener, **more)
+        contact, address = address_text(part.contact), address_text(spec.address)
+        return Config.join(contact, address, spec.workers, part.server, listener, **more)
+
+    def _roles(self, workers: tuple[int, ...]) -> dict[str, Any]:
+        """Who serves which role, when it is known who works here."""
         spec, shared = self.spec, self.shared
-        config = Config.cluster(
-            [address_of(spec, process) for process in range(spec.processes)],
-            spec.process,
-            spec.workers,
-            socket.socket(fileno=spec.listener_fd),
-            secret=spec.secret,
-            roles={
-                "launcher": shared.launcher,
-                "control": shared.control,
-                "ingest": IngestDoor(shared.stagings),
-            },
-            watch={STDIN: self._launcher_ended},
-            connect_timeout_seconds=spec.connect_timeout_seconds,
-        )
-        execute(config, self._work, spec.args)
+        shared.stagings.update((worker, Staging(worker)) for worker in workers)
+        terms = Terms(spec.job, spec.workers, spec.coordinator, spec.rate, spec.encoding_errors, spec.output)
+        return {
+            "launcher": shared.launcher,
+            "control": TermsDoor(terms, shared.control),
+            "ingest": IngestDoor(shared.stagings),
+        }
 
     def _work(self, worker: Worker) -> None:
         try:
@@ -93,8 +116,11 @@ class Process:
             settle_memory()
             program.run()
             self._running -= 1
-        except (PeerFailed, PeerLost):
-            raise  # whoever is at fault reports it; the connections are closed already
+        except PeerLost as error:
+            self._tell_loss(worker, error)
+            raise  # the connections are closed already
+        except PeerFailed:
+            raise  # whoever is at fault reports it
         except BaseException as error:
             self._tell(worker, error)
             raise
@@ -102,6 +128,8 @@ class Process:
     def _tell(self, worker: Worker, error: BaseException) -> None:
         """Send the launcher the failure, and give it a moment to come and take it: raising closes the connections."""
         launcher = self.shared.launcher
+        if worker.rescaling.joining and not launcher.is_here:
+            return  # it does not know this worker, so the failure is nobody else's
         deadline = time.monotonic() + LAST_WORD_SECONDS
         try:
             launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
@@ -112,6 +140,17 @@ class Process:
         except ClusterError as other:
             _log.debug("while reporting a failure: %s", other)
             self.told = isinstance(other, PeerFailed)  # then the other one is shown: one is enough
+
+    def _tell_loss(self, worker: Worker, error: PeerLost) -> None:
+        """Say who is lost, and which bins with them."""
+        table = worker.stateful[0].table() if worker.stateful else ()
+        lost = [bin for bin, owner in enumerate(table) if owner in error.workers]
+        self.say(LastWord("lost", str(error), error.workers, ranges_text(lost) if lost else ""))
+
+    def say(self, word: LastWord) -> None:
+        """Say the last word, unless one was said; any worker's thread."""
+        if self._silent.acquire(blocking=False):
+            say_last_word(self.spec.word_fd, word)
 
     def _launcher_ended(self) -> None:
         if not os.read(STDIN, 1) and self._running:
@@ -128,6 +167,8 @@ def settle_memory() -> None:
 def main() -> int:
     """Run this process's part of a job; return the exit code."""
     process = Process(read_spec(STDIN))
+    if process.spec.word_fd is not None:
+        os.set_inheritable(process.spec.word_fd, False)  # its end is this process's end
     sys.stdin = open(os.devnull)  # noqa: SIM115  what the user's code would read is not for it
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
@@ -136,6 +177,8 @@ def main() -> int:
         _log.debug("%s", error)  # whoever is at fault says so
         return 1
     except BaseException as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        process.say(LastWord("failed", str(error) if isinstance(error, MegaflowError) else text))
         if not process.told:
             _log.error("%s", format_user_traceback(error, process.spec.debug).rstrip())
         return 1

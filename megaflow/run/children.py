@@ -5,7 +5,10 @@
    children see the end of it and stop.
 3. It is the leader of a process group of its own: Ctrl-C at a terminal reaches the launcher only, which drains.
 4. What it prints goes to the launcher's standard error: standard output is for records.
-5. A dead child is noticed by the end of its connection, which the kernel closes whatever it died of.
+5. A dead child is noticed by the end of its connection, or of the pipe for its last word, which the kernel closes
+   whatever it died of.
+6. One that is to join a running job is no part of it until the coordinator says so; before that its end is its own.
+   Processes that were started by hand are children, too, from then on, but nobody here can kill them or see them die.
 """
 
 import contextlib
@@ -15,56 +18,78 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost, UsageError
-from megaflow.run.spec import ChildSpec
+from megaflow.run.spec import Address, ChildSpec, Founder
+from megaflow.run.words import LastWord, LastWordPipe
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
 
 COMMAND = (sys.executable, "-m", "megaflow.run.child")
 BACKLOG = 128
 EXIT_SECONDS = 5.0  # from its last word to the end of a process
 STDERR = 2
+STOPPED = "all other workers have been stopped"
 
 
 class Child:
     """One worker process."""
 
-    def __init__(self, spec: ChildSpec, process: "subprocess.Popen[bytes]") -> None:
-        self.spec = spec
-        self.process = process
+    def __init__(
+        self, address: Address, process: "subprocess.Popen[bytes] | None" = None, pipe: LastWordPipe | None = None
+    ) -> None:
+        self.address = address
+        self.process = process  # None: it was started by hand
+        self.pipe = pipe
+        self.workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
+        self.running: set[int] = set()  # those that have not said `Ended`
+        self.gone = False  # it has ended before it was part of the job
         self.client: Client | None = None  # None before it is connected and after it has closed
         self.failure: str | None = None  # what it said before it ended
-        first = spec.process * spec.workers
-        self.running = set(range(first, first + spec.workers))  # its workers that have not said `Ended`
 
     def __str__(self) -> str:
         """Return how messages name it."""
-        first = self.spec.process * self.spec.workers
-        workers = f"worker {first}" if self.spec.workers == 1 else f"workers {first} to {first + self.spec.workers - 1}"
-        host, port = self.spec.addresses[self.spec.process]
-        return f"{workers} ({host}:{port}, pid {self.process.pid})"
+        first, *others = self.workers or (None,)
+        workers = "a new process" if first is None else f"worker {first}"
+        if others:
+            workers = f"workers {first} to {others[-1]}"
+        place = address_text(self.address)
+        return f"{workers} ({place})" if self.process is None else f"{workers} ({place}, pid {self.process.pid})"
 
-    def send_spec(self) -> None:
+    @property
+    def is_member(self) -> bool:
+        """Whether it is part of the job, or was."""
+        return bool(self.workers)
+
+    @property
+    def word(self) -> LastWord | None:
+        """Its last word, if that was said and `pipe.read` has taken it in."""
+        return None if self.pipe is None else self.pipe.word
+
+    def join(self, workers: Sequence[int]) -> None:
+        """Note that it is part of the job."""
+        self.workers = tuple(workers)
+        self.running = set(workers)
+
+    def send_spec(self, spec: ChildSpec) -> None:
         """Send the child what it must know."""
-        assert self.process.stdin is not None
-        data = pickle.dumps(self.spec)
+        assert self.process is not None and self.process.stdin is not None
+        data = pickle.dumps(spec)
         with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
             self.process.stdin.write(len(data).to_bytes(8, "big") + data)
             self.process.stdin.flush()
 
-    def connect(self, timeout_seconds: float) -> Client:
+    def connect(self, secret: bytes, timeout_seconds: float) -> Client:
         """Connect to the child, which takes as long as it needs to start. Raises ClusterError if it does not."""
-        host, port = self.spec.addresses[self.spec.process]
         try:
-            self.client = Client.connect(host, port, self.spec.secret, "launcher", {}, timeout_seconds)
+            self.client = Client.connect(*self.address, secret, "launcher", {}, timeout_seconds)
         except TimeoutError as error:
             raise ClusterError(f"{self} did not answer within {timeout_seconds:g} s") from error
         except (PeerLost, OSError) as error:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(EXIT_SECONDS)
+            self.wait(EXIT_SECONDS)
             raise ClusterError(f"{self} {self.how_it_ended()} before it began") from error
         return self.client
 
@@ -74,14 +99,48 @@ class Child:
             self.client.close()
             self.client = None
 
+    def wait(self, seconds: float) -> None:
+        """Wait until it has exited, but no longer than that."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(max(0.0, seconds))
+
+    def kill(self) -> None:
+        """End it at once; nothing happens if it has ended."""
+        self.close()
+        if self.process is not None:
+            self.process.kill()
+
+    def release(self) -> None:
+        """Wait for its end and let go of what is left of it."""
+        if self.process is not None:
+            self.process.wait()
+            assert self.process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        if self.pipe is not None:
+            self.pipe.close()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs, and of processes started by hand."""
+        return None if self.process is None else self.process.poll()
+
     def how_it_ended(self) -> str:
         """Return the words for its exit code."""
-        code = self.process.poll()
+        code = self.exit_code
         if code is None:
             return "closed its connection without a word"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
         return f"exited with code {code} without a word"
+
+    def why_it_never_joined(self) -> str:
+        """Return what to say of a process that ended before it was part of the job."""
+        self.wait(EXIT_SECONDS)  # it has closed its pipe: this takes a moment only
+        if self.pipe is not None:
+            self.pipe.read()
+        return f"{self} {self.how_it_ended()}" if self.word is None else f"{self}: {self.word.text.strip()}"
 
 
 class Children:
@@ -96,57 +155,106 @@ class Children:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill()
+        self.kill(self.all)
 
-    def start(self, listeners: Sequence[socket.socket], spec_of: Callable[[int, int], ChildSpec]) -> None:
-        """Start one process for each listening socket, with `spec_of(process, fd)`; close the sockets here."""
-        for process, listener in enumerate(listeners):
-            spec = spec_of(process, listener.fileno())
-            popen = subprocess.Popen(
-                COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=(listener.fileno(),), process_group=0
+    @property
+    def members(self) -> list[Child]:
+        """Those that are part of the job, or were."""
+        return [child for child in self.all if child.is_member]
+
+    def at(self, address: Address) -> Child | None:
+        """Return the one that listens there, the newest first."""
+        return next((child for child in reversed(self.all) if child.address == address), None)
+
+    def start(
+        self, listeners: Sequence[socket.socket], spec_of: Callable[[int, socket.socket, int], ChildSpec]
+    ) -> list[Child]:
+        """Start one process for each listening socket, with `spec_of(number, listener, word_fd)`; close the sockets.
+
+        Founders are part of the job at once.
+        """
+        started = []
+        for number, listener in enumerate(listeners):
+            pipe = LastWordPipe()
+            files = (listener.fileno(), pipe.writing)
+            process = subprocess.Popen(
+                COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0
             )
-            self.all.append(Child(spec, popen))
+            spec = spec_of(number, listener, pipe.writing)
+            child = Child(spec.address, process, pipe)
+            self.all.append(child)
+            pipe.close_writing()
             listener.close()  # so that a dead child refuses connections
-        for child in self.all:
-            child.send_spec()
+            if isinstance(spec.part, Founder):
+                child.join(founder_ids(number, spec.workers))
+            started.append((child, spec))
+        for child, spec in started:
+            child.send_spec(spec)
+        return [child for child, _ in started]
 
     def wait_for_exit(self, seconds: float) -> None:
         """Wait until all have exited, but no longer than that."""
         deadline = time.monotonic() + seconds
         for child in self.all:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(max(0.0, deadline - time.monotonic()))
+            child.wait(deadline - time.monotonic())
 
-    def kill(self) -> None:
-        """End all that still run, at once, and wait for that."""
-        for child in self.all:
-            child.close()
-            child.process.kill()  # does nothing to one that has exited
-        for child in self.all:
-            child.process.wait()
-            assert child.process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                child.process.stdin.close()
+    def kill(self, children: Iterable[Child]) -> None:
+        """End those of these that still run, at once, and wait for that."""
+        children = list(children)
+        for child in children:
+            child.kill()
+        for child in children:
+            child.release()
 
     def blame(self, failures: Sequence[str]) -> ClusterError | None:
         """Return why the job failed, judging by those that have exited by themselves; None if it did not.
 
         A process that was killed is the cause of whatever the others complain of; then counts who complained
-        first (`failures`); then a process that ended early and said nothing.
+        first (`failures`); then whom others have lost; then a process that ended early and said nothing.
         """
-        ended = [child for child in self.all if child.process.poll() is not None]
+        for child in self.all:
+            if child.pipe is not None:
+                child.pipe.read()
+        lost = self._lost()
+        ended = [child for child in self.members if child.exit_code is not None]
         for child in ended:
-            if child.process.returncode < 0 and child.failure is None:
-                return ClusterError(f"{child} {child.how_it_ended()}; all other workers have been stopped")
+            if (child.exit_code or 0) < 0 and child.failure is None:
+                return self._loss_of(child, lost)
         if failures:
             return PeerFailed(failures[0])
+        if lost is not None:
+            return self._loss(lost)
         for child in ended:
-            if child.running or child.process.returncode:
-                return ClusterError(f"{child} {child.how_it_ended()}; all other workers have been stopped")
-        for child in self.all:
+            if child.running or child.exit_code:
+                return self._loss_of(child, lost)
+        for child in self.members:
             if child.running and child.client is None:
-                return ClusterError(f"{child} {child.how_it_ended()}; all other workers have been stopped")
+                return self._loss_of(child, lost)
         return None
+
+    def _lost(self) -> LastWord | None:
+        """What was said of a lost process, by whoever said most."""
+        words = [child.word for child in self.all if child.word is not None]
+        lost = (word for word in words if word.kind == "lost")
+        return max(lost, key=lambda word: (len(word.workers), len(word.bins)), default=None)
+
+    def _loss(self, lost: LastWord) -> ClusterError:
+        """The error for a process that others have lost."""
+        for child in self.all:
+            if set(child.workers) & set(lost.workers):
+                return self._loss_of(child, lost)
+        return ClusterError(lost.text)
+
+    def _loss_of(self, child: Child, lost: LastWord | None) -> ClusterError:
+        bins = ""
+        if lost is not None and set(lost.workers) & set(child.workers):
+            bins = f", and with it bins {lost.bins}" if lost.bins else "; it owned no bins"
+        return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}")
+
+
+def founder_ids(process: int, workers: int) -> range:
+    """Return the ids of the workers of a process that the job starts with."""
+    return range(process * workers, (process + 1) * workers)
 
 
 def signal_name(number: int) -> str:
@@ -175,7 +283,7 @@ def listening(host: str, count: int) -> Iterator[list[socket.socket]]:
         yield listeners
 
 
-def address_of(listener: socket.socket) -> tuple[str, int]:
+def address_of(listener: socket.socket) -> Address:
     """Return where to reach a listening socket; from this machine, if it listens on all addresses."""
     host, port = listener.getsockname()[:2]
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

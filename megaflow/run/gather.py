@@ -2,7 +2,9 @@
 
 `Gather` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
 come; closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
-them. Writers take them from there.
+them. Workers may come and go: one that comes is told of before it sends anything (and has nothing for epochs that are
+closed by then: see `megaflow.run.output`), one that goes is waited for until it has closed everything. Writers take
+the epochs from there.
 """
 
 import io
@@ -27,7 +29,14 @@ class Gather:
 
     def __init__(self, workers: Iterable[int]) -> None:
         self._closed: dict[int, float] = dict.fromkeys(workers, 0)  # worker -> what it sends is at this epoch or later
-        self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before the least closed
+        self._least: float = 0  # of these, ever; epochs before it have left
+        self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before _least
+
+    def join(self, workers: Iterable[int]) -> None:
+        """Wait for these workers, too, from the first epoch on that has not left."""
+        for worker in workers:
+            assert worker not in self._closed, f"worker {worker} came twice"
+            self._closed[worker] = self._least
 
     def add(self, batch: OutputBatch) -> None:
         """Take in records of an epoch that their worker has not closed; raise ProtocolError otherwise."""
@@ -40,11 +49,14 @@ class Gather:
 
         Costs O(workers) and O(epochs held) when something closes.
         """
-        before = min(self._closed.values())
-        self._closed[closed.worker] = float("inf") if closed.epoch is None else closed.epoch
-        least = min(self._closed.values())
-        if least <= before:
+        if closed.epoch is None:
+            self._closed.pop(closed.worker, None)  # it has left, or all have come to their end
+        elif closed.worker in self._closed:
+            self._closed[closed.worker] = max(closed.epoch, self._closed[closed.worker])
+        least = min(self._closed.values(), default=float("inf"))
+        if least <= self._least:
             return []
+        self._least = least
         epochs = sorted(epoch for epoch in self._held if epoch < least)
         return [(epoch, self._flat(self._held.pop(epoch))) for epoch in epochs]
 

@@ -1,12 +1,13 @@
 """The launcher: starts the worker processes of a job, stays with it, ends them.
 
-Children start first; whatever takes long (Spark, reading input) happens while they do. However a function here is left,
-no child survives it, and the job's file is gone.
+Children start first; whatever takes long (Spark, reading input) happens while they do. More may start while the job
+runs. However a function here is left, no child survives it, and the job's file is gone.
 """
 
 import contextlib
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ from typing import Any
 
 from megaflow.errors import UsageError
 from megaflow.run.app import pickle_app
-from megaflow.run.children import Children, address_of, listening
+from megaflow.run.children import Child, Children, address_of, listening
 from megaflow.run.gather import ListWriter, Writer
 from megaflow.run.job import Job, check_name, process_start, publish, publish_numbered
 from megaflow.run.loop import Account, Loop
-from megaflow.run.origin import find_origin
+from megaflow.run.origin import Origin, find_origin
 from megaflow.run.signals import watched_signals
-from megaflow.run.spec import AppFile, ChildSpec, PickledFunction
+from megaflow.run.spec import Address, AppFile, ChildSpec, Founder, Joiner, PickledFunction
 from megaflow.run.splits import ENCODING_ERRORS
 
 
@@ -92,38 +93,65 @@ def launch(
         job = stack.enter_context(published(options, *addresses[0]))
         writer = stack.enter_context(contextlib.closing(open_output()))
 
-        def spec_of(process: int, listener_fd: int) -> ChildSpec:
-            return ChildSpec(
-                job=job.name,
-                process=process,
-                processes=options.processes,
-                workers=options.workers,
-                addresses=addresses,
-                listener_fd=listener_fd,
-                secret=job.secret.encode(),
-                app=options.app,
-                args=options.args,
-                splits=origin.splits,
-                pushed=origin.pushed is not None,
-                spark_queries=0 if origin.spark is None else 1,
-                rate=options.rate,
-                encoding_errors=options.encoding_errors,
-                output=writer.form,
-                debug=options.debug,
-                connect_timeout_seconds=options.connect_timeout_seconds,
-            )
-
-        children.start(listeners, spec_of)
+        specs = Specs(options, job, origin, writer, addresses)
+        children.start(listeners, specs.founder)
         started(job)
-        loop = stack.enter_context(contextlib.closing(Loop(children, origin, writer, received, report, job)))
+
+        def start(count: int, contact: Address) -> list[Child]:
+            with listening(options.listen, count) as more:
+                return children.start(more, lambda _, listener, word: specs.joiner(contact, listener, word))
+
+        loop = stack.enter_context(contextlib.closing(Loop(children, start, origin, writer, received, report, job)))
         try:
             account = loop.run(options.connect_timeout_seconds)
         except BaseException:
-            children.kill()  # before anything that takes time
+            children.kill(children.all)  # before anything that takes time
             raise
     account.seconds = time.monotonic() - began
     account.interrupted = received.interrupted
     return account
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """What the processes of one job are told."""
+
+    options: RunOptions
+    job: Job
+    origin: Origin
+    writer: Writer
+    founders: tuple[Address, ...]
+
+    def founder(self, process: int, listener: socket.socket, word_fd: int) -> ChildSpec:
+        """What a process is told that the job starts with."""
+        return self._spec(Founder(process, self.founders), listener, word_fd)
+
+    def joiner(self, contact: Address, listener: socket.socket, word_fd: int) -> ChildSpec:
+        """What a process is told that is to join."""
+        return self._spec(Joiner(contact), listener, word_fd)
+
+    def _spec(self, part: Founder | Joiner, listener: socket.socket, word_fd: int) -> ChildSpec:
+        options, origin = self.options, self.origin
+        return ChildSpec(
+            job=self.job.name,
+            part=part,
+            workers=options.workers,
+            address=address_of(listener),
+            listener_fd=listener.fileno(),
+            coordinator=(self.job.host, self.job.port),
+            secret=self.job.secret.encode(),
+            app=options.app,
+            args=options.args,
+            splits=origin.splits if isinstance(part, Founder) else (),
+            pushed=origin.pushed is not None,
+            spark_queries=0 if origin.spark is None else 1,
+            rate=options.rate,
+            encoding_errors=options.encoding_errors,
+            output=self.writer.form,
+            debug=options.debug,
+            connect_timeout_seconds=options.connect_timeout_seconds,
+            word_fd=word_fd,
+        )
 
 
 def check(options: RunOptions) -> None:

@@ -6,8 +6,11 @@
 2. A command takes effect when control has passed its epoch: what is assigned or committed at e
    enters at e or later.
 3. The source holds the capability with or without lines to read, until `EndOfLines`: what is
-   assigned or committed later finds it open.
-4. Backpressure holds lines back, never time. While the output lags it reads one small batch per
+   assigned or committed later finds it open. On a worker that joins it gets a capability from a
+   member; commands that come before that wait.
+4. The source of a leaving worker is told by `Withdraw`, which follows every command that gives it
+   lines: it takes in what is committed, hands back its splits and closes.
+5. Backpressure holds lines back, never time. While the output lags it reads one small batch per
    tick; while bytes pile up for a peer or for the launcher it reads none.
 """
 
@@ -16,12 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines
+from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines, Split, SplitsReturned, Withdraw
 from megaflow.control.statistics import Lateness
 from megaflow.routing import Numbered
 from megaflow.run.feed import LineFeed
 from megaflow.run.staging import Staging
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
@@ -59,7 +63,7 @@ def read_lines(control: Port[Numbered], hooks: SourceHooks) -> tuple[Port[str], 
         activate.append(info.activator.activate)
         return LineSource(commands, output, capabilities[0], info, hooks, now).run
 
-    builder.build(make)
+    builder.build(make, joinable=True)
     return result, activate[0]
 
 
@@ -90,6 +94,7 @@ class LineSource:
         self._now = now
         self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
         self._ended = False  # all lines have
+        self._returned: tuple[tuple[Split, ...], float] | None = None  # if the worker leaves: see `LineFeed.give_back`
         self._epoch = -1  # of the capability, once the control frontier allows to read
         self._batches = 0  # read in this epoch
         self._busy_reported = 0.0  # seconds
@@ -97,36 +102,55 @@ class LineSource:
 
     def run(self) -> None:
         """Obey commands, move to the present epoch, read what may be read, report."""
-        if not self._capability.held:
-            self._commands.drain()
-            return
         frontier = self._commands.frontier.elements
         for time, batch in self._commands.drain():
             self._waiting.extend((epoch_of(time), numbered.command) for numbered in batch)
+        if self._capability.absent:
+            return  # this worker is joining
+        if not self._capability.held:
+            self._waiting.clear()
+            return
         tick = epoch_of(frontier[0]) if frontier else None
         while self._waiting and (tick is None or self._waiting[0][0] < tick):
             self._obey(self._waiting.popleft()[1])
         if self._ended or tick is None:
-            self._feed.close()
-            self._capability.release()
-            return
-        if tick - 1 > self._epoch:
-            self._epoch = tick - 1
+            self._close()
+        else:
+            self._go_on(tick)
+
+    def _go_on(self, tick: int) -> None:
+        epoch = tick - 1
+        given = epoch_of(self._capability.time)  # by a member, to one that joined; it may have been ahead of this one
+        if epoch > self._epoch and epoch >= given:
+            self._epoch = epoch
             self._batches = 0
-            self._capability.downgrade(self._epoch)
+            self._capability.downgrade(epoch)
         if self._epoch >= 0:
             self._read(tick)
+        if self._returned is not None and not self._feed.ready:
+            self._close()
 
     def _obey(self, command: object) -> None:
         """Take what concerns this worker's lines."""
-        if isinstance(command, AssignSplits):
-            given = command.assignments
-            all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
-            self._feed.assign(given.get(self._info.worker, ()), all_bytes)
-        elif isinstance(command, CommitBatch):
-            self._hooks.staging.commit(command)
-        elif isinstance(command, EndOfLines):
-            self._ended = True
+        match command:
+            case AssignSplits(given, share):
+                all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
+                self._feed.assign(given.get(self._info.worker, ()), all_bytes, share)
+            case CommitBatch():
+                self._hooks.staging.commit(command)
+            case Withdraw(workers) if self._info.worker in workers:
+                self._returned = self._feed.give_back()
+            case EndOfLines():
+                self._ended = True
+
+    def _close(self) -> None:
+        """Read nothing any more."""
+        if self._returned is not None:
+            for report in self._feed.take_reports():
+                self._hooks.report(report)
+            self._hooks.report(SplitsReturned(*self._returned))
+        self._feed.close()
+        self._capability.release()
 
     def _read(self, tick: int) -> None:
         now = self._now()

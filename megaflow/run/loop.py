@@ -3,10 +3,12 @@
 One thread and one selector over the children's connections, signals, standard input and the Spark feed's word.
 
 1. Nothing here decides about the stream: lines go to the first worker, outputs come back with their epochs.
-2. A job ends when all workers have said `Ended`. It fails when one fails or is lost: then the others, which notice by
-   themselves, get a moment to end; whoever is left after that is killed by whoever runs this loop.
+2. A job ends when all workers have said `Ended`, those that came to it included (see `megaflow.run.newcomers`). It
+   fails when one fails or is lost: then the others, which notice by themselves, get a moment to end; whoever is left
+   after that is killed by whoever runs this loop.
 """
 
+import contextlib
 import functools
 import selectors
 import socket
@@ -24,14 +26,19 @@ from megaflow.control.messages import (
     LinesTaken,
     OutputBatch,
     OutputClosed,
+    ProcessJoined,
     Refused,
     Request,
+    Started,
+    StartFailed,
+    StartProcesses,
     StopJob,
 )
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.run.children import EXIT_SECONDS, Child, Children
 from megaflow.run.gather import Gather, Writer
 from megaflow.run.job import Job
+from megaflow.run.newcomers import Newcomers, Start
 from megaflow.run.origin import Origin
 from megaflow.run.pushed import Credit
 from megaflow.run.signals import Signals
@@ -65,6 +72,7 @@ class Loop:
     def __init__(
         self,
         children: Children,
+        start: Start,
         origin: Origin,
         writer: Writer,
         signals: Signals,
@@ -77,18 +85,22 @@ class Loop:
         self._signals = signals
         self._report = report
         self._job = job
-        self._gather = Gather(worker for child in children.all for worker in child.running)
+        self._gather = Gather(worker for child in children.members for worker in child.workers)
         self._credit = Credit()
         self._account = Account()
         self._failures: list[str] = []  # what workers said, first one first
         self._failing_since: float | None = None  # seconds of time.monotonic()
+        self._lost: ClusterError | None = None  # a worker that cannot be connected to
+        self._connect_timeout_seconds = 0.0
         self._selector = selectors.DefaultSelector()
+        self._newcomers = Newcomers(children, start, self._selector, self._answer, self._await, self._lose)
         self._waiting_for_lines = False  # whether the selector knows the pushed source
         self._stopping: Client | None = None  # the connection over which the job was told to stop
+        self._secret = job.secret.encode()
         self._feed: SparkFeed | None = None
         self._feed_said, self._feed_says = socket.socketpair()
         if origin.spark is not None:
-            self._feed = SparkFeed(origin.spark, (job.host, job.port), job.secret.encode(), self._on_feed_change)
+            self._feed = SparkFeed(origin.spark, (job.host, job.port), self._secret, self._on_feed_change)
 
     def close(self) -> None:
         """Let go of what is open; the Spark session ends."""
@@ -97,17 +109,19 @@ class Loop:
             self._feed.join(SPARK_FAREWELL_SECONDS)
         if self._stopping is not None:
             self._stopping.close()
+        self._newcomers.close()
         self._selector.close()
         self._feed_said.close()
         self._feed_says.close()
 
     def run(self, connect_timeout_seconds: float) -> Account:
         """Serve until all children are done. Raises what made the job fail."""
-        lost = self._connect(connect_timeout_seconds)
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._connect()
         self._signals.can_drain = True
-        for child in self._children.all:
+        for child in self._children.members:
             self._listen(child)  # what came with the handshake's last bytes
-        while any(child.client is not None for child in self._children.all):
+        while self._newcomers.connecting or any(child.client is not None for child in self._children.all):
             self._await_lines()
             timeout = self._timeout()
             if self._failing_since is not None and timeout == 0.0:
@@ -116,34 +130,34 @@ class Loop:
                 key.data()
             if self._asks_at_once():
                 self._push()
-        self._judge(lost)
+        self._judge()
         return self._account
 
-    def _connect(self, timeout_seconds: float) -> ClusterError | None:
-        """Connect to all children, and start the Spark feed; return the error if a child does not come."""
-        for child in self._children.all:
+    def _connect(self) -> None:
+        """Connect to all children, and start the Spark feed; the job fails if a child does not come."""
+        for child in self._children.members:
             try:
-                client = child.connect(timeout_seconds)
+                client = child.connect(self._secret, self._connect_timeout_seconds)
             except ClusterError as error:
-                self._fail()
-                return error
+                self._lose(error)
+                return
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._feed_said, selectors.EVENT_READ, self._check_feed)
         if self._feed is not None:
             self._feed.start()
-        return None
 
     def _timeout(self) -> float | None:
         if self._failing_since is not None:
             return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
         return 0.0 if self._asks_at_once() else None
 
-    def _judge(self, lost: ClusterError | None) -> None:
+    def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
+        self._children.kill(child for child in self._children.all if not child.is_member)  # too late for the job
         timeout = self._timeout() if self._failing_since is not None else EXIT_SECONDS
         self._children.wait_for_exit(timeout or 0.0)
-        error = self._children.blame(self._failures) or lost
+        error = self._children.blame(self._failures) or self._lost
         if error is not None:
             raise error
 
@@ -185,6 +199,12 @@ class Loop:
                 child.failure = text
                 self._failures.append(text)
                 self._fail()
+            case StartProcesses():
+                self._newcomers.start(message)
+            case ProcessJoined(workers=workers):
+                self._gather.join(workers)  # first
+                child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
+                self._report(f"{child} has joined")
             case _:
                 raise ProtocolError(f"{child} said {message!r:.100}, which is not for the launcher")
         return False
@@ -194,6 +214,25 @@ class Loop:
         for epoch, records in epochs:
             self._writer.write(epoch, records)
         return bool(epochs)
+
+    def _await(self, child: Child) -> None:
+        """Listen to a child that came later."""
+        assert child.client is not None
+        self._selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
+        self._listen(child)
+
+    def _answer(self, answer: Started | StartFailed) -> None:
+        """Tell the coordinator about processes that it has asked for."""
+        if isinstance(answer, StartFailed):
+            self._report(f"{answer.reason}; the job goes on without it")
+        client = self._children.all[0].client
+        if client is not None:
+            with contextlib.suppress(PeerLost):  # noticed where it is read
+                client.send(answer)
+
+    def _lose(self, error: ClusterError) -> None:
+        self._lost = self._lost or error
+        self._fail()
 
     def _fail(self) -> None:
         if self._failing_since is None:
@@ -259,7 +298,7 @@ class Loop:
         if self._feed is not None:
             self._feed.stop()
         try:
-            self._stopping = Client.connect(self._job.host, self._job.port, self._job.secret.encode(), "control", {})
+            self._stopping = Client.connect(self._job.host, self._job.port, self._secret, "control", {})
             self._stopping.send(Request(0, StopJob()))
         except (PeerLost, OSError) as error:
             self._report(f"the job ends already: {error}")

@@ -2,6 +2,10 @@
 
 The launcher may be slower than the job. What does not fit its connection is kept here under a
 capability, so the epochs concerned stay open, the output lags, and the sources hold back.
+
+So it is as long as the launcher has not come. A worker that joins may have output before the launcher
+knows of it; therefore every worker tells by the frontier *behind* what is kept which epochs are closed.
+That one takes all workers into account: none passes a time at which another still keeps something.
 """
 
 from collections import deque
@@ -13,7 +17,8 @@ from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import BuildError
 from megaflow.run.lines import epoch_of
 from megaflow.run.rendering import Render
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
@@ -27,7 +32,7 @@ class Outlet(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the launcher is there and keeps up."""
+        """Whether the launcher has come, and so waits for this worker's word, and keeps up."""
 
     def send(self, message: object) -> None:
         """Send a message to the launcher, when it comes. Does not block."""
@@ -49,7 +54,7 @@ def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCoun
     if port.scope.depth:
         raise BuildError("the output of a dataflow must have the times of its root scope: leave() the scope first")
     builder = OperatorBuilder(port.scope, "Output")
-    records: Input[Any] = builder.new_input(port, Pipeline())
+    records: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
@@ -59,6 +64,8 @@ def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCoun
         return OutputSink(records, output, info, way, count).run
 
     builder.build(make)
+    if way is not None:
+        _close(result, way[0])
     return result
 
 
@@ -84,12 +91,10 @@ class OutputSink:
         self._outlet, self._render = way
         self._count = count
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
-        self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
         self._retrying = False  # a timer will run this again
-        self._ended = False  # the launcher knows that nothing will come at all
 
     def run(self) -> None:
-        """Send what there is room for, keep the rest, tell which epochs are closed."""
+        """Send what there is room for, keep the rest."""
         self._retrying = False
         self._send_kept()
         for time, batch in self._records.drain():
@@ -101,7 +106,6 @@ class OutputSink:
         if self._kept and not self._retrying:
             self._retrying = True
             self._info.activator.activate_after(RETRY_SECONDS)
-        self._tell_closed()
 
     def _send_kept(self) -> None:
         while self._kept and self._outlet.has_room:
@@ -113,14 +117,37 @@ class OutputSink:
         epoch = epoch_of(time)
         self._outlet.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
 
-    def _tell_closed(self) -> None:
-        open_times: list[Time] = [*self._records.frontier.elements, *(capability.time for capability, _ in self._kept)]
+
+def _close(port: Port[Any], outlet: Outlet) -> None:
+    """Tell the launcher which epochs are closed: those that the stream behind the output has passed."""
+    builder = OperatorBuilder(port.scope, "Closed")
+    sent: Input[Any] = builder.new_input(port, Pipeline())
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        return EpochCloser(sent, outlet, info.worker).run
+
+    builder.build(make)
+
+
+class EpochCloser:
+    """The logic of the operator that tells."""
+
+    def __init__(self, sent: Input[Any], outlet: Outlet, worker: int) -> None:
+        self._sent = sent
+        self._outlet = outlet
+        self._worker = worker
+        self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
+        self._ended = False  # the launcher knows that nothing will come at all
+
+    def run(self) -> None:
+        """Tell what is news."""
+        open_times = self._sent.frontier.elements
         if not open_times:
             if not self._ended:
                 self._ended = True
-                self._outlet.send(OutputClosed(self._info.worker, None))
+                self._outlet.send(OutputClosed(self._worker, None))
             return
-        epoch = min(map(epoch_of, open_times))
+        epoch = epoch_of(open_times[0])
         if epoch > self._closed:
             self._closed = epoch
-            self._outlet.send(OutputClosed(self._info.worker, epoch))
+            self._outlet.send(OutputClosed(self._worker, epoch))

@@ -1,11 +1,16 @@
-"""What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it."""
+"""What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it.
 
+A worker that joins builds the same dataflow and then waits until it may take part; it says so when its stateful
+operators know their routing tables. One that leaves steps on until nobody needs it.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.agent import Agent, Coordinator
 from megaflow.control.controller import Controller
-from megaflow.control.messages import Ended, LinesTaken
+from megaflow.control.messages import Ended, LinesTaken, ProcessJoined
 from megaflow.control.server import ControlDoor, LauncherDoor
 from megaflow.control.statistics import Lateness
 from megaflow.control_stream import set_default
@@ -22,10 +27,12 @@ from megaflow.run.spec import ChildSpec
 from megaflow.run.staging import Staging
 from megaflow.stream import Stream
 from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.rescale.messages import Event, Joined, Left
 
 PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
 LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
@@ -40,26 +47,12 @@ class Shared:
     launcher: LauncherDoor
     control: ControlDoor
     stagings: dict[int, Staging]  # worker -> its staged lines
+    joined: Callable[[int], None]  # told of each worker that has joined a running job
 
     @property
     def address(self) -> str:
         """This process's port, as host:port."""
-        return address_of(self.spec, self.spec.process)
-
-    def ports(self) -> list[tuple[int, str, int]]:
-        """Where the lines of each worker can be staged: (worker, host, port)."""
-        workers = self.spec.workers
-        return [
-            (process * workers + thread, host, port)
-            for process, (host, port) in enumerate(self.spec.addresses)
-            for thread in range(workers)
-        ]
-
-
-def address_of(spec: ChildSpec, process: int) -> str:
-    """Return the address of a process as people write it."""
-    host, port = spec.addresses[process]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address_text(self.spec.address)
 
 
 class Program:
@@ -74,8 +67,10 @@ class Program:
         self._output = OutputCount()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only
         self._staging = shared.stagings[worker.index]
-        share = 1.0 if spec.pushed else 1 / worker.peers
-        self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate, share)
+        self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate)
+        if not spec.pushed:
+            self._feed.share_alike(worker.peers)
+        worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(worker, shared.address, lambda: self._feed.lines_taken, self._lateness)
         self._coordinator: Coordinator | None = None
 
@@ -85,6 +80,9 @@ class Program:
             self._coordinate()
         else:
             self._control.close()
+        if self._worker.bootstrap():
+            self._agent.joined()
+            self._shared.joined(self._worker.index)
         while self._worker.step_or_park(self._turn()):
             pass
         self._turn()
@@ -122,8 +120,16 @@ class Program:
             return False
         return self._shared.spec.output == "nothing" or self._shared.launcher.has_room
 
+    def _on_change(self, event: Event) -> None:
+        """Read as much of the rate as the others do; have the launcher come to processes that have joined."""
+        if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
+            self._feed.share_alike(len(event.membership.ids))
+        if isinstance(event, Joined) and self._coordinator is not None:
+            self._shared.launcher.send(ProcessJoined(*event.process))
+
     def _coordinate(self) -> None:
         spec, worker = self._shared.spec, self._worker
+        processes = worker.rescaling.processes.values()
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(
             spec.job,
@@ -132,10 +138,15 @@ class Program:
             spec.splits,
             pushed=spec.pushed,
             queries=spec.spark_queries,
-            ports=self._shared.ports(),
+            ports=[(each, host, port) for host, port, ids in processes for each in ids],
+            processes=[ids for _, _, ids in processes],
         )
-        self._coordinator = Coordinator(worker, controller, self._control, spec.job, self._probe)
+        launcher = self._shared.launcher
+        self._coordinator = Coordinator(
+            worker, controller, self._control, spec.job, self._probe, launcher.send, spec.address
+        )
         self._agent.coordinate(self._coordinator)
+        launcher.coordinate(self._coordinator.put)
         self._shared.control.serve(self._coordinator.put)
 
     def _turn(self) -> float | None:

@@ -5,9 +5,12 @@ can write to; nothing that arrives at a port is ever unpickled.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.run.rendering import Form
+
+Address: TypeAlias = tuple[str, int]  # host and port
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,31 @@ class PickledFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class Founder:
+    """The process is one of those that the job starts with."""
+
+    process: int  # which of them
+    addresses: tuple[Address, ...]  # of each, this one included
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """The process joins while the job runs, and is told its number and its workers' ids then."""
+
+    contact: Address  # of some member
+    server: int | None = None  # the worker to be bootstrapped by; None: the coordinator chooses
+
+
+@dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """All a worker process must know. Worker ids: process p, thread w -> p * workers + w."""
+    """All a worker process must know."""
 
     job: str
-    process: int  # this one
-    processes: int
+    part: Founder | Joiner
     workers: int  # in each process
-    addresses: tuple[tuple[str, int], ...]  # process -> (host, port)
-    listener_fd: int  # bound and listening, inherited
+    address: Address  # where others reach this process
+    listener_fd: int  # bound and listening there, inherited
+    coordinator: Address
     secret: bytes
     app: AppFile | PickledFunction
     args: tuple[str, ...] = ()  # for `flow.args`
@@ -47,3 +66,4 @@ class ChildSpec:
     output: Form = "records"  # what the launcher is sent
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
+    word_fd: int | None = None  # for the last word, inherited; None if nobody listens

@@ -14,6 +14,7 @@
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterable
 
@@ -26,6 +27,7 @@ SPLIT_BYTES_MIN = 4 * 1024  # smaller ones cost more to open than to read
 SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given to others
 SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
 ENCODING_ERRORS = ("replace", "strict")
+LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def find_files(spec: str) -> list[str]:
@@ -129,13 +131,26 @@ def lines_of(text: str) -> list[str]:
     return lines
 
 
+def bytes_of(data: bytes, lines: int) -> int:
+    """Return how many bytes the first lines of `data` take, ends included; `data` starts one and ends where one ends.
+
+    >>> bytes_of(b"a\\r\\nb\\nc", 2), bytes_of(b"a\\r\\nb\\nc", 3)
+    (5, 6)
+    """
+    end = 0
+    for _, found in zip(range(lines), LINE_END.finditer(data)):
+        end = found.end()
+        lines -= 1
+    return len(data) if lines else end
+
+
 class SplitReader:
     """Reads one split, block by block; `close()` closes the file.
 
     Invariant: `position` is the start of a line, or the end.
     """
 
-    __slots__ = ("_block_bytes", "_errors", "_file", "end", "position", "split")
+    __slots__ = ("_block", "_block_bytes", "_errors", "_file", "end", "position", "split")
 
     def __init__(self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES) -> None:
         """Open the split's file. Raises SourceError if it cannot be read."""
@@ -144,6 +159,7 @@ class SplitReader:
         self.split = split
         self._errors = errors
         self._block_bytes = block_bytes
+        self._block = b""  # what was read last
         try:
             self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -173,7 +189,8 @@ class SplitReader:
             data = self._read_bytes(min(size, self.end - self.position))
             length = whole_lines(data, self.position + len(data) == self.end)
             if length:
-                lines = self._decode(data[:length])
+                self._block = data[:length]
+                lines = self._decode(self._block)
                 self.position += length
                 return lines
             size *= 2
@@ -183,6 +200,10 @@ class SplitReader:
                     f"at byte {self.position}: is it a text file?"
                 )
         return []
+
+    def position_after(self, lines: int) -> int:
+        """Return where the line begins that follows the first so many of those that `read` returned last."""
+        return self.position - len(self._block) + bytes_of(self._block, lines)
 
     def close(self) -> None:
         """Close the file; harmless when closed already."""

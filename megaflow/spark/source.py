@@ -164,9 +164,9 @@ class SparkFeed:
             job = StageJob(self._query, run, batch, ports, self._secret)
             push = functools.partial(push_partition, job)
             winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(push).collect()
-            if winners:
-                chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
-                coordinator.ask(CommitRequest(CommitBatch(self._query, run, batch, chosen)))
+            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
+            # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
+            coordinator.ask(CommitRequest(CommitBatch(self._query, run, batch, chosen)))
         except Stopped:
             return  # the query is being stopped; what was not committed never enters the stream
         except Exception as error:

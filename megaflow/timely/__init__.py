@@ -4,7 +4,8 @@
 """
 
 from megaflow.front import Scope, Stream, Worker, example, execute, execute_from_args
-from megaflow.timely.dataflow.builder import Input, OperatorInfo, Output
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture import EventReader, EventWriter
 from megaflow.timely.dataflow.event_link import EventLink

@@ -1,4 +1,8 @@
-"""The command line of engine programs: how many processes and workers, which one this is."""
+"""The command line of engine programs: how many processes and workers, which one this is, what it joins.
+
+`-n` counts the processes that start together. One that joins later (`--join SERVER`) names the same number: theirs are
+the addresses where it may ask. `-p` only picks its own address, out of `--nn`.
+"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -18,7 +22,10 @@ class Arguments:
     workers: int
     processes: int
     process: int
-    addresses: tuple[str, ...]  # of all processes
+    addresses: tuple[str, ...]  # of all processes that start together
+    address: str  # of this process
+    join: int | None  # the worker to be bootstrapped by; None: this process does not join a running cluster
+    growing: bool  # processes may join
     report: bool
     connect_timeout_seconds: float
     rest: tuple[str, ...]  # positionals and all after --
@@ -43,17 +50,23 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="how many processes")
     parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="which one this is, from 0")
     parser.add_argument("-h", "--hostfile", metavar="FILE", help="host:port of each process, one a line")
+    parser.add_argument("--join", type=int, metavar="SERVER", help="join a running cluster, taught by worker SERVER")
+    parser.add_argument("--nn", type=int, metavar="N", help="addresses in all, those of processes that join included")
     parser.add_argument("-r", "--report", action="store_true", help="report connections")
     parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")
     parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("args", nargs="*")
     options = parser.parse_intermixed_args(before)
     _check(options)
+    addresses = _addresses(options)
     return Arguments(
         options.workers,
         options.processes,
         options.process,
-        _addresses(options),
+        addresses[: options.processes],
+        addresses[options.process],
+        options.join,
+        options.nn is not None,
         options.report,
         options.connect_timeout,
         (*options.args, *after),
@@ -72,22 +85,50 @@ def _check(options: Namespace) -> None:
         raise UsageError(f"-w {options.workers}: there must be at least one worker in a process")
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: there must be at least one process")
-    if not 0 <= options.process < options.processes:
-        last = options.processes - 1
-        raise UsageError(f"-p {options.process}: with -n {options.processes} processes are 0 to {last}")
+    if options.nn is not None and options.nn < options.processes:
+        raise UsageError(f"--nn {options.nn}: there are {options.processes} processes (-n) to begin with")
+    if options.join is None:
+        _check_process(options, "-n", options.processes)
+    else:
+        _check_join(options)
     if options.connect_timeout <= 0:
         raise UsageError(f"--connect-timeout {options.connect_timeout}: must be more than 0 seconds")
 
 
+def _check_process(options: Namespace, option: str, count: int) -> None:
+    if not 0 <= options.process < count:
+        raise UsageError(f"-p {options.process}: with {option} {count} processes are 0 to {count - 1}")
+
+
+def _check_join(options: Namespace) -> None:
+    if options.join < 0:
+        raise UsageError(f"--join {options.join}: name a worker that runs; worker ids begin with 0")
+    if options.nn is None and options.process >= options.processes:
+        raise UsageError(
+            f"-p {options.process}: with -n {options.processes} there are addresses for 0 to {options.processes - 1}; "
+            f"say --nn {options.process + 1}, the number of addresses with those of processes that join"
+        )
+    _check_process(options, "--nn", _address_count(options))
+    if options.processes == 1 and options.process == 0:
+        raise UsageError("-p 0: this process cannot ask itself to join; give it another address, as in -p 1 --nn 2")
+
+
+def _address_count(options: Namespace) -> int:
+    count: int = options.processes if options.nn is None else options.nn
+    return count
+
+
 def _addresses(options: Namespace) -> tuple[str, ...]:
+    count = _address_count(options)
     if options.hostfile is None:
-        return tuple(f"localhost:{_FIRST_PORT + process}" for process in range(options.processes))
+        return tuple(f"localhost:{_FIRST_PORT + process}" for process in range(count))
     try:
         lines = Path(options.hostfile).read_text(encoding="utf-8").split()
     except OSError as error:
         raise UsageError(f"-h {options.hostfile}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"-h {options.hostfile}: not a text file; write one host:port a line") from error
-    if len(lines) < options.processes:
-        raise UsageError(f"-h {options.hostfile}: {len(lines)} addresses for {options.processes} processes (-n)")
-    return tuple(lines[: options.processes])
+    if len(lines) < count:
+        option = "-n" if options.nn is None else "--nn"
+        raise UsageError(f"-h {options.hostfile}: {len(lines)} addresses for {count} processes ({option})")
+    return tuple(lines[:count])

@@ -1,7 +1,7 @@
 """Dropping a dataflow in two phases, so that no worker frees what another still feeds.
 
 1. *Stop.* Whoever is asked to drop, and whoever hears of it, lets the dataflow go from its schedule and tells all
-   workers. Its inputs, inside and outside, lead nowhere from then on.
+   workers, those on their way in or out included. Its inputs, inside and outside, lead nowhere from then on.
 2. *Free.* A worker that has heard of all others frees what it kept. What still comes for the dataflow, now or later,
    is discarded: lanes overtake one another, so a record may come long after its sender's last word.
 
@@ -19,9 +19,16 @@ TOPIC = "megaflow.drop"  # of the mail between workers; the body is the dataflow
 class Dropping:
     """What one worker knows of the dataflows that are being dropped. One writer: the worker's thread."""
 
-    def __init__(self, own: int, members: Callable[[], tuple[int, ...]], post: Callable[[int, str, Any], None]) -> None:
+    def __init__(
+        self,
+        own: int,
+        members: Callable[[], tuple[int, ...]],
+        audience: Callable[[], tuple[int, ...]],
+        post: Callable[[int, str, Any], None],
+    ) -> None:
         self._own = own
-        self._members = members
+        self._members = members  # who may feed it
+        self._audience = audience  # who may have it
         self._post = post
         self._stopped: dict[int, set[int]] = {}  # dataflow not yet freed -> workers that have stopped it
         self._kept: dict[int, Graph] = {}  # stopped here, not yet freed
@@ -41,9 +48,9 @@ class Dropping:
             graph.stop()
             self._kept[dataflow] = graph
         self.hear(self._own, dataflow)
-        for member in self._members():
-            if member != self._own:
-                self._post(member, TOPIC, dataflow)
+        for worker in self._audience():
+            if worker != self._own:
+                self._post(worker, TOPIC, dataflow)
 
     def hear(self, source: int, dataflow: int) -> None:
         """Note that a worker has stopped it."""

@@ -3,6 +3,9 @@
 Each worker runs the same `main(worker)`. When it returns the worker's inputs close and it
 steps until its dataflows are complete; then it says goodbye. An exception in one worker
 stops all: it is raised here as it is, once; workers that only heard of it raise PeerFailed.
+
+A process that joins a running cluster asks first, with its port open already; only the
+answer says which workers it is to run. Until they are members, its failure is its own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import ClusterError, PeerFailed, UsageError
 from megaflow.timely.communication.allocator import Allocator, FailureReport
@@ -24,10 +27,13 @@ from megaflow.timely.communication.links import RoleHandler
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.communication.meeting import PeerAddress
 from megaflow.timely.communication.secret import is_loopback, load_secret
-from megaflow.timely.communication.tcp import open_listener
+from megaflow.timely.communication.tcp import address_text, open_listener
 from megaflow.timely.dataflow.blame import format_user_traceback
 from megaflow.timely.dataflow.graph import ScopeRef
-from megaflow.timely.membership import founding
+from megaflow.timely.membership import Membership, WorkerId, founding
+from megaflow.timely.rescale.ask import ask_to_join
+from megaflow.timely.rescale.door import JoinDoor
+from megaflow.timely.rescale.messages import Admission, Process
 from megaflow.timely.worker import Worker
 
 S = TypeVar("S")
@@ -38,16 +44,22 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread may keep the interpreter from the others, when a process has several workers."""
 
 
+Roles: TypeAlias = Mapping[str, RoleHandler]
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How many workers, in how many processes, and where; made by `thread`, `process` and `cluster`."""
+    """How many workers, in how many processes, and where; made by `thread`, `process`, `cluster` and `join`."""
 
     workers: int = 1  # in this process
     addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process alone
     index: int = 0  # of this process
+    contacts: tuple[str, ...] = ()  # host:port of processes to ask; not empty: this one joins them, at addresses[0]
+    server: WorkerId | None = None  # by whom one that joins is bootstrapped; None: by whom the coordinator chooses
     listener: socket.socket | None = None
     secret: bytes | None = None  # None: load_secret()
-    roles: Mapping[str, RoleHandler] = field(default_factory=dict)
+    # role -> who serves it; or what gives that, when the ids of this process's workers are known
+    roles: Roles | Callable[[tuple[WorkerId, ...]], Roles] = field(default_factory=dict)
     watch: Mapping[Any, Callable[[], None]] = field(default_factory=dict)  # readable file -> callback
     report: Callable[[str], None] | None = None
     connect_timeout_seconds: float = 30.0
@@ -83,7 +95,31 @@ class Config:
             )
         if workers < 1:
             raise UsageError(f"{workers} workers: there must be at least one worker in a process")
-        return Config(workers, tuple(addresses), process, listener, **more)
+        return Config(workers, tuple(addresses), process, listener=listener, **more)
+
+    @staticmethod
+    def join(
+        contact: str | Sequence[str],
+        address: str | None = None,
+        workers: int = 1,
+        server: WorkerId | None = None,
+        listener: socket.socket | None = None,
+        **more: Any,
+    ) -> Config:
+        """A further process of a running cluster, asked for at `contact`, or at the first of several that answers.
+
+        `address` is where the others reach it, by default where `listener` is bound. `more` are further fields of
+        Config. Raises UsageError for what cannot be meant.
+        """
+        contacts = (contact,) if isinstance(contact, str) else tuple(contact)
+        if not contacts:
+            raise UsageError("Config.join: name at least one process to ask, as in 'localhost:2101'")
+        if workers < 1:
+            raise UsageError(f"{workers} workers: there must be at least one worker in a process")
+        if address is None and listener is None:
+            raise UsageError("Config.join: give the address of this process, as in address='localhost:2103'")
+        own = address_text(listener.getsockname()) if address is None and listener is not None else address
+        return Config(workers, (own or "",), contacts=contacts, server=server, listener=listener, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +137,54 @@ def execute(config: Config, program: Program[S, R]) -> list[R]:
     Blocks. Raises what `main` raised, in whichever local worker; PeerFailed if a worker of another process did;
     PeerLost, ConnectTimeout, ConfigMismatch or GraphMismatch if the cluster cannot start or go on.
     """
+    if config.contacts:
+        return _join(config, program)
     if not config.addresses:
         ids = range(config.workers)
         fabric = LocalFabric(ids)
-        return run_workers([fabric.allocator(worker) for worker in ids], ids, program)
+        return run_workers([fabric.allocator(worker) for worker in ids], Setting(founding(ids)), program)
     peers = _peers(config)
     own = peers[config.index]
     listener = config.listener if config.listener is not None else _listen(own, config.secret)
     secret = config.secret if config.secret is not None else load_secret()
-    with closing(TcpFabric(listener, own.ids, secret, config.roles, config.report)) as tcp:
-        for file, callback in config.watch.items():
-            tcp.watch(file, callback)
+    door = JoinDoor(own.ids)
+    with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
         tcp.connect(peers, config.index, config.workers, config.connect_timeout_seconds)
-        ids = range(len(peers) * config.workers)
-        allocators = [tcp.allocator(worker) for worker in own.ids]
-        return run_workers(allocators, ids, program, config.addresses[config.index])
+        membership = founding(worker for peer in peers for worker in peer.ids)
+        processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
+        setting = Setting(membership, config.addresses[config.index], processes, door=door)
+        return run_workers([tcp.allocator(worker) for worker in own.ids], setting, program)
+
+
+def _join(config: Config, program: Program[S, R]) -> list[R]:
+    """Ask, connect to all members, and run the workers."""
+    host, port = split_address(config.addresses[0])
+    listener = config.listener
+    if listener is None:
+        listener = _listen(PeerAddress(-1, host, port, ()), config.secret)
+    with closing(listener):
+        secret = config.secret if config.secret is not None else load_secret()
+        contacts = [split_address(contact) for contact in config.contacts]
+        listens = host, port or listener.getsockname()[1]
+        patience = config.connect_timeout_seconds
+        admission = ask_to_join(contacts, secret, listens, config.workers, config.server, patience)
+        own = PeerAddress(admission.process, *listens, admission.ids)
+        members = [PeerAddress(process, *place) for process, place in admission.processes.items()]
+        door = JoinDoor(own.ids)
+        with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
+            tcp.join(members, own, admission.change, patience)
+            setting = Setting(admission.membership, address_text(listens), admission.processes, admission, door)
+            return run_workers([tcp.allocator(worker) for worker in own.ids], setting, program)
+
+
+def _fabric(
+    config: Config, listener: socket.socket, ids: tuple[WorkerId, ...], secret: bytes, door: JoinDoor
+) -> TcpFabric:
+    roles = config.roles(ids) if callable(config.roles) else config.roles
+    tcp = TcpFabric(listener, ids, secret, roles, config.report, entry=door)
+    for file, callback in config.watch.items():
+        tcp.watch(file, callback)
+    return tcp
 
 
 def _peers(config: Config) -> list[PeerAddress]:
@@ -140,25 +209,35 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
+    who = f"process {own.process}" if own.process >= 0 else "this process"
     if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
         raise UsageError(
-            f"process {own.process} is to listen on {own.host}:{own.port}, which other machines reach; "
+            f"{who} is to listen on {own.host}:{own.port}, which other machines reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
     try:
         return open_listener(own.host, own.port)
     except OSError as error:
-        raise UsageError(f"process {own.process} cannot listen on {own.host}:{own.port}: {error}") from error
+        raise UsageError(f"{who} cannot listen on {own.host}:{own.port}: {error}") from error
 
 
-def run_workers(
-    allocators: Sequence[Allocator], ids: Sequence[int], program: Program[S, R], address: str = ""
-) -> list[R]:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the workers of this process find when they start."""
+
+    membership: Membership  # present
+    address: str = ""  # of this process, for reports
+    processes: dict[int, Process] | None = None  # of the members; None: this process is alone, for ever
+    admission: Admission | None = None  # these workers join
+    door: JoinDoor | None = None  # the way in for others
+
+
+def run_workers(allocators: Sequence[Allocator], setting: Setting, program: Program[S, R]) -> list[R]:
     """Run one worker per allocator, the first on this thread; return what each `main` returned.
 
-    `ids` are all workers of the cluster, `address` this process's, for reports. Blocks until all are done.
+    Blocks until all are done.
     """
-    runs = [_Run(allocator, ids, program, address) for allocator in allocators]
+    runs = [_Run(allocator, setting, program) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
     if threads:
         sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
@@ -184,9 +263,8 @@ class _Run(Generic[S, R]):
     """One worker's life on its thread."""
 
     allocator: Allocator
-    ids: Sequence[int]
+    setting: Setting
     program: Program[S, R]
-    address: str
     result: Any = None
     finished: bool = False
     error: BaseException | None = None
@@ -194,14 +272,14 @@ class _Run(Generic[S, R]):
     def work(self) -> None:
         """Run `main`, drain, say goodbye. An error is kept for the caller after the others have been told."""
         try:
-            clocks = (time.monotonic, time.time)
-            program = self.program
-            worker = Worker(self.allocator, founding(self.ids), program.make_scope, clocks, program.args)
+            worker = self._worker()
             self.result = self.program.main(worker)
+            worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
             worker.close_inputs()
             worker.end_building()
             while worker.installed_dataflows and worker.step_or_park(None):
                 pass
+            worker.part()
             self.allocator.finish()
             self.finished = True
         except BaseException as error:  # whatever stops one worker stops all; raised again by run_workers
@@ -213,4 +291,17 @@ class _Run(Generic[S, R]):
         if not isinstance(error, PeerFailed):
             ours = isinstance(error, ClusterError)
             text = f"{type(error).__name__}: {error}" if ours else format_user_traceback(error)
-            self.allocator.abort(FailureReport(self.allocator.index, self.address, text))
+            self.allocator.abort(FailureReport(self.allocator.index, self.setting.address, text))
+
+    def _worker(self) -> Worker[S]:
+        setting = self.setting
+        return Worker(
+            self.allocator,
+            setting.membership,
+            self.program.make_scope,
+            (time.monotonic, time.time),
+            self.program.args,
+            processes=setting.processes,
+            admission=setting.admission,
+            door=setting.door,
+        )

@@ -35,6 +35,11 @@ class Membership:
             raise UsageError(f"the coordinator {self.coordinator} must be one of the workers {sorted(self.workers)}")
         object.__setattr__(self, "ids", tuple(sorted(self.workers)))
 
+    @property
+    def names(self) -> str:
+        """The workers in words: `0, 1, 4`."""
+        return ", ".join(map(str, self.ids))
+
     def owner(self, key: int) -> WorkerId:
         """Return the member that an integer key belongs to, the same in every process.
 

@@ -14,6 +14,14 @@ So every worker's tracker always holds the sum of some prefix of each worker's b
 which is all that the safety property asks (Naiad section 2.3; Abadi et al., "Formal
 analysis of a distributed algorithm for tracking progress").
 
+Capabilities for others. A worker may mint one at a time that it holds itself, for a worker that has joined. A third
+worker must not fold the newcomer's release of it before it has folded the batch that minted it, for the release would
+cancel the minter's own count. So a *gate* names the minting batch, and whatever the newcomer sends is folded after it.
+
+Joining. `restore` starts from the sum of another worker's folded batches, and the numbers that follow them: the sum
+of prefixes, as above. Batches of lower numbers may still be on their way here; they are in the sum, and dropped.
+`record` is called with each batch as it is folded, for those who must catch up.
+
 Broadcasting quietly. What was done may be told late, so a batch is *held* while it could
 not move any frontier anyway: while each of its negative changes lies behind a different
 pointstamp, one that is still counted and could result in it. All is looked at again when
@@ -51,7 +59,7 @@ class Progcaster:
         self,
         dataflow: int,
         allocator: Allocator,
-        members: Callable[[], tuple[int, ...]],
+        audience: Callable[[], tuple[int, ...]],
         tracker: Tracker,
         log: Log,
         *,
@@ -59,14 +67,15 @@ class Progcaster:
         sources: Collection[int],
         eager: bool = False,
     ) -> None:
-        """`own` are the capabilities that this worker starts with, `sources` the locations where capabilities are.
+        """`audience` is who is told, this worker perhaps among them; `own` are the capabilities that this worker
+        starts with, `sources` the locations where capabilities are.
 
         `eager`: hold nothing.
         """
         self.batches_sent = 0  # the number of the next
         self._channel = (dataflow, 0)
         self._allocator = allocator
-        self._members = members
+        self._audience = audience
         self._tracker = tracker  # written here only
         self._log = log
         self._eager = eager
@@ -74,6 +83,10 @@ class Progcaster:
         self._own = own  # (source, time) -> capabilities of this worker, as told so far
         self._held: Changes = ChangeBatch()  # done here, not told yet, not folded here either
         self._next_from: dict[int, int] = {}  # sender -> number of its next batch to fold
+        self._contained: dict[int, int] = {}  # sender -> number of its first batch that is not in the sum begun with
+        self._gates: dict[int, list[tuple[int, int]]] = {}  # sender -> (minter, number) to be folded before its batches
+        self._gated: dict[int, list[tuple[int, list[tuple[int, Time, int]]]]] = {}  # sender -> bodies that wait
+        self.record: Callable[[int, int, list[tuple[int, Time, int]]], None] | None = None  # (sender, number, batch)
 
     @property
     def batches_received(self) -> int:
@@ -92,20 +105,64 @@ class Progcaster:
         """Tell whether something is held back."""
         return not self._held.is_empty()
 
-    def offer(self, changes: Changes) -> bool:
-        """Take all of `changes`; broadcast and fold them with what was held, unless all of it may wait; tell which."""
+    def following(self) -> dict[int, int]:
+        """Return, for each sender heard, the number of its next batch to fold; for this worker that of its next."""
+        return {**self._next_from, self._allocator.index: self.batches_sent}
+
+    def has_folded(self, sender: int, number: int) -> bool:
+        """Tell whether that batch is in the counts."""
+        if sender == self._allocator.index:
+            return number < self.batches_sent
+        return number < self._next_from.get(sender, 0)
+
+    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int]) -> None:
+        """Fold the sum of all batches before those that are `following`; nothing was folded here yet."""
+        assert not self._next_from and not self.batches_sent, "it starts from another's sum, not from its own"
+        self._next_from = {sender: number for sender, number in following.items() if sender != self._allocator.index}
+        self._contained = dict(self._next_from)
+        self._fold(changes)
+
+    def mint(self, location: int, time: Time) -> int:
+        """Count a capability for another worker at once, beside one held here; return the number of the batch.
+
+        What was held back goes along.
+        """
+        self._held.update((location, time), 1)
+        self._broadcast(self._others())
+        self._own.update((location, time), -1)
+        return self.batches_sent - 1
+
+    def receive_capability(self, location: int, time: Time) -> None:
+        """Note that a capability which another worker minted is this worker's; its batch is folded."""
+        self._own.update((location, time), 1)
+
+    def gate(self, sender: int, minter: int, number: int) -> None:
+        """Fold nothing more of `sender` before that batch of `minter`'s."""
+        if not self.has_folded(minter, number):
+            self._gates.setdefault(sender, []).append((minter, number))
+
+    def offer(self, changes: Changes, flush: bool = False) -> bool:
+        """Take all of `changes`; broadcast and fold them with what was held, unless all of it may wait; tell which.
+
+        `flush`: it may not.
+        """
         self._held.extend(changes.drain())
         if self._held.is_empty():
             return False
         others = self._others()
-        if others and not self._eager and len(self._held) <= _HELD_MAX and self._may_wait():
+        if not flush and others and not self._eager and len(self._held) <= _HELD_MAX and self._may_wait():
             return False
         self._broadcast(others)
         return True
 
     def receive(self, source: int, body: tuple[int, list[tuple[int, Time, int]]]) -> None:
         """Fold a batch of another worker. Raises ProtocolError if one is missing or doubled."""
+        if self._gates and source in self._gates:
+            self._gated.setdefault(source, []).append(body)
+            return
         number, batch = body
+        if self._contained and number < self._contained.get(source, 0):
+            return
         expected = self._next_from.get(source, 0)
         if number != expected:
             raise ProtocolError(
@@ -113,12 +170,24 @@ class Progcaster:
             )
         self._next_from[source] = number + 1
         self._fold(batch)
+        if self.record is not None:
+            self.record(source, number, batch)
         if self._log.emit is not None:
             self._log.emit(ProgressReceived(self._channel[0], source, number, tuple(batch)))
+        if self._gates:
+            self._open_gates()
+
+    def _open_gates(self) -> None:
+        for sender, minting in list(self._gates.items()):
+            minting[:] = [(minter, number) for minter, number in minting if not self.has_folded(minter, number)]
+            if not minting:
+                del self._gates[sender]
+                for body in self._gated.pop(sender, []):
+                    self.receive(sender, body)
 
     def _others(self) -> list[int]:
         own = self._allocator.index
-        return [member for member in self._members() if member != own]
+        return [member for member in self._audience() if member != own]
 
     def _may_wait(self) -> bool:
         behind = self._tracker.is_behind_another
@@ -127,10 +196,11 @@ class Progcaster:
     def _broadcast(self, others: list[int]) -> None:
         batch = [(location, time, delta) for (location, time), delta in self._held.drain()]
         number = self.batches_sent
-        if others:
-            self._allocator.send_all(others, Lane.PROGRESS, self._channel, (number, batch))
+        self._allocator.send_all(others, Lane.PROGRESS, self._channel, (number, batch))
         self.batches_sent += 1
         self._fold(batch)
+        if self.record is not None:
+            self.record(self._allocator.index, number, batch)
         for location, time, delta in batch:
             if location in self._sources:
                 self._own.update((location, time), delta)

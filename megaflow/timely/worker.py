@@ -14,29 +14,30 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from heapq import heappop, heappush
-from itertools import count
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, ProgramError, ProtocolError
-from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
-from megaflow.timely.dataflow.builder import Activator, OperatorInfo
-from megaflow.timely.dataflow.graph import Context, Graph, ScopeRef
+from megaflow.errors import BuildError, CommandRefused, ProgramError
+from megaflow.timely.communication.allocator import MAIL_CHANNEL, Allocator, Envelope, Lane
+from megaflow.timely.dataflow.activator import Activator, OperatorInfo
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
+from megaflow.timely.dataflows import Dataflows
 from megaflow.timely.drop import TOPIC as DROP
-from megaflow.timely.drop import Dropping
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
 from megaflow.timely.log import Log, Parked, Unparked
 from megaflow.timely.mail import Mailbox
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Time
+from megaflow.timely.rescale.host import Door, Host
+from megaflow.timely.rescale.member import Member
+from megaflow.timely.rescale.messages import LANE_CHANNEL, Admission, Process
+from megaflow.timely.rescale.messages import TOPIC as RESCALE
 from megaflow.timely.statistics import WorkerStatistics, worker_statistics
+from megaflow.timely.timers import Timers
 
 S = TypeVar("S")
 
-_MAIL = (-1, 0)  # the channel of messages outside dataflows
-_PROGRESS, _SIGNATURE = 0, 1  # second part of a dataflow's channels on the PROGRESS lane
 _LONGEST_WAIT_SECONDS = 0.1
 """`step_while` looks at its predicate at least this often, because it may depend on more than the dataflow."""
 
@@ -52,34 +53,25 @@ class Worker(Generic[S]):
         clocks: tuple[Callable[[], float], Callable[[], float]],
         args: Sequence[str] = (),
         eager: bool = False,
+        processes: dict[int, Process] | None = None,
+        admission: Admission | None = None,
+        door: Door | None = None,
     ) -> None:
+        """`processes` are the founding ones, None if this is the only one and remains so; `admission`: it joins."""
         self.args = list(args)
         self.log = Log()
         self.stateful: list[Any] = []  # views of the stateful operators, added as they are built
         self._allocator = allocator
-        self._membership = membership
         self._make_scope = make_scope
         self._now = clocks[0]  # monotonic
         self._thread = threading.get_ident()
-        self._graphs: dict[int, Graph] = {}  # running, by number
-        self._next_dataflow = 0
-        self._building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
-        self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> what came for it
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # heap: due, tie-breaker, what
-        self._timer_numbers = count()
+        self._timers = Timers()
         self._handed: deque[Callable[[], None]] = deque()  # appended by any thread, drained by the worker
         self._mail = Mailbox()
-        self._dropping = Dropping(allocator.index, lambda: self._membership.ids, self.post)
-        self.on_mail(DROP, self._hear_of_drop)
-        self.explainer = Explainer(allocator.index, lambda: self._membership.ids, self.post, self._look)
-        self.on_mail(ASK, self.explainer.answer)
-        self.on_mail(ANSWER, self.explainer.hear)
-        self._running = False  # operators, which may not do everything
-        self._steps = 0
-        self._context = Context(
+        context = Context(
             allocator,
-            membership,
-            lambda: self._membership,
+            lambda: self.rescaling.membership,
+            lambda: self.rescaling.audience,
             *clocks,
             self.stateful,
             self._activate,
@@ -87,6 +79,26 @@ class Worker(Generic[S]):
             self.log,
             eager,
         )
+        self._dataflows = Dataflows(context, self.post)
+        host = Host(
+            allocator,
+            self._dataflows.running,
+            self._dataflows.building,
+            lambda: self._dataflows.begun,
+            clocks[0],
+            self._activate_after,
+            self.post,
+            self._take_in,
+            door,
+        )
+        self.rescaling = Member(host, membership, processes, admission)
+        self.on_mail(RESCALE, self.rescaling.hear)
+        self.on_mail(DROP, self._dataflows.hear_of_drop)
+        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.look)
+        self.on_mail(ASK, self.explainer.answer)
+        self.on_mail(ANSWER, self.explainer.hear)
+        self._running = False  # operators, which may not do everything
+        self._steps = 0
 
     # What a program may know ------------------------------------------------------------
 
@@ -98,17 +110,17 @@ class Worker(Generic[S]):
     @property
     def peers(self) -> int:
         """How many workers there are now."""
-        return len(self._membership.ids)
+        return len(self.peer_ids)
 
     @property
     def peer_ids(self) -> tuple[int, ...]:
-        """The ids of all workers now, sorted, this one included."""
-        return self._membership.ids
+        """The ids of all workers now, sorted; this one among them, unless it is on its way in or out."""
+        return self.rescaling.membership.ids
 
     @property
     def membership(self) -> Membership:
         """Who takes part now."""
-        return self._membership
+        return self.rescaling.membership
 
     @property
     def allocator(self) -> Allocator:
@@ -118,11 +130,11 @@ class Worker(Generic[S]):
     @property
     def installed_dataflows(self) -> dict[int, str]:
         """Dataflows that are not complete: number -> name."""
-        return {number: graph.name for number, graph in self._graphs.items()}
+        return {number: graph.name for number, graph in self._dataflows.running.items()}
 
     def graphs(self) -> list[Graph]:
         """The running dataflows, for tests and monitors."""
-        return list(self._graphs.values())
+        return [*self._dataflows.running.values()]
 
     def now(self) -> float:
         """Seconds on a clock that only goes forward, the same for all processes of a machine."""
@@ -132,9 +144,44 @@ class Worker(Generic[S]):
         """What runs an operator from other threads, and wakes the worker for it: its `info.activator` does."""
         return info.activator
 
+    @property
+    def retiring(self) -> bool:
+        """Whether this worker's process is to leave: read nothing new."""
+        return self.rescaling.retiring
+
     def bootstrap(self) -> bool:
-        """True in a worker that joined a running cluster; waits until it may take part."""
-        return False
+        """Take part in a running cluster; to be called once the dataflows are built that it runs.
+
+        False at once in a founding worker. In one that joins: blocks until it is a member with the capabilities that
+        it can have, then True. Raises JoinDenied if the cluster does not take it.
+        """
+        joiner = self.rescaling.joiner
+        if joiner is None:
+            return False
+        if not joiner.begun:
+            joiner.begin()
+        while self.rescaling.joining:
+            self.step_or_park(None)
+        return True
+
+    def retire(self) -> None:
+        """Leave the cluster with this process: close inputs, work off what is held, go.
+
+        Blocks, stepping, until everybody has let go. Raises CommandRefused with the reason if the process must stay:
+        it owns bins, coordinates, or records are pinned to it. The process's other workers leave as they are stepped.
+        """
+        answers: list[str | None] = []
+        self.rescaling.ask_leave(self.index, answers.append)
+        while not self.rescaling.left:
+            if answers and answers[0] is not None:
+                raise CommandRefused(f"worker {self.index} cannot retire: {answers[0]}")
+            self.step_or_park(None)
+
+    def part(self) -> None:
+        """Step until nothing in the cluster needs this worker any more: its program has ended. Blocks."""
+        self.rescaling.ask_end()
+        while not self.rescaling.may_end:
+            self.step_or_park(None)
 
     # Building ---------------------------------------------------------------------------
 
@@ -145,10 +192,7 @@ class Worker(Generic[S]):
         Every worker must build the same dataflows in the same order. Raises BuildError for a graph that
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
         """
-        number = self._next_dataflow
-        self._next_dataflow += 1
-        graph = Graph(number, name or f"dataflow {number}", self._context)
-        self._building.add(number)
+        graph = self._dataflows.begin(name, self._founders())
         views = len(self.stateful)
         try:
             yield self._make_scope(ScopeRef(graph))
@@ -157,19 +201,25 @@ class Worker(Generic[S]):
             graph.over = True
             raise
         graph.views = self.stateful[views:]
-        self._building.discard(number)
-        self._graphs[number] = graph
-        if self.log.emit is not None:
-            tell_built(graph, self.log.emit)
-        self._announce(number, (graph.name, signature(graph)))
-        for envelope in self._early.pop(number, []):
-            self._deliver(graph, envelope)
-        if self._dropping.is_wanted(number):
-            self._stop(number)
+        self._dataflows.run(graph, self.rescaling.started)
+
+    def _founders(self) -> Membership:
+        """Who founds the next dataflow: the coordinator's word, if the membership is changing."""
+        if self.retiring:
+            raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
+        founders = self.rescaling.founders(self._dataflows.begun)
+        if founders is None:
+            self.rescaling.ask_founders(self._dataflows.begun)
+        while founders is None:
+            self._allocator.flush()
+            self._park(_LONGEST_WAIT_SECONDS)
+            self._receive()
+            founders = self.rescaling.founders(self._dataflows.begun)
+        return founders
 
     def end_building(self) -> None:
         """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
-        self._announce(self._next_dataflow, None)
+        self._dataflows.end_building()
 
     def drop_dataflow(self, number: int) -> None:
         """Stop a dataflow on all workers, wherever it is, and free it; every worker may call it, one is enough.
@@ -177,17 +227,12 @@ class Worker(Generic[S]):
         Its probes read as done, and what is sent into it goes nowhere; other dataflows do not notice. Harmless if
         it is complete or dropped already. Does not wait. Raises BuildError if it was never built here.
         """
-        if number >= self._next_dataflow or number in self._building or number < 0:
-            known = ", ".join(f"{each} ({name})" for each, name in self.installed_dataflows.items())
-            raise BuildError(f"drop_dataflow({number}): there is no such dataflow; installed are: {known or 'none'}")
-        if number in self._graphs:
-            self._stop(number)
+        self._dataflows.drop(number)
 
     def explain(self, probe: ProbeHandle, time: Time, timeout_seconds: float = 10.0) -> list[Holding]:
         """What holds `time` back at the probe: capabilities and records of all workers, least times first.
 
-        Asks all workers and steps this one until they have answered, so not to be called from an operator. Raises
-        NoAnswer, naming the workers, if some have not after `timeout_seconds`.
+        Asks all workers and steps this one until they have answered. Raises NoAnswer, naming them, if some have not.
         """
         if self._running:
             raise ProgramError("explain: it steps the worker, so an operator cannot call it; call it between steps")
@@ -199,28 +244,7 @@ class Worker(Generic[S]):
 
     def statistics(self) -> WorkerStatistics:
         """Steps taken; of each running dataflow what was run, sent and received and what waits."""
-        return worker_statistics(self.index, self._steps, self._graphs.values())
-
-    def _look(self, number: int) -> Graph | Literal["later"] | None:
-        if number >= self._next_dataflow or number in self._building:
-            return "later"
-        return self._graphs.get(number)
-
-    def _hear_of_drop(self, source: int, number: int) -> None:
-        self._dropping.hear(source, number)
-        if number < self._next_dataflow and number not in self._building and self._dropping.is_wanted(number):
-            self._stop(number)
-
-    def _stop(self, number: int) -> None:
-        graph = self._graphs.pop(number, None)
-        if graph is not None:
-            self.stateful[:] = [view for view in self.stateful if view not in graph.views]
-        self._dropping.stop(number, graph)
-
-    def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None) -> None:
-        others = [member for member in self._membership.ids if member != self.index]
-        if others:
-            self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), graph)
+        return worker_statistics(self.index, self._steps, self._dataflows.running.values())
 
     # Stepping ---------------------------------------------------------------------------
 
@@ -228,18 +252,18 @@ class Worker(Generic[S]):
         """Do what can be done now, without waiting; False when no dataflow is left."""
         self._receive()
         self._run()
-        return bool(self._graphs)
+        return bool(self._dataflows.running) or self.rescaling.joining
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
         self._receive()
         if not self.has_work():
-            wait = self._until_timer(seconds)
+            wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)
                 self._receive()
         self._run()
-        return bool(self._graphs)
+        return bool(self._dataflows.running) or self.rescaling.joining
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
         """Step, parking when idle, as long as `predicate()` is true."""
@@ -248,12 +272,13 @@ class Worker(Generic[S]):
 
     def close_inputs(self) -> None:
         """Close what the program left open."""
-        for graph in self._graphs.values():
+        for graph in self._dataflows.running.values():
             graph.close_inputs()
 
     def has_work(self) -> bool:
         """Whether a step would do anything but receive."""
-        return bool(self._handed) or any(graph.active for graph in self._graphs.values())
+        active = any(graph.active for graph in self._dataflows.running.values())
+        return bool(self._handed) or (active and not self.rescaling.joining)
 
     def _park(self, seconds: float | None) -> None:
         emit = self.log.emit
@@ -264,33 +289,22 @@ class Worker(Generic[S]):
             self._allocator.park(seconds)
             emit(Unparked())
 
-    def _until_timer(self, seconds: float | None) -> float | None:
-        if not self._timers:
-            return seconds
-        due = max(0.0, self._timers[0][0] - self._now())
-        return due if seconds is None else min(seconds, due)
-
     def _run(self) -> None:
         self._steps += 1
         self._running = True
         try:
-            self._run_all()
+            self._dataflows.free()
+            while self._handed:
+                self._handed.popleft()()
+            self._timers.run(self._now)
+            if self.rescaling.left:
+                self._dataflows.leave()
+            if not self.rescaling.joining:
+                self._dataflows.step()
+            self.rescaling.turn()
+            self._allocator.flush()
         finally:
             self._running = False
-
-    def _run_all(self) -> None:
-        self._dropping.free()
-        while self._handed:
-            self._handed.popleft()()
-        while self._timers and self._timers[0][0] <= self._now():
-            heappop(self._timers)[2]()
-        for number, graph in list(self._graphs.items()):
-            if graph.active and not graph.over:
-                graph.step()
-            if not graph.over and graph.complete:
-                del self._graphs[number]
-                graph.shut()
-        self._allocator.flush()
 
     def _activate(self, what: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:
@@ -303,40 +317,33 @@ class Worker(Generic[S]):
         if threading.get_ident() != self._thread:
             self._activate(lambda: self._activate_after(seconds, what))
             return
-        heappush(self._timers, (self._now() + seconds, next(self._timer_numbers), what))
+        self._timers.set(self._now() + seconds, what)
 
     # Receiving --------------------------------------------------------------------------
 
     def _receive(self) -> None:
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        for envelope in self._allocator.receive():
-            number = envelope.channel[0]
-            if envelope.channel == _MAIL:
-                self._mail.deliver(envelope.source, envelope.body)
-            elif number in self._graphs:
-                self._deliver(self._graphs[number], envelope)
-            elif number in self._dropping:
-                pass
-            elif number >= self._next_dataflow or number in self._building:
-                self._early.setdefault(number, []).append(envelope)
-            elif envelope.lane is not Lane.PROGRESS:
-                raise ProtocolError(f"worker {envelope.source} sent records to dataflow {number}, which is complete")
+        self._take_in(self._allocator.receive())
+        self.rescaling.turn()
 
-    def _deliver(self, graph: Graph, envelope: Envelope) -> None:
-        index = envelope.channel[1]
-        if envelope.lane is not Lane.PROGRESS:
-            graph.receive_data(envelope.source, index, envelope.body)
-        elif index == _PROGRESS:
-            graph.receive_progress(envelope.source, envelope.body)
-        else:
-            check_equal(graph, envelope.source, None if envelope.body is None else tuple(envelope.body[1]))
+    def _take_in(self, envelopes: list[Envelope]) -> None:
+        rescaling = self.rescaling
+        for envelope in envelopes:
+            if rescaling.attentive and rescaling.takes(envelope):
+                continue
+            if envelope.channel == MAIL_CHANNEL:
+                self._mail.deliver(envelope.source, envelope.body)
+            elif envelope.channel == LANE_CHANNEL:
+                rescaling.hear_lane(envelope)
+            else:
+                self._dataflows.take(envelope)
 
     # Mail -------------------------------------------------------------------------------
 
     def post(self, target: int, topic: str, body: object) -> None:
         """Send a message outside dataflows to a worker, itself included; FIFO per pair of workers. Does not block."""
-        self._allocator.send(target, Lane.MAIL, _MAIL, (topic, body))
+        self._allocator.send(target, Lane.MAIL, MAIL_CHANNEL, (topic, body))
 
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:
         """Call `handler(source, body)` for each message on `topic`, those that came before included."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.test_run import WORDCOUNT, Run, wait_until
+from tests.cluster.jobs import WORDCOUNT, Run, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 

@@ -2,12 +2,10 @@
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,12 +17,20 @@ import pytest
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.run.job import process_start
 from megaflow.run.launch import run
+from tests.cluster.jobs import (
+    ROOT,
+    STOP_SECONDS,
+    WORDCOUNT,
+    Run,
+    check_counts,
+    check_numbered,
+    lives,
+    wait_until,
+    words_of,
+    write_numbered,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
-STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job runs any more
 
 FAILING = """
 def count(word, n, total):
@@ -36,113 +42,6 @@ def dataflow(flow):
     print("hello from a worker")
     return flow.lines().flat_map(lambda line: [(w, 1) for w in line.split()]).stateful_state_machine(count)
 """
-
-
-class Run:
-    """A `megaflow run` in its own process, its standard error read by a thread."""
-
-    def __init__(self, folder: Path, *words: str, stdin: Any = subprocess.DEVNULL) -> None:
-        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-        self.folder = folder / "megaflow"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "megaflow", "run", *words],
-            cwd=ROOT, env=self.environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.said: list[str] = []
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.said += iter(self.process.stderr.readline, "")
-
-    def end(self) -> tuple[int, str, list[str]]:
-        """Wait for its end; return exit code, output and what it said."""
-        assert self.process.stdout is not None
-        output = self.process.stdout.read()
-        code = self.process.wait(30)
-        self.reader.join(10)
-        self.process.stdout.close()
-        return code, output, [line.rstrip("\n") for line in self.said]
-
-    def control(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "megaflow", "control", *words]
-        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
-
-    def status(self) -> dict[str, Any]:
-        done = self.control("status", "--json")
-        assert done.returncode == 0, done.stderr
-        record: dict[str, Any] = json.loads(done.stdout)
-        return record
-
-    def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask until the status is as wanted."""
-        wait_until(lambda: any(self.folder.glob("*.json")))
-        while not wanted(record := self.status()):
-            pass
-        return record
-
-    def reading(self) -> dict[str, Any]:
-        """Return the status once all workers have read something."""
-        return self.status_when(lambda record: all(worker["lines"] for worker in record["workers"]))
-
-    def files(self) -> list[Path]:
-        return list(self.folder.glob("*.json"))
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
-def lives(pid: int, start: str | None) -> bool:
-    return process_start(pid) == start and not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    runs: list[Run] = []
-
-    def starting(*words: str, **more: Any) -> Run:
-        runs.append(Run(tmp_path, *words, **more))
-        return runs[-1]
-
-    yield starting
-    for one in runs:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
-        one.reader.join()
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    rng = random.Random(7)
-    words = [f"word{n}" for n in range(300)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(" ".join(rng.choices(words, k=8)) for _ in range(4000)))
-    return path
-
-
-def words_of(path: Path) -> Counter[str]:
-    return Counter(path.read_text().split())
-
-
-def check_counts(path: Path, expected: Counter[str]) -> None:
-    """Every count 1..n of every word appears once, in epochs that do not decrease."""
-    seen: dict[str, list[tuple[int, int]]] = {}
-    times = []
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
-        word, count = record["record"]
-        times.append(record["time"])
-        seen.setdefault(word, []).append((count, record["time"]))
-    assert times == sorted(times)
-    assert {word: len(counts) for word, counts in seen.items()} == expected
-    for counts in seen.values():
-        assert [count for count, _ in counts] == list(range(1, len(counts) + 1))
 
 
 def test_a_file_is_counted_and_nothing_is_left(start: Callable[..., Run], tmp_path: Path) -> None:
@@ -169,8 +68,8 @@ def test_every_shape_of_cluster_counts_the_same(
     check_counts(out, words_of(text))
 
 
-def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Path, text: Path) -> None:
-    out = tmp_path / "out.jsonl"
+def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Path) -> None:
+    text, out = write_numbered(tmp_path / "text.txt", 100_000), tmp_path / "out.jsonl"
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", f"jsonl:{out}")
     before = run.reading()
     assert before["state"] == "running" and [w["bins"] for w in before["workers"]] == [128, 128]
@@ -185,9 +84,10 @@ def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Pat
     assert len(after["ledger"]) == 64 and {(e["from"], e["to"]) for e in after["ledger"]} == {(0, 1)}
     back = run.control("move-bins", "--balance", "--strategy", "all-at-once")
     assert back.returncode == 0 and back.stdout.startswith("moved 64 bins"), back.stderr
+    assert run.control("stop").returncode == 0
     code, _, said = run.end()
     assert code == 0, said
-    check_counts(out, words_of(text))
+    check_numbered(out, text, 2, said)
 
 
 def test_commands_that_cannot_be_change_nothing(start: Callable[..., Run], text: Path) -> None:
@@ -266,7 +166,8 @@ def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], 
     code, _, said = run.end()
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"worker 1 ({workers[1]['address']}, pid {workers[1]['pid']}) was killed by SIGKILL"
-    assert said[-1] == f"megaflow: {named}; all other workers have been stopped", said
+    bins = ",".join(map(str, range(1, 256, 3)))
+    assert said[-1] == f"megaflow: {named}, and with it bins {bins}; all other workers have been stopped", said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and run.files() == []
 
 

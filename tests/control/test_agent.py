@@ -6,22 +6,34 @@ import pytest
 
 from megaflow.control.agent import TOPIC, Agent, Coordinator
 from megaflow.control.controller import Controller
-from megaflow.control.events import Asked
+from megaflow.control.events import Asked, Mailed
 from megaflow.control.messages import (
     Accepted,
+    AddProcesses,
     Done,
     EndOfLines,
+    Progress,
     PushedEnded,
     Reconfigure,
     Refused,
+    RemoveWorker,
     Request,
+    RoutingReady,
+    SplitsReturned,
+    StartProcesses,
     StatusQuery,
+    Withdraw,
 )
 from megaflow.control.statistics import Lateness
 from megaflow.errors import ProtocolError
-from megaflow.routing import Move, Numbered
+from megaflow.routing import Bootstrap, Map, Move, Numbered
+from megaflow.scope import Scope
+from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import Membership, founding
+from megaflow.timely.rescale.messages import Aborted, Joined, Left
+from megaflow.timely.worker import Worker
 from tests.run.by_hand import Clock, lone_worker, settle
 
 
@@ -38,9 +50,13 @@ class Client:
 class Bench:
     """A coordinator on a lone worker whose control stream is merely watched."""
 
-    def __init__(self) -> None:
+    def __init__(self, can_start: bool = True) -> None:
         self.clock = Clock()
-        self.worker = lone_worker(self.clock)
+        self.worker = Worker(
+            LocalFabric([0]).allocator(0), founding([0]), Scope, (self.clock, self.clock),
+            processes={0: ("h", 1, (0,))},
+        )  # fmt: skip
+        self.started: list[StartProcesses] = []
         self.control: InputHandle[Any] = InputHandle()
         self.seen: list[tuple[int, Any]] = []  # (epoch, command)
         self.probe = ProbeHandle()
@@ -51,12 +67,13 @@ class Bench:
             )
             watched.probe_with(self.probe)
         controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
-        self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe)
+        start = self.started.append if can_start else None
+        self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
         self.agent.coordinate(self.coordinator)
         self.client = Client()
 
-    def _note(self, time: Any, command: Any) -> None:
-        self.seen.append((time, command))
+    def commands(self) -> list[Any]:
+        return [numbered.command for _, numbered in self.seen]
 
     def ask(self, id: int, body: object) -> None:
         self.coordinator.put(Asked(self.client, Request(id, body)))
@@ -125,6 +142,96 @@ def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> No
     assert [command.command for _, command in bench.seen] == [EndOfLines()]
     assert bench.probe.done()
     assert bench.worker.installed_dataflows == {}
+
+
+BOTH = Membership(1, frozenset({0, 1}), 0)
+
+
+def test_a_process_is_started_joins_and_is_given_its_table() -> None:
+    bench = Bench()
+    bench.ask(1, AddProcesses(1))
+    bench.turn()
+    assert bench.started == [StartProcesses(1, "h", 1)]
+    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
+    bench.turn()
+    assert bench.commands() == [Bootstrap(0, 1)]
+    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.turn()
+    *progress, done = bench.client.answers
+    assert [type(message) for message in progress] == [Progress] * 3
+    assert isinstance(done, Done) and done.result["joins"][0]["seconds"]["connect"] == 0.5
+
+
+def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
+    bench = Bench(can_start=False)
+    bench.ask(1, AddProcesses(2))
+    bench.turn()
+    *_, refused = bench.client.answers
+    assert isinstance(refused, Refused) and "nobody is there" in refused.reason
+
+
+def joined_and_taught() -> Bench:
+    """A controller that believes in a second worker; the engine does not."""
+    bench = Bench()
+    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,))))
+    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.turn()
+    return bench
+
+
+def test_a_leave_goes_to_the_engine_whose_refusal_is_passed_on() -> None:
+    bench = joined_and_taught()
+    bench.ask(1, RemoveWorker(1))
+    bench.turn()
+    assert bench.commands() == [Withdraw((1,))]
+    bench.coordinator.put(Mailed(1, SplitsReturned(())))
+    bench.turn()
+    bench.turn()
+    *_, refused = bench.client.answers
+    assert isinstance(refused, Refused) and refused.reason.startswith("there is no worker 1")
+
+
+def test_a_process_that_has_left_is_no_member() -> None:
+    bench = joined_and_taught()
+    bench.worker.rescaling._emit(Left(2, (1,), Membership(2, frozenset({0}), 0)))
+    bench.ask(1, Reconfigure((Map((0, 0, 0, 1)),)))
+    bench.turn()
+    (refused,) = bench.client.answers
+    assert isinstance(refused, Refused) and "the workers are 0" in refused.reason
+
+
+def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for() -> None:
+    bench = Bench()
+    bench.turn()
+    coordinator = bench.worker.rescaling.coordinator
+    assert coordinator is not None and coordinator.veto("leave", (0,)) is not None
+    assert coordinator.veto("join", ()) is None
+    bench.agent.report(PushedEnded())
+    for _ in range(3):
+        bench.turn()
+    assert not bench.probe.done()
+    bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
+    bench.turn()
+    assert bench.probe.done()
+    assert "too late" in (coordinator.veto("join", ()) or "")
+
+
+def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_tables() -> None:
+    class View:
+        records = 0
+        ready = False
+        bootstrap_seconds = 0.25
+
+    bench, view = Bench(), View()
+    heard: list[Any] = []
+    bench.worker.stateful.append(view)
+    bench.coordinator.put = lambda event: heard.append(event)  # type: ignore[method-assign]
+    bench.agent.joined()
+    for ready in (False, True, True):
+        view.ready = ready
+        bench.agent.turn(bench.clock.now, None)
+        settle(bench.worker)
+    assert heard == [Mailed(0, RoutingReady(0, 0.25))]
 
 
 def test_a_report_to_a_worker_that_does_not_coordinate_is_a_broken_protocol() -> None:

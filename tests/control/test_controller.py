@@ -1,7 +1,9 @@
 """The controller, mostly by transcripts: what it is told, then after `----` all that it says, to the last word.
 
 A transcript is a list of blocks separated by empty lines. The first tells what the controller is made of, as
-keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY` or `TIME mail WORKER BODY`.
+keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY`, `TIME gone CLIENT`,
+`TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME joined WORKERS PORT`, `TIME left WORKERS`,
+`TIME declined WORKERS REASON` and the question `TIME admit KIND WORKERS`.
 `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
 """
 
@@ -13,8 +15,25 @@ import pytest
 
 from megaflow.control import messages
 from megaflow.control.commits import COMMITS_KNOWN_MAX, WAITING_MAX
-from megaflow.control.controller import PENDING_MAX, TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, Controller
-from megaflow.control.events import Advance, Asked, CloseControl, Event, Inject, Instruction, Mailed, Reply, Ticked
+from megaflow.control.controller import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, Controller
+from megaflow.control.events import (
+    Advance,
+    Asked,
+    ChangeRefused,
+    CloseControl,
+    Event,
+    Gone,
+    Inject,
+    Instruction,
+    Launched,
+    Mailed,
+    Reply,
+    Retire,
+    StartWorkers,
+    Ticked,
+    WorkersJoined,
+    WorkersLeft,
+)
 from megaflow.control.messages import (
     Accepted,
     AssignSplits,
@@ -31,8 +50,9 @@ from megaflow.control.messages import (
     StopJob,
     WorkerStatus,
 )
+from megaflow.control.reconfigurations import PENDING_MAX
 from megaflow.routing import Bootstrap, Map, Move, Numbered
-from megaflow.timely.membership import founding
+from megaflow.timely.membership import Membership, founding
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 
@@ -56,23 +76,55 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def make(text: str) -> Controller:
-    """A controller from keyword arguments."""
-    arguments = eval(f"dict({text})", NAMES)
-    members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
-    return Controller("job", members, {"count": 4}, some, **arguments)
+class Job:
+    """A controller from keyword arguments, and the membership that its engine would have."""
+
+    def __init__(self, text: str) -> None:
+        arguments = eval(f"dict({text})", NAMES)
+        self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
+        operators = arguments.pop("operators", {"count": 4})
+        self.controller = Controller("job", self.members, operators, some, **arguments)
+
+    def hear(self, words: str, now: float) -> list[str]:
+        kind, _, rest = words.partition(" ")
+        if kind == "admit":
+            kind, _, ids = rest.partition(" ")
+            return [f"admit: {self.controller.admit(kind, numbers(ids), now)}"]
+        said = [shown(instruction) for instruction in self.controller.handle(self.event_of(kind, rest), now)]
+        self.controller._roster._check()
+        return said
+
+    def event_of(self, kind: str, rest: str) -> Event:
+        first, _, more = rest.partition(" ")
+        match kind:
+            case "tick":
+                return Ticked(None if first == "none" else int(first))
+            case "gone":
+                return Gone(first)
+            case "mail":
+                return Mailed(int(first), eval(more, NAMES))
+            case "launcher":
+                return Launched(eval(rest, NAMES))
+            case "joined":
+                ids = self.change(numbers(first), ())
+                return WorkersJoined(ids, self.members, "h", int(more), {"connect": 0.01, "snapshot": 0.02}, 900)
+            case "left":
+                return WorkersLeft(self.change((), numbers(first)), self.members)
+            case "declined":
+                return ChangeRefused(numbers(first), more)
+        assert kind == "ask", kind
+        id, body = more.split(" ", 1)
+        return Asked(first, Request(int(id), eval(body, NAMES)))
+
+    def change(self, come: tuple[int, ...], go: tuple[int, ...]) -> tuple[int, ...]:
+        workers = (self.members.workers | set(come)) - set(go)
+        self.members = Membership(self.members.version + 1, workers, self.members.coordinator)
+        return come or go
 
 
-def event_of(words: str) -> Event:
-    kind, _, rest = words.partition(" ")
-    if kind == "tick":
-        return Ticked(None if rest == "none" else int(rest))
-    if kind == "mail":
-        worker, body = rest.split(" ", 1)
-        return Mailed(int(worker), eval(body, NAMES))
-    assert kind == "ask", words
-    client, id, body = rest.split(" ", 2)
-    return Asked(client, Request(int(id), eval(body, NAMES)))
+def numbers(text: str) -> tuple[int, ...]:
+    """Worker ids separated by commas; - for none."""
+    return tuple(int(word) for word in text.split(",") if word not in ("", "-"))
 
 
 def shown(instruction: Instruction) -> str:
@@ -85,6 +137,10 @@ def shown(instruction: Instruction) -> str:
             return "close control"
         case Reply(client, message):
             return f"reply {client} {message}"
+        case StartWorkers(count):
+            return f"start {count}"
+        case Retire(worker):
+            return f"retire {worker}"
         case other:
             return f"mail {other.target} {other.body}"
 
@@ -92,7 +148,7 @@ def shown(instruction: Instruction) -> str:
 def played(text: str) -> str:
     """The transcript with what the controller says now."""
     head, *blocks = [block for block in text.split("\n\n") if block.strip()]
-    controller = make(head.strip().splitlines()[-1])
+    job = Job(head.strip().splitlines()[-1])
     parts = [head.strip()]
     for block in blocks:
         commands = block.strip().partition("\n----")[0].splitlines()
@@ -100,7 +156,7 @@ def played(text: str) -> str:
         for command in commands:
             if not command.startswith("#"):
                 now, words = command.split(" ", 1)
-                said += [shown(instruction) for instruction in controller.handle(event_of(words), float(now))]
+                said += job.hear(words, float(now))
         parts.append("\n".join([*commands, "----", *said]))
     return "\n\n".join(parts) + "\n"
 

@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.events import Asked
-from megaflow.control.messages import Lines, LinesEnded, Refused, Request, Stage, Staged, StageEnd, StatusQuery
+from megaflow.control.events import Asked, Gone, Launched
+from megaflow.control.messages import (
+    Lines,
+    LinesEnded,
+    Refused,
+    Request,
+    Stage,
+    Staged,
+    StageEnd,
+    Started,
+    StartFailed,
+    StatusQuery,
+)
 from megaflow.control.server import OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ConfigMismatch, ProtocolError
 
@@ -90,6 +101,17 @@ def test_there_is_room_only_for_a_launcher_that_keeps_up_but_what_is_sent_early_
     assert connection.sent == ["early", "kept"]
 
 
+def test_what_the_launcher_has_started_reaches_the_coordinator_and_only_that() -> None:
+    door, heard = LauncherDoor(), []
+    connection = connected(door)
+    with pytest.raises(ProtocolError, match="launcher"):
+        door.received(connection, StartFailed("no"))
+    door.coordinate(heard.append)
+    for message in (Started((("h", 5),)), StartFailed("no")):
+        door.received(connection, message)
+    assert heard == [Launched(Started((("h", 5),))), Launched(StartFailed("no"))]
+
+
 def test_a_second_launcher_is_refused() -> None:
     door = LauncherDoor()
     connected(door)
@@ -114,7 +136,8 @@ def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there
     door.received(connection, first)
     door.serve(asked.append)
     door.received(connection, second)
-    assert asked == [Asked(connection, first), Asked(connection, second)]
+    door.lost(connection)
+    assert asked == [Asked(connection, first), Asked(connection, second), Gone(connection)]
 
 
 def test_another_process_refuses_requests_and_names_the_coordinator() -> None:

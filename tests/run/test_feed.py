@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Stage, StageEnd
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, Stage, StageEnd
 from megaflow.errors import SourceError
 from megaflow.run.feed import BATCH_BYTES, LineFeed, Schedule, batches_of
 from megaflow.run.splits import plan_splits
@@ -137,3 +137,77 @@ def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> 
     path.unlink()
     with pytest.raises(SourceError, match="No such file"):
         feed.take(0.0)
+
+
+@given(
+    lines=st.lists(st.text("ab\u00e9\ufffd", max_size=30), min_size=1, max_size=400),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    cuts=st.lists(st.integers(1, 40), max_size=20),
+)
+def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, cuts: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("feed") / "text"
+    path.write_bytes("".join(line + end for line in lines).encode())
+    size = path.stat().st_size
+    splits = [Split(0, str(path), 0, size // 2), Split(1, str(path), size // 2, size)]
+    feed, taken, now = LineFeed(Staging(0), rate=1.0), [], 0.0
+    feed.assign(splits, size)
+    for lines_due in cuts:
+        now += lines_due
+        got = feed.take(now)
+        taken += got[0] if got else []
+    rest, share = feed.give_back()
+    assert share == 1.0
+    read = {report.number for report in feed.take_reports() if isinstance(report, SplitRead)}
+    assert read.isdisjoint(split.number for split in rest), "a split is read or handed back, never both"
+    assert not feed.ready
+    other = LineFeed(Staging(1))
+    other.assign(rest, size)
+    assert taken + take_all(other) == lines
+    read |= {report.number for report in other.take_reports() if isinstance(report, SplitRead)}
+    assert read == {0, 1}
+
+
+def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 100_000)
+    staging = Staging(0)
+    feed = LineFeed(staging)
+    feed.assign(plan_splits([str(path)], 1), 200_000)
+    assert feed.take(0.0) is not None
+    stage_and_commit(staging, 0, ["a", "b"])
+    rest, _ = feed.give_back()
+    assert [split.number for split in rest] == list(range(4))
+    assert rest[0].start > 0
+    assert take_all(feed) == ["a", "b"]
+    assert feed.take_reports() == [CommitTaken("q", 0)]
+
+
+def test_a_rate_goes_with_the_splits_to_whoever_gets_them(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 100_000)
+    first, second = LineFeed(Staging(0), rate=100.0), LineFeed(Staging(1), rate=100.0)
+    splits = plan_splits([str(path)], 1)
+    sizes = [split.end - split.start for split in splits]
+    first.assign(splits[:1], sum(sizes))
+    second.assign(splits[1:], sum(sizes))
+    assert len(take_all(first, 0.0) + take_all(first, 10.0)) == 251
+    assert len(take_all(second, 0.0) + take_all(second, 10.0)) == 751
+    rest, share = first.give_back()
+    assert share == pytest.approx(0.25)
+    assert first.share == 0.0
+    second.assign(rest, sum(split.end - split.start for split in rest), share)
+    assert second.share == pytest.approx(1.0)
+    assert take_all(second, 10.0) == []
+    assert len(take_all(second, 20.0)) == 1000, "from now on it reads the whole rate"
+
+
+def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
+    feed = LineFeed(Staging(0), rate=100.0)
+    feed.share_alike(4)
+    feed.push([str(i) for i in range(1000)])
+    assert len(take_all(feed, 0.0) + take_all(feed, 2.0)) == 51
+    feed.share_alike(2)
+    assert take_all(feed, 2.0) == []
+    assert len(take_all(feed, 4.0)) == 100

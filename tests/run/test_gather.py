@@ -63,6 +63,33 @@ def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_clo
     assert [(epoch, record[0]) for epoch, record in left] == sorted((epoch, record[0]) for epoch, record in left)
 
 
+def test_an_epoch_is_closed_when_all_workers_present_have_closed_it() -> None:
+    gather = Gather([0, 1])
+    gather.add(OutputBatch(0, 5, ["a"]))
+    gather.add(OutputBatch(0, 8, ["b"]))
+    assert gather.close(OutputClosed(0, 9)) == []
+    assert gather.close(OutputClosed(1, 6)) == [(5, ["a"])]
+    gather.join([3])
+    assert gather.close(OutputClosed(1, 9)) == [], "worker 3 may have something for epochs 6 to 8"
+    gather.add(OutputBatch(3, 8, ["c"]))
+    assert gather.close(OutputClosed(1, None)) == [], "worker 1 has left"
+    assert gather.close(OutputClosed(3, 9)) == [(8, ["b", "c"])]
+    gather.add(OutputBatch(3, 9, ["d"]))
+    assert gather.close(OutputClosed(3, None)) == []
+    gather.join([4])
+    assert gather.close(OutputClosed(0, None)) == [], "worker 4 has said nothing yet"
+    assert gather.close(OutputClosed(4, None)) == [(9, ["d"])]
+
+
+def test_who_joins_when_all_is_closed_changes_nothing() -> None:
+    gather = Gather([0])
+    gather.add(OutputBatch(0, 5, ["a"]))
+    assert gather.close(OutputClosed(0, None)) == [(5, ["a"])]
+    gather.join([1])
+    assert gather.close(OutputClosed(1, 3)) == []
+    assert gather.close(OutputClosed(1, None)) == []
+
+
 def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> None:
     gather = Gather([0])
     gather.close(OutputClosed(0, 5))

@@ -12,8 +12,10 @@ from megaflow.control.messages import (
     CommitTaken,
     EndOfLines,
     SplitRead,
+    SplitsReturned,
     Stage,
     StageEnd,
+    Withdraw,
 )
 from megaflow.control.statistics import Lateness
 from megaflow.routing import Move, Numbered
@@ -244,3 +246,60 @@ def test_at_a_rate_the_source_wakes_itself_when_the_next_line_is_due() -> None:
     bench.clock.now += 0.11
     settle(bench.worker)
     assert bench.lines == ["0", "1"]
+
+
+def test_a_withdrawn_source_hands_its_splits_back_and_closes(tmp_path: Path) -> None:
+    bench = Bench(rate=100.0)
+    wanted = assign(bench, tmp_path / "text", 2000)
+    bench.tick(1)
+    bench.tick(2, seconds=0.5)
+    assert bench.lines == wanted[:51]
+    bench.command(Withdraw((0,)))
+    bench.tick(3, seconds=0.0)
+    assert bench.lines == wanted[:51]
+    [returned] = bench.told(SplitsReturned)
+    assert returned.share == 1.0
+    assert bench.probe.done(), "it holds no capability any more"
+    other = Bench()
+    other.command(AssignSplits({0: returned.splits}, returned.share))
+    other.tick(1)
+    assert bench.lines + other.lines == wanted
+    read = {report.number for report in [*bench.told(SplitRead), *other.told(SplitRead)]}
+    assert read == {0, 1, 2, 3}
+
+
+def test_a_withdrawn_source_without_splits_says_so_too() -> None:
+    bench = Bench()
+    bench.tick(1)
+    bench.command(Withdraw((3, 0)))
+    bench.tick(2)
+    assert bench.told(SplitsReturned) == [SplitsReturned((), 0.0)]
+    bench.tick(9)
+    assert len(bench.told(SplitsReturned)) == 1
+
+
+def test_another_workers_withdrawal_is_none_of_its_business(tmp_path: Path) -> None:
+    bench = Bench()
+    wanted = assign(bench, tmp_path / "text", 10)
+    bench.command(Withdraw((1,)))
+    bench.tick(1)
+    assert bench.lines == wanted
+    assert bench.told(SplitsReturned) == []
+    assert not bench.probe.done()
+
+
+def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
+    bench = Bench()
+    bench.has_room = False
+    bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, ["a", "b"]), "executor")
+    bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
+    bench.command(CommitBatch("q", "r", 0, {0: (0, 7, 2)}))
+    bench.tick(1)
+    bench.command(Withdraw((0,)))
+    bench.tick(2)
+    assert bench.told(SplitsReturned) == []
+    bench.has_room = True
+    bench.tick(3)
+    assert bench.seen == [(2, ["a", "b"])]
+    assert [type(report) for report in bench.reports if not isinstance(report, Busy)] == [CommitTaken, SplitsReturned]
+    assert bench.probe.done()

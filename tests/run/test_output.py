@@ -6,12 +6,16 @@ import pytest
 
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import BuildError
+from megaflow.front import Worker
 from megaflow.run.output import OutputCount, gather
 from megaflow.run.rendering import as_records
+from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import founding
 from tests.run.by_hand import Clock, lone_worker, settle
 
 
@@ -87,6 +91,32 @@ def test_what_is_kept_leaves_before_what_comes_later() -> None:
     bench.send("b", then=None)
     assert [message.records for message in launcher.messages if isinstance(message, OutputBatch)] == [["a"], ["b"]]
     assert launcher.messages[-1] == OutputClosed(0, None)
+
+
+def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
+    clock, fabric, launchers = Clock(), LocalFabric([0, 1]), [Launcher(), Launcher()]
+    workers = [Worker(fabric.allocator(each), founding([0, 1]), Scope, (clock, clock)) for each in (0, 1)]
+    handles: list[InputHandle[Any]] = [InputHandle(), InputHandle()]
+    for worker, handle, launcher in zip(workers, handles, launchers):
+        with worker.dataflow() as scope:
+            gather(scope.input_from(handle).port, (launcher, as_records), OutputCount())
+    launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
+    handles[1].send("a")
+    for handle in handles:
+        handle.advance_to(5)
+
+    def settle_both() -> None:
+        for _ in range(20):
+            for worker in workers:
+                settle(worker)
+
+    settle_both()
+    assert [launcher.messages for launcher in launchers] == [[], []]
+    launchers[1].has_room = True
+    clock.now += 1
+    settle_both()
+    assert launchers[0].messages == [OutputClosed(0, 5)]
+    assert launchers[1].messages == [OutputBatch(1, 0, ["a"]), OutputClosed(1, 5)]
 
 
 def test_without_a_launcher_records_are_only_counted() -> None:

@@ -182,3 +182,17 @@ def test_a_file_is_cut_into_a_few_splits_for_each_worker() -> None:
     assert len(cut([("a", 10_000_000)], 3)) == 12
     assert len(cut([("a", 5_000)], 3)) == 2
     assert len(cut([("a", 10)], 3)) == 1
+
+
+@given(data=contents, block_bytes=st.integers(1, 50), wanted=st.integers(0, 60))
+def test_a_split_can_be_read_on_after_any_line(path: Path, data: bytes, block_bytes: int, wanted: int) -> None:
+    path.write_bytes(data)
+    lines = lines_by_the_standard_library(data)
+    with contextlib.closing(SplitReader(Split(0, str(path), 0, len(data)), block_bytes=block_bytes)) as reader:
+        before, block = 0, 0  # lines
+        while not reader.done and before + block < wanted:
+            before += block
+            block = len(reader.read())
+        taken = min(block, wanted - before)
+        position = reader.position_after(taken)
+    assert read_splits([Split(0, str(path), position, len(data))], block_bytes) == lines[before + taken :]

@@ -1,9 +1,9 @@
 """A cluster stepped by hand: the test chooses who steps, and which messages arrive.
 
-    hands = ByHand(build, workers=2)
-    hands.records[1].send(("the", 1))
-    hands.held = [Lane.STATE]       # these lanes deliver nothing
-    hands.settle()                  # all else goes on until nothing can happen any more
+hands = ByHand(build, workers=2)
+hands.records[1].send(("the", 1))
+hands.held = [Lane.STATE]       # these lanes deliver nothing
+hands.settle()                  # all else goes on until nothing can happen any more
 """
 
 from __future__ import annotations

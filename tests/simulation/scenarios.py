@@ -10,7 +10,9 @@ moves that the commands imply.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -66,6 +68,7 @@ class Log:
     """Who applied what: (operator, bin, time, worker)."""
 
     applied: list[tuple[str, int, int, int]] = field(default_factory=list)
+    views: list[tuple[int, Any]] = field(default_factory=list)  # (worker, view of a stateful operator)
 
 
 def run(scenario: Scenario) -> None:
@@ -77,8 +80,10 @@ def run(scenario: Scenario) -> None:
     oracle = SimulatedCluster(scenario.seed, 1, monitor=False)
     expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {scenario.seed}: the outputs differ from one worker's"
-    _check_owners(scenario, log)
-    _check_ledger(scenario, cluster)
+    check_owners(scenario, log, scenario.commands)
+    check_ledger(scenario, log, scenario.commands)
+    for worker in cluster.workers:
+        assert len({view.table() for view in worker.stateful}) == 1
 
 
 def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
@@ -89,6 +94,7 @@ def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], co
         counts = parities.stateful_state_machine(
             _counter("again", log, worker), control=commands, bins=BINS, name="again"
         )
+    log.views += [(worker.index, view) for view in worker.stateful]
     if scenario.hold_back:
         counts = counts.unary_frontier(Exchange(lambda output: stable_hash(output[0])), "HoldBack", hold_back)
     return counts.inspect_time(_check_time)
@@ -122,38 +128,39 @@ def _check_time(time: Any, output: tuple[Any, int, int]) -> None:
     assert output[2] == time, f"{output} came out at time {time}"
 
 
-def _tables(scenario: Scenario) -> list[tuple[int, ...]]:
-    """The table in force at each time."""
-    table, tables = initial_table(BINS, range(scenario.workers)), []
-    for time in range(scenario.times):
-        table = apply(table, [command for due, command in scenario.commands if due == time])
+def _tables(scenario: Scenario, commands: Sequence[tuple[int, Any]]) -> list[tuple[int, ...]]:
+    """The table in force before time 0, at time 0, at time 1, …"""
+    table = initial_table(BINS, range(scenario.workers))
+    tables = [table]
+    for time in range(max([scenario.times, *(due + 1 for due, _ in commands)])):
+        table = apply(table, [command for due, command in commands if due == time])
         tables.append(table)
     return tables
 
 
-def _check_owners(scenario: Scenario, log: Log) -> None:
-    tables = _tables(scenario)
+def check_owners(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any]]) -> None:
+    """Every record was applied by the owner of its bin at its time."""
+    tables = _tables(scenario, commands)
     for operator, bin, time, worker in log.applied:
-        owner = tables[time][bin]
+        owner = tables[time + 1][bin]
         assert worker == owner, (
             f"seed {scenario.seed}: {operator} applied a record of bin {bin} at time {time} on worker {worker}, "
             f"but worker {owner} owned it then"
         )
 
 
-def _check_ledger(scenario: Scenario, cluster: SimulatedCluster) -> None:
-    tables = [initial_table(BINS, range(scenario.workers)), *_tables(scenario)]
+def check_ledger(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any]]) -> None:
+    """The ledger tells exactly the moves that the commands imply, and every bin is where it belongs."""
+    tables = _tables(scenario, commands)
     expected = Counter(
         (bin, time, source, target)
-        for time in range(scenario.times)
-        for bin, source, target in difference(tables[time], tables[time + 1])
+        for time, (before, after) in enumerate(pairwise(tables))
+        for bin, source, target in difference(before, after)
     )
-    views = [view for worker in cluster.workers for view in worker.stateful]
-    for name in {view.name for view in views}:
-        rows = [row for view in views if view.name == name for row in view.take_ledger()]
+    for name in {view.name for _, view in log.views}:
+        rows = [row for _, view in log.views if view.name == name for row in view.take_ledger()]
         told = Counter((row.bin, row.time, row.source, row.target) for row in rows)
         assert told == expected, f"seed {scenario.seed}: the ledger of {name} is not what was commanded"
-    for worker in cluster.workers:
-        for view in worker.stateful:
-            owned = [bin for bin, owner in enumerate(tables[-1]) if owner == worker.index]
-            assert view.table() == tables[-1] and view.owned() == owned, f"seed {scenario.seed}: a bin is astray"
+    for worker, view in log.views:
+        owned = [bin for bin, owner in enumerate(tables[-1]) if owner == worker]
+        assert view.owned() == owned, f"seed {scenario.seed}: a bin is astray"

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable
 
-from tests.simulation import graphs, scenarios
+from tests.simulation import graphs, membership, scenarios
 
-SEARCHES: dict[str, Callable[[int], None]] = {
+SEARCHES: dict[str, Callable[[int], object]] = {
     "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
     "graphs": graphs.run,
+    "changes": membership.run,
 }
 
 

@@ -39,6 +39,32 @@ def test_a_host_file_has_an_address_a_line(tmp_path: Path) -> None:
     assert parse(["-n2", "-h", str(hosts)]).addresses == ("one:1", "two:2")
 
 
+def test_a_process_that_joins_names_the_server_and_picks_its_address() -> None:
+    options = parse(["20", "200", "-n2", "-p2", "--join", "0", "--nn", "3"])
+    assert (options.join, options.rest) == (0, ("20", "200"))
+    assert (options.addresses, options.address) == (("localhost:2101", "localhost:2102"), "localhost:2103")
+
+
+def test_a_process_may_join_at_the_address_of_a_founder_who_has_left() -> None:
+    options = parse(["-n3", "-p1", "--join=7"])
+    assert (options.join, options.address, options.growing) == (7, "localhost:2102", False)
+
+
+def test_one_who_may_be_joined_is_told_so_or_not() -> None:
+    assert (parse(["-n2"]).join, parse(["-n2"]).growing) == (None, False)
+    options = parse(["-n1", "--nn", "2"])
+    assert (options.growing, options.processes, options.addresses) == (True, 1, ("localhost:2101",))
+
+
+def test_a_host_file_lists_those_that_join_after_the_others(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("one:1\ntwo:2\nthree:3\nfour:4\n")
+    options = parse(["-n2", "-p3", "--join", "1", "--nn", "4", "-h", str(hosts)])
+    assert (options.addresses, options.address) == (("one:1", "two:2"), "four:4")
+    with pytest.raises(UsageError, match=r"hosts: 4 addresses for 5 processes \(--nn\)"):
+        parse(["-n2", "--nn", "5", "-h", str(hosts)])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -51,6 +77,15 @@ def test_a_host_file_has_an_address_a_line(tmp_path: Path) -> None:
         (["-n0"], r"-n 0: there must be at least one process"),
         (["-n2", "-p2"], r"-p 2: with -n 2 processes are 0 to 1"),
         (["-p", "-1"], r"-p -1: with -n 1 processes are 0 to 0"),
+        (["--join"], r"--join: expected one argument"),
+        (["--join", "a", "-p1", "--nn2"], r"--join: invalid int value: 'a'"),
+        (["-n2", "-p2", "--join", "-1", "--nn", "3"], r"--join -1: name a worker that runs"),
+        (["-n2", "-p2", "--join", "0"], r"-p 2: with -n 2 there are addresses for 0 to 1; say --nn 3"),
+        (["-n2", "-p3", "--join", "0", "--nn", "3"], r"-p 3: with --nn 3 processes are 0 to 2"),
+        (["-n2", "-p-1", "--join", "0", "--nn", "3"], r"-p -1: with --nn 3 processes are 0 to 2"),
+        (["-n2", "-p2", "--nn", "3"], r"-p 2: with -n 2 processes are 0 to 1"),
+        (["-n3", "--nn", "2"], r"--nn 2: there are 3 processes \(-n\) to begin with"),
+        (["-p0", "--join", "0"], r"-p 0: this process cannot ask itself to join"),
         (["--connect-timeout", "0"], r"--connect-timeout 0.0: must be more than 0 seconds"),
         (["-h", "/does/not/exist"], r"-h /does/not/exist: No such file or directory"),
     ],

@@ -6,9 +6,11 @@
 4. No wake-up is lost: whatever was put in before `park` looked makes it return at once. `park` may return early
    without reason; the caller just takes another step.
 5. Once the cluster has failed, `receive`, `park` and `finish` raise the same error in every local worker.
+6. Workers of a process that joins are newcomers at first: messages go both ways, and the end of their connection is
+   told to each local worker by mail. From `promote` on it is a failure; after `forget` it is nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +25,9 @@ class Lane(IntEnum):
     MAIL = 1
     STATE = 2
     DATA = 3
+
+
+MAIL_CHANNEL = (-1, 0)  # of messages outside dataflows, whose body is (topic, body)
 
 
 class Envelope(NamedTuple):
@@ -82,8 +87,21 @@ class Allocator(Protocol):
     def wake(self) -> None:
         """Make the present or next `park` of this worker return; any thread may call it."""
 
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers; again, or of workers of this process, it does nothing.
+
+        Raises what makes them lost, if they are lost by now.
+        """
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Have this worker part with others, newcomers or members, for ever; again it does nothing.
+
+        What it sent to them before still leaves; what it sends later, and what comes from them, is dropped. From the
+        first worker's call on their loss is none; after the last worker's the process says goodbye to them.
+        """
+
     def finish(self) -> None:
-        """Declare this worker done; the last one of a process waits until every peer process is done too."""
+        """Declare this worker done; the last one of a process waits until every member's process is done too."""
 
     def abort(self, report: FailureReport) -> None:
         """Stop the cluster: every other worker raises PeerFailed with the report. Later calls do nothing."""

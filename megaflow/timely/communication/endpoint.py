@@ -1,13 +1,13 @@
 """One worker's end of the TCP transport."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
 from megaflow.timely.communication.codec import encode
 from megaflow.timely.communication.local import Inbox
+from megaflow.timely.communication.peers import Peers
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.wire import address_prefix, frames
 
 EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
@@ -17,7 +17,7 @@ class Fabric(Protocol):
     """What an end needs of its process's fabric."""
 
     inboxes: dict[int, Inbox]
-    links: dict[int, Link]
+    peers: Peers
     polling: int
     poller: Poller
 
@@ -30,6 +30,12 @@ class Fabric(Protocol):
     def check(self) -> None:
         """Raise if the cluster has failed."""
 
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers."""
+
+    def forget(self, index: int, ids: Collection[int]) -> None:
+        """Have the worker part with others."""
+
     def finish(self, index: int) -> None:
         """Take the worker out."""
 
@@ -40,17 +46,18 @@ class Fabric(Protocol):
 class TcpAllocator:
     """An Allocator on a TcpFabric; its rules are those of the protocol."""
 
-    __slots__ = ("_fabric", "_inbox", "index")
+    __slots__ = ("_fabric", "_forgotten", "_inbox", "index")
 
     def __init__(self, fabric: Fabric, index: int, inbox: Inbox) -> None:
         self.index = index
         self._fabric = fabric
         self._inbox = inbox
+        self._forgotten: set[int] = set()  # workers; what is sent to them is dropped
 
     @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes queued for one peer process."""
-        return max((link.pending(Lane.DATA) for link in self._fabric.links.values()), default=0)
+        return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
 
     def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
         """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
@@ -104,8 +111,19 @@ class TcpAllocator:
         if self._polls():
             self._fabric.poller.wake()
 
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers; raises if the cluster has failed, which it has if they are lost by now."""
+        self._fabric.promote(ids)
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Part with workers, newcomers or members, for ever; the process does once its last worker does."""
+        self._forgotten.update(ids)
+        self._forgotten.difference_update(self._fabric.inboxes)
+        self._fabric.forget(self.index, ids)
+        self.flush()
+
     def finish(self) -> None:
-        """Take this worker out; the last one of the process waits until every peer process is done."""
+        """Take this worker out; the last one of the process waits until every member's process is done."""
         self._fabric.finish(self.index)
 
     def abort(self, report: FailureReport) -> None:
@@ -121,6 +139,8 @@ class TcpAllocator:
             self._fabric.poller.wake()
 
     def _queue(self, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
-        link = self._fabric.links[target]
+        if target in self._forgotten:
+            return
+        link = self._fabric.peers.links[target]
         if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
             self.flush()

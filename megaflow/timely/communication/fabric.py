@@ -6,80 +6,34 @@
    The first failure wins, and is passed on to all peers before the connections close: so everyone names the same
    cause, and not the peers that stopped because of it.
 4. Normal end: every worker finishes; the process's goodbye leaves after everything else and shuts its direction;
-   the process reads on until each peer's goodbye has come. An end of stream without one is a lost peer.
+   the process reads on until each member's goodbye has come. An end of stream without one is a lost peer. Newcomers
+   and those that have parted are not waited for, but given a moment to take what is on its way to them.
 """
 
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec import decode
+from megaflow.errors import ClusterError, ConfigMismatch, ProtocolError
+from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
 from megaflow.timely.communication.door import HANDSHAKE_SECONDS, Door
 from megaflow.timely.communication.endpoint import TcpAllocator
 from megaflow.timely.communication.handshake import welcome
-from megaflow.timely.communication.links import Connection, RoleHandler
+from megaflow.timely.communication.links import Connection, EntryHandler, RoleHandler
 from megaflow.timely.communication.local import Inbox
-from megaflow.timely.communication.meeting import PEER_ROLE, Meeting, PeerAddress
+from megaflow.timely.communication.meeting import PEER_ROLE, Meeting, PeerAddress, read_newcomer
+from megaflow.timely.communication.peers import Peer, Peers, Standing
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.tcp import LAST_LANE, Link
-from megaflow.timely.communication.wire import Buffer, Kind, frames, pack_failure, split_address, unpack_failure
+from megaflow.timely.communication.tcp import Link
+from megaflow.timely.communication.wire import pack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
-LOOK_SECONDS = 5.0  # between looks for silent hosts
+LOOK_SECONDS = 5.0  # between looks for silent hosts, and for connections that have no reason to be open any more
 
-_LANES = tuple(Lane)
-
-
-class Peer:
-    """Owns the link to another process."""
-
-    __slots__ = ("_fabric", "address", "goodbye", "link")
-
-    def __init__(self, fabric: "TcpFabric", address: PeerAddress, link: Link) -> None:
-        self.address = address
-        self.link = link
-        self.goodbye = False  # it has sent everything
-        self._fabric = fabric
-
-    def message(self, link: Link, kind: int, payload: Buffer) -> None:
-        """Deliver a worker message, or note the end."""
-        if kind < len(_LANES):
-            source, target, channel, body = split_address(payload)
-            if source not in self.address.ids:
-                raise ProtocolError(f"a message in the name of worker {source}")
-            self._fabric.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)))
-        elif kind == Kind.GOODBYE:
-            self.goodbye = True
-        elif kind == Kind.FAILURE:
-            self._fabric.fail(unpack_failure(payload))
-        else:
-            raise ProtocolError(f"a frame of kind {kind} from a peer")
-
-    def ended(self, link: Link, reason: str, broken: bool) -> None:
-        """Note a loss, unless the peer has taken its leave."""
-        if broken:
-            self._fabric.fail(ProtocolError(f"{self.address} broke the protocol: {reason}"))
-        elif not self.goodbye:
-            self.lose(reason)
-
-    def lose(self, reason: str) -> None:
-        """Note that the peer is lost."""
-        self._fabric.fail(
-            PeerLost(
-                f"lost {self.address} ({self.address.workers()}): its connection ended without a goodbye ({reason}). "
-                "It was killed or crashed, or its network is gone; what its workers held is lost, so the job stops. "
-                "Its own last output says more"
-            )
-        )
-
-    def is_done(self) -> bool:
-        """Tell whether both sides have taken their leave."""
-        return self.link.closed or (self.goodbye and self.link.is_shut)
+JOIN_ROLE = "join"
 
 
 class TcpFabric:
@@ -93,15 +47,21 @@ class TcpFabric:
         roles: Mapping[str, RoleHandler] | None = None,
         report: Callable[[str], None] | None = None,
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        entry: EntryHandler | None = None,
     ) -> None:
+        """`entry` serves the role "join"; without it nobody can join through this process, nor once it runs."""
         self.inboxes = {index: Inbox() for index in local_ids}  # local worker -> its inbox, never changed
-        self.links: dict[int, Link] = {}  # remote worker -> the link to its process
+        self.peers = Peers(local_ids)
         self.polling = local_ids[0]  # the worker that polls; written by `finish`
         self.poller = Poller()
-        self._peers: list[Peer] = []
         self._secret = secret
         self._roles = dict(roles or {})
-        self._report = report
+        self._entry = entry
+        if entry is not None:
+            self._roles[JOIN_ROLE] = entry
+            entry.attach(self._post)
+        self._report = report or (lambda text: None)
+        self._joining = False  # this process is no member yet
         self._meeting: Meeting | None = None
         self._io = threading.RLock()
         self._closed = False
@@ -116,19 +76,19 @@ class TcpFabric:
         Blocks up to the timeout. Raises ConnectTimeout naming who is missing, ConfigMismatch on both sides if the
         settings differ, PeerLost and PeerFailed if a process that had come is gone again.
         """
-        self._meeting = meeting = Meeting(peers, process, workers, self._met, self.fail)
-        meeting.dial(self.poller, self._secret)
-        deadline = time.monotonic() + timeout_seconds
-        while meeting.missing:
-            self.check()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self.fail(meeting.timeout(timeout_seconds))
-            else:
-                self.poll(left)
-        self.check()
-        if self._peers:
-            self.poller.call_later(LOOK_SECONDS, self._look)
+        meeting = Meeting(peers, process, workers, self._met, self.fail)
+        self._meet(meeting, timeout_seconds)
+
+    def join(
+        self, members: Sequence[PeerAddress], own: PeerAddress, change: int, timeout_seconds: float = 30.0
+    ) -> None:
+        """Connect to all members of a running cluster, as the newcomer that `change` of the membership let in.
+
+        Blocks and raises as `connect`; the members go on, whatever comes of it.
+        """
+        self._joining = True
+        meeting = Meeting([*members, own], own.process, len(own.ids), self._met, self.fail, change)
+        self._meet(meeting, timeout_seconds)
 
     def allocator(self, index: int) -> TcpAllocator:
         """Return the end of local worker `index`."""
@@ -186,23 +146,26 @@ class TcpFabric:
         if index not in self._unfinished:
             return
         self.check()
+        if self._entry is not None:
+            self._entry.finished(index)
         with self._state:
             self._unfinished.remove(index)
             self.inboxes[index].finish()
             if self._unfinished:
                 self.polling = self._unfinished[0]
+        for peer in self.peers.finished(index):
+            peer.part()
         if self._unfinished:
             self.inboxes[self.polling].wake()  # it may be waiting as one that does not poll
             self.poller.wake()
             return
-        for peer in self._peers:
-            peer.link.queue(LAST_LANE, frames(Kind.GOODBYE, b""))
-            peer.link.half_close()
+        for peer in self._present():
+            peer.part()
         self.flush()  # this may be all that is missing
-        while not all(peer.is_done() for peer in self._peers):
+        while not all(peer.is_done() for peer in self._present() if peer.standing is Standing.MEMBER):
             self.poll(None)
             self.check()
-        self._linger(lambda: all(connection.is_drained() for connection in self._connections()))
+        self._linger(self._is_left_alone)
         self.close()
 
     def close(self) -> None:
@@ -213,10 +176,60 @@ class TcpFabric:
             self._door.close()
             self.poller.close()
 
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers; with own workers among them, this process is no newcomer any more."""
+        if not self.inboxes.keys().isdisjoint(ids):
+            self._joining = False
+        trouble = self.peers.promote(ids)
+        if trouble is not None:
+            self.fail(trouble)
+        self.check()
+
+    def forget(self, index: int, ids: Collection[int]) -> None:
+        """Have one worker part with the processes of others, newcomers or members."""
+        for peer in self.peers.forget(index, ids):
+            peer.part()
+            self._report(f"parted with {peer.address} ({peer.address.workers()})")
+
+    def newcomer_lost(self, peer: Peer) -> None:
+        """Tell the workers that somebody who was joining is gone."""
+        self._report(f"lost {peer.address} ({peer.address.workers()}), which was joining: {peer.trouble}")
+        self._tell_lost(peer)
+
+    def member_done(self, peer: Peer) -> None:
+        """Tell the workers if they are newcomers, who will wait in vain for this member."""
+        if self._joining:
+            self._tell_lost(peer)
+
+    def _tell_lost(self, peer: Peer) -> None:
+        if self._entry is not None:
+            self._entry.link_lost(peer.address.ids)
+
+    def _post(self, worker: int, topic: str, body: object) -> None:
+        """Put mail into a local inbox, as from its owner."""
+        self.inboxes[worker].deliver(Envelope(Lane.MAIL, MAIL_CHANNEL, worker, (topic, body)))
+
+    def _meet(self, meeting: Meeting, timeout_seconds: float) -> None:
+        self._meeting = meeting
+        self.poller.call_later(LOOK_SECONDS, self._look)
+        meeting.dial(self.poller, self._secret)
+        deadline = time.monotonic() + timeout_seconds
+        while meeting.missing:
+            self.check()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.fail(meeting.timeout(timeout_seconds))
+            else:
+                self.poll(left)
+        self.check()
+
     def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
         """Give a connection whose handshake is done to those who know its role."""
         if role == PEER_ROLE and self._meeting is not None:
-            self._meeting.admit(link, hello)
+            if "change" in hello:
+                self._admit_newcomer(link, hello, self._meeting)
+            else:
+                self._meeting.admit(link, hello)
             return
         handler = self._roles.get(role)
         if handler is None:
@@ -226,20 +239,46 @@ class TcpFabric:
         link.owner = connection
         link.queue(0, [welcome({})])  # ahead of what the handler has sent
 
-    def _met(self, address: PeerAddress, link: Link) -> None:
-        peer = Peer(self, address, link)
+    def _admit_newcomer(self, link: Link, hello: dict[str, Any], meeting: Meeting) -> None:
+        """Take in a process that joins; raises ConfigMismatch if it cannot."""
+        address, workers, change = read_newcomer(hello)
+        if self._entry is None or not self._unfinished:
+            raise ConfigMismatch("nobody can join this process's cluster (any more)")
+        if workers != meeting.workers or len(address.ids) != workers:
+            raise ConfigMismatch(
+                f"{address} has {workers} workers, the processes here {meeting.workers}: give all the same -w"
+            )
+        self.peers.check_new(address, change)
+        link.queue(0, [welcome(meeting.hello)])
+        self._met(address, link, change)
+
+    def _met(self, address: PeerAddress, link: Link, change: int | None = None) -> None:
+        peer = Peer(self, self.peers.lock, address, link, change)
         link.owner = peer
-        self._peers.append(peer)
-        self.links.update((index, link) for index in address.ids)
-        if self._report is not None:
-            self._report(f"connected to {address} ({address.workers()})")
+        self.peers.add(peer)
+        self._report(f"connected to {address} ({address.workers()})")
+
+    def _present(self) -> list[Peer]:
+        return [peer for peer in self.peers if peer.standing is not Standing.PARTED]
 
     def _look(self) -> None:
-        """Lose the peers whose host has fallen silent."""
-        for peer in self._peers:
-            if not peer.is_done() and peer.link.is_silent():
-                peer.lose("its host does not answer")
+        """Lose the peers whose host has fallen silent; close what nobody needs, or a newcomer, sent away, keeps."""
+        for peer in self.peers:
+            if peer.standing is not Standing.PARTED:
+                if not peer.is_done() and peer.link.is_silent():
+                    peer.lose("its host does not answer")
+            elif peer.is_over() or peer.looks_left == 1:
+                peer.link.close()
+            else:
+                peer.looks_left = max(0, peer.looks_left - 1)
         self.poller.call_later(LOOK_SECONDS, self._look)
+
+    def _is_left_alone(self) -> bool:
+        """Tell whether everything sent to others than members is on its way, and those parted have closed, too."""
+        left_alone = all(
+            peer.link.has_ended() if peer.standing is Standing.PARTED else peer.link.is_drained() for peer in self.peers
+        )
+        return left_alone and all(connection.is_drained() for connection in self._connections())
 
     def _connections(self) -> list[Link]:
         return [link for link in self.poller.links if isinstance(link, Link) and isinstance(link.owner, Connection)]
@@ -256,8 +295,9 @@ class TcpFabric:
             if self._closed:
                 return
             self._door.close()
-            for peer in self._peers:
+            present = self._present()
+            for peer in present:
                 peer.link.replace_queued(pack_failure(failure))
                 peer.link.half_close()
-            self._linger(lambda: all(peer.link.has_ended() for peer in self._peers))
+            self._linger(lambda: all(peer.link.has_ended() for peer in present))
             self.close()

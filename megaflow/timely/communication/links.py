@@ -1,7 +1,8 @@
 """Connections that are not peers: control clients, line senders, whoever has a role's handler."""
 
 import logging
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from megaflow.errors import ProtocolError
 from megaflow.timely.communication.codec import decode, encode
@@ -28,6 +29,23 @@ class RoleHandler(Protocol):
 
     def lost(self, connection: "Connection") -> None:
         """Learn that the other side has closed or broken the protocol; not called after our own close."""
+
+
+Post: TypeAlias = Callable[[int, str, object], None]
+"""Called with a local worker, a topic and a body, which the worker then finds among its mail, as from itself."""
+
+
+class EntryHandler(RoleHandler, Protocol):
+    """The role handler for processes that want to join; it also tells the workers of links that come and go."""
+
+    def attach(self, post: Post) -> None:
+        """Learn how to reach the workers of this process; called once, before anything else."""
+
+    def link_lost(self, ids: tuple[int, ...]) -> None:
+        """Tell every worker of this process that the link to these ended while somebody was joining."""
+
+    def finished(self, worker: int) -> None:
+        """Learn, on that worker's thread, that it reads no more mail."""
 
 
 class Connection:

@@ -6,7 +6,7 @@ clears the event first and looks into its inbox afterwards.
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from megaflow.errors import ClusterError
 from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
@@ -99,6 +99,12 @@ class LocalAllocator:
     def wake(self) -> None:
         """Make the present or next `park` return."""
         self._inbox.wake()
+
+    def promote(self, ids: Collection[int]) -> None:
+        """Do nothing: nobody joins a single process."""
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Do nothing: nobody leaves a single process."""
 
     def finish(self) -> None:
         """Take nothing in any more; does not wait for the others."""

@@ -1,6 +1,8 @@
-"""The meeting of the processes of a cluster at its start: everyone dials the lower numbers and awaits the higher ones.
+"""The meeting of the processes of a cluster, at its start or when one joins.
 
-What they must agree on is compared by both sides, so that both say what differs.
+At the start everyone dials the lower numbers and awaits the higher ones. What they must agree on is compared by both
+sides, so that both say what differs. A process that joins dials all members; they compare, and it is refused where
+it differs: what a newcomer wants can never stop them.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,8 +39,26 @@ class PeerAddress:
         return f"worker{'s' if len(self.ids) > 1 else ''} {', '.join(map(str, self.ids))}"
 
 
+def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
+    """Return who wants to join, its workers per process and the change it names; raises ProtocolError."""
+    match hello:
+        case {
+            "process": int() as process,
+            "host": str() as host,
+            "port": int() as port,
+            "ids": [int(), *_] as ids,
+            "workers": int() as workers,
+            "change": int() as change,
+        } if all(isinstance(index, int) for index in ids):
+            return PeerAddress(process, host, port, tuple(ids)), workers, change
+    raise ProtocolError(f"a newcomer's hello of another shape: {list(hello)}")
+
+
 class Meeting:
-    """Collects a link to every other process; `met(peer, link)` and `failed(error)` tell what comes of it."""
+    """Collects a link to every other process; `met(peer, link)` and `failed(error)` tell what comes of it.
+
+    With `change` given this process is the one that joins, by that change of the membership.
+    """
 
     def __init__(
         self,
@@ -47,25 +67,31 @@ class Meeting:
         workers: int,
         met: Callable[[PeerAddress, Link], None],
         failed: Callable[[ClusterError], None],
+        change: int | None = None,
     ) -> None:
         self.missing = {peer.process: peer for peer in peers if peer.process != process}
+        self.workers = workers  # in each process
         self._process = process
         self._processes = len(peers)
-        self._workers = workers
+        self._change = change
         self._met = met
         self._failed = failed
         self._dialers: dict[int, Dialer] = {}  # process -> who tries to reach it
-        own_ids = next(peer.ids for peer in peers if peer.process == process)
-        self._hello = {"process": process, "processes": self._processes, "workers": workers, "ids": list(own_ids)}
+        own = next(peer for peer in peers if peer.process == process)
+        self.hello: dict[str, Any] = {"process": process, "workers": workers, "ids": list(own.ids)}
+        if change is None:
+            self.hello |= {"processes": self._processes}
+        else:
+            self.hello |= {"change": change, "host": own.host, "port": own.port}
 
     def dial(self, poller: Poller, secret: bytes) -> None:
-        """Begin to dial every process with a lower number."""
+        """Begin to dial every process with a lower number, or all if this one joins."""
 
         def handshake(nonce: bytes) -> ClientHandshake:
-            return ClientHandshake(secret, PEER_ROLE, self._hello, nonce)
+            return ClientHandshake(secret, PEER_ROLE, self.hello, nonce)
 
         for process, peer in list(self.missing.items()):
-            if process < self._process:
+            if process < self._process or self._change is not None:
 
                 def answered(link: Link, answer: dict[str, Any], expected: int = process) -> None:
                     self._answered(link, answer, expected)
@@ -79,13 +105,13 @@ class Meeting:
         if mismatch is not None:
             if not self.missing:  # the cluster is complete: a stray process is no reason to stop it
                 raise mismatch
-            link.queue(0, [welcome(self._hello)])  # so that the other side sees the difference, too
+            link.queue(0, [welcome(self.hello)])  # so that the other side sees the difference, too
             link.flush()
             self._failed(mismatch)
             return
         if process not in self.missing or process < self._process:
             raise ConfigMismatch(f"process {process} is here already: were two processes started with the same number?")
-        link.queue(0, [welcome(self._hello)])
+        link.queue(0, [welcome(self.hello)])
         self._met(self.missing.pop(process), link)
 
     def timeout(self, seconds: float) -> ConnectTimeout:
@@ -103,9 +129,11 @@ class Meeting:
         process = self._process_of(answer)
         mismatch = self._mismatch(link, answer, process)
         if mismatch is None and process != expected:
+            founder = self._change is None
+            remedy = "give all processes the same list of addresses" if founder else "it is another one by now"
             mismatch = ConfigMismatch(
                 f"{link.address} is process {process}, but process {self._process} has it in its list as process "
-                f"{expected}: give all processes the same list of addresses"
+                f"{expected}: {remedy}"
             )
         if mismatch is not None:
             link.close()
@@ -115,7 +143,7 @@ class Meeting:
 
     def _process_of(self, hello: dict[str, Any]) -> int:
         match hello:
-            case {"process": int() as process, "processes": int(), "workers": int(), "ids": list()}:
+            case {"process": int() as process, "workers": int(), "ids": list()}:
                 return process
         raise ProtocolError(f"a peer's hello of another shape: {list(hello)}")
 
@@ -123,14 +151,15 @@ class Meeting:
         """Compare settings and name both values of the first that differs."""
         who = f"process {process} ({link.address})"
         own = f"process {self._process}"
-        if hello["workers"] != self._workers:
+        if hello["workers"] != self.workers:
             return ConfigMismatch(
-                f"{who} was started with {hello['workers']} workers per process, {own} with {self._workers}: "
+                f"{who} was started with {hello['workers']} workers per process, {own} with {self.workers}: "
                 "give all processes the same -w"
             )
-        if hello["processes"] != self._processes:
+        processes = hello.get("processes")
+        if self._change is None and processes != self._processes:
             return ConfigMismatch(
-                f"{who} was started for {hello['processes']} processes, {own} for {self._processes}: "
+                f"{who} was started for {processes} processes, {own} for {self._processes}: "
                 "give all processes the same -n"
             )
         expected = self.missing.get(process)

@@ -12,17 +12,17 @@ of progress tracking: what was produced is what is consumed).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from megaflow.errors import BuildError, CapabilityError
+from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, Inlet, make_edge
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
 from megaflow.timely.dataflow.loss import watch
-from megaflow.timely.dataflow.pact import Pact, Silent
+from megaflow.timely.dataflow.pact import Exchange, Pact, Silent
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.order import Summary, Time, identity, minimum
 from megaflow.timely.progress.antichain import Antichain
@@ -33,41 +33,6 @@ L = TypeVar("L")
 BATCH_RECORDS = 700
 """Records in a batch: tuples that stay in the cache and die young cost almost nothing; big batches pay
 cache misses and garbage collection (measured: 256 KB of text a batch runs at 0.44 of the plain loop, 4 KB at 1.0)."""
-
-
-class Activator:
-    """Puts its operator on the agenda; from any thread. Harmless when the dataflow or the worker has ended."""
-
-    __slots__ = ("_graph", "_handed", "_index")
-
-    def __init__(self, graph: Graph, index: int) -> None:
-        self._graph = graph
-        self._index = index
-        self._handed = False  # an activation waits for the worker: another would add nothing
-
-    def activate(self) -> None:
-        """Run the operator at the worker's next step; wakes a parked worker."""
-        if not self._handed:
-            self._handed = True
-            self._graph.context.activate(self._add)
-
-    def activate_after(self, seconds: float) -> None:
-        """Run the operator once this time has passed; each call counts."""
-        self._graph.context.activate_after(seconds, self._add)
-
-    def _add(self) -> None:
-        self._handed = False  # first: who activates from now on means a later run
-        self._graph.agenda.add(self._index)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorInfo:
-    """What an operator may know of itself."""
-
-    index: int  # within the dataflow, equal on all workers
-    name: str
-    worker: int
-    activator: Activator
 
 
 class Session(Generic[T]):
@@ -276,8 +241,13 @@ class OperatorBuilder:
         self._outputs.append(output)
         return output, Port(self.scope, self._node.index, number)
 
-    def build(self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]]) -> None:
-        """Finish: `make(initial capabilities, info)` returns the operator's logic."""
+    def build(
+        self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
+    ) -> None:
+        """Finish: `make(initial capabilities, info)` returns the operator's logic.
+
+        `joinable`: on a worker that joins later the absent capabilities are filled, if a member still holds them.
+        """
         for made, connection, depth in self._inputs:
             if connection is None:
                 connection = dict.fromkeys(range(len(self._outputs)), identity(depth))
@@ -286,7 +256,9 @@ class OperatorBuilder:
                 self._graph.add_path(made.location, self._outputs[number].location, summary)
             self._node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
         least = minimum(self.scope.depth)
-        capabilities = [Capability(output, least) for output in self._outputs]
+        absent = not self._graph.founds
+        capabilities = [Capability(output, least, absent=absent) for output in self._outputs]
+        self._node.joinable = capabilities if joinable else ()
         info = OperatorInfo(
             self._node.index,
             self._node.name,
@@ -295,9 +267,11 @@ class OperatorBuilder:
         )
         self._node.logic = make(capabilities, info)
 
-    def build_reader(self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]]) -> None:
+    def build_reader(
+        self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
+    ) -> None:
         """Like `build` for logic of the user's: capability references end, and open sessions flush, when it returns."""
-        self.build(make)
+        self.build(make, joinable)
         logic, inputs, outputs = self._node.logic, [made for made, _, _ in self._inputs], self._outputs
         assert logic is not None
 
@@ -332,6 +306,8 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
     source = graph.nodes[port.node].sources[port.output]
     number = None if isinstance(pact, Silent) else graph.add_channel(inlet)
     graph.connect(source, target, pact.name, number)
+    if isinstance(pact, Exchange) and not pact.follow:
+        graph.pinned.append(inlet.name)
     if number is None:
         return
     context = graph.context
@@ -343,7 +319,7 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
             inlet,
             context.allocator,
             channel,
-            lambda: context.founders.ids,
+            lambda: graph.founders.ids,
             lambda: context.membership().ids,
             context.log,
         )

@@ -45,16 +45,25 @@ class Capability:
     """The right to send at `time` or later on one output.
 
     Compares and hashes by output and time. A context manager that releases at its end.
+
+    A worker that joined after its dataflow was founded starts with *absent* ones, to which nothing was ever counted:
+    release and downgrade do nothing, sending raises. Those of joinable sources are filled before it may run.
     """
 
-    __slots__ = ("__weakref__", "_held", "_origin", "_output", "_time")
+    __slots__ = ("__weakref__", "_held", "_origin", "_output", "_time", "absent")
 
-    def __init__(self, output: OutputPort, time: Time, origin: Origin = None) -> None:
-        """Wrap a count that is already in the books; see `mint`."""
+    def __init__(self, output: OutputPort, time: Time, origin: Origin = None, absent: bool = False) -> None:
+        """Wrap a count that is already in the books, or none if `absent`; see `mint`."""
         self._output = output
         self._time = time
         self._origin = origin
-        self._held = True
+        self._held = not absent
+        self.absent = absent
+
+    def fill(self, time: Time) -> None:
+        """Turn an absent capability into one that is held: its count was minted for it by another worker."""
+        assert self.absent, f"{self!r} is there already"
+        self.absent, self._held, self._time = False, True, time
 
     @property
     def time(self) -> Time:
@@ -82,6 +91,8 @@ class Capability:
 
     def downgrade(self, time: Time) -> None:
         """Move this capability to the later `time`; the right to the times before is gone."""
+        if self.absent:
+            return
         self._check_later(time, "downgrade")
         if time == self._time:
             return
@@ -91,7 +102,8 @@ class Capability:
         self._time = time
 
     def release(self) -> None:
-        """Give the right up; a second call is harmless."""
+        """Give the right up; a second call is harmless. An absent one is not wanted any more."""
+        self.absent = False
         if self._held:
             self._held = False
             self._output.changes.update((self._output.location, self._time), -1)
@@ -103,6 +115,10 @@ class Capability:
             del self._output.retained[self._time]
 
     def _check_held(self, verb: str) -> None:
+        if self.absent:
+            raise CapabilityError(
+                f"{verb}: {self._output.title} has no capability here: this worker joined after the dataflow was built"
+            )
         if not self._held:
             raise CapabilityError(
                 f"{verb}: the capability of {self._output.title} at {self._time!r} was released; keep a clone() instead"
@@ -143,7 +159,8 @@ class Capability:
         return hash((self._output.location, self._time))
 
     def __repr__(self) -> str:
-        return f"Capability({self._output.title}, {self._time!r}{'' if self._held else ', released'})"
+        state = "" if self._held else ", absent" if self.absent else ", released"
+        return f"Capability({self._output.title}, {self._time!r}{state})"
 
 
 def check_time(verb: str, present: Time, time: Time) -> None:

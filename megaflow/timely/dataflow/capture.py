@@ -17,8 +17,9 @@ from io import TextIOBase
 from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, PeerLost, SourceError, UsageError
+from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.blame import user_line
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.event_link import EventLink, EventPusher, claimed_twice
 from megaflow.timely.dataflow.events import HEADER, Event, EventDecoder, Messages, Progress, encode_event

@@ -176,7 +176,8 @@ class BroadcastEdge:
     def push(self, time: Time, batch: list[Any]) -> int:
         ids = self._members()
         self._end.send_all([worker for worker in ids if worker != self._end.index], time, batch)
-        self._end.send(self._end.index, time, batch)
+        if self._end.index in ids:  # else it is leaving
+            self._end.send(self._end.index, time, batch)
         return len(batch) * len(ids)
 
 

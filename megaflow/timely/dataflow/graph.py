@@ -16,17 +16,18 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProtocolError
-from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.dataflow.agenda import Agenda
 from megaflow.timely.dataflow.blame import annotate, user_line
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.channels import Inlet
-from megaflow.timely.log import Log, OperatorShut, ScheduleStarted, ScheduleStopped
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Summary, Time, minimum
 from megaflow.timely.progcaster import Progcaster
@@ -35,22 +36,6 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reachability import GraphBuilder, Tracker
 
 T = TypeVar("T", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a worker lends to its dataflows."""
-
-    allocator: Allocator
-    founders: Membership  # fixes initial counts and tables
-    membership: Callable[[], Membership]  # as of now
-    now: Callable[[], float]  # seconds, monotonic
-    wall: Callable[[], float]  # seconds since 1970, comparable between machines
-    views: list[Any]  # what operators show to the outside; grows as they are built
-    activate: Callable[[Callable[[], None]], None]  # from any thread: run this on the worker, soon
-    activate_after: Callable[[float, Callable[[], None]], None]  # seconds; from the worker's own thread
-    log: Log
-    eager: bool = False  # broadcast all progress at once: for comparison
 
 
 @dataclass(slots=True)
@@ -67,6 +52,8 @@ class Node:
     shape: list[str] = field(default_factory=list)  # what the graph hash says of it
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
+    joinable: Sequence[Capability] = ()  # its initial capabilities, if joining workers get clones of them
+    filled: Callable[[Time], None] | None = None  # told when those were absent, and are no more
 
     @property
     def title(self) -> str:
@@ -120,9 +107,10 @@ class Link:
 class Graph:
     """A dataflow under construction, then running."""
 
-    def __init__(self, number: int, name: str, context: Context) -> None:
+    def __init__(self, number: int, name: str, context: Context, founders: Membership) -> None:
         self.number = number
         self.name = name
+        self.founders = founders  # fixes initial counts and tables
         self.context = context
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.agenda = Agenda()
@@ -131,6 +119,7 @@ class Graph:
         self.links: list[Link] = []
         self.runs = 0  # of operators
         self.views: list[Any] = []  # those of `Context.views` that are its own
+        self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
@@ -156,7 +145,7 @@ class Graph:
         """A new output of `node`; every founding member holds a capability at the least time."""
         location = self.builder.add_location(depth, f"{node.title}.out{len(node.sources)} ({node.where})")
         node.sources.append(location)
-        self.initial.append((location, minimum(depth), len(self.context.founders.ids)))
+        self.initial.append((location, minimum(depth), len(self.founders.ids)))
         self.listeners[location] = []
         return location
 
@@ -195,14 +184,13 @@ class Graph:
             )
         self._tracker = self.builder.build(self.initial)
         context = self.context
-        founds = context.allocator.index in context.founders.ids
         self._progcaster = Progcaster(
             self.number,
             context.allocator,
-            lambda: context.membership().ids,
+            context.audience,
             self._tracker,
             context.log,
-            own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if founds),
+            own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,
         )
@@ -239,9 +227,24 @@ class Graph:
 
     def receive_progress(self, source: int, body: Any) -> None:
         """Fold another worker's batch."""
-        assert self._progcaster is not None, "the worker keeps what comes before start()"
-        self._progcaster.receive(source, body)
+        self.caster.receive(source, body)
         self._moved = True
+
+    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int]) -> None:
+        """Go on from another worker's sum of batches, on top of the initial counts: see `Progcaster.restore`."""
+        self.caster.restore(changes, following)
+        self._moved = True
+
+    def mint_for_another(self, location: int, time: Time) -> int:
+        """Count a capability for another worker, beside one held here; return the number of the progress batch."""
+        self.send_progress(flush=True)
+        self._moved = True
+        return self.caster.mint(location, time)
+
+    @property
+    def founds(self) -> bool:
+        """Whether this worker holds the initial capabilities: it is a founding member."""
+        return self.context.allocator.index in self.founders.workers
 
     def receive_data(self, source: int, channel: int, body: Any) -> None:
         """Queue a batch of another worker's that came over a channel."""
@@ -279,9 +282,9 @@ class Graph:
                 if watcher is not None:
                     self.agenda.add(watcher)
 
-    def send_progress(self) -> None:
-        """Broadcast what was done, unless it may wait: see `progcaster`."""
-        if self._progcaster is not None and self._progcaster.offer(self.changes):
+    def send_progress(self, flush: bool = False) -> None:
+        """Broadcast what was done, unless it may wait: see `progcaster`. `flush`: it may not."""
+        if self._progcaster is not None and self._progcaster.offer(self.changes, flush):
             self._moved = True
 
     def unsent(self) -> list[tuple[tuple[int, Time], int]]:

@@ -17,6 +17,9 @@ class InputHandle(Generic[T]):
 
     One handle may feed several dataflows. Sending does not block. All dataflows' frontiers wait for
     `advance_to` and `close`.
+
+    On a worker that joined it may send once `worker.bootstrap()` has returned, from the least time on at which a
+    member still may; it is closed by then if none may.
     """
 
     def __init__(self) -> None:
@@ -84,6 +87,13 @@ class InputHandle(Generic[T]):
         else:
             self._feeds.append((capability, output, graph))
 
+    def take_over(self, time: Time) -> None:
+        """Go on at this time: the capabilities of its streams were filled, at it or before."""
+        if not less_equal(time, self._time):
+            self._time = time
+        for capability, _, _ in self._feeds:
+            capability.downgrade(self._time)
+
     def _ship(self, batch: list[T]) -> None:
         for _, output, graph in self._feeds:
             if not graph.started:
@@ -96,6 +106,8 @@ class InputHandle(Generic[T]):
     def _check_open(self, verb: str) -> None:
         if self._closed:
             raise CapabilityError(f"{verb}: the input was closed at time {self._time!r}; nothing can be sent any more")
+        if any(capability.absent for capability, _, _ in self._feeds):
+            raise CapabilityError(f"{verb}: this worker is joining; call worker.bootstrap() first")
 
 
 def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
@@ -112,9 +124,10 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         handle.attach(capabilities[0], output, scope.graph)
         node.stop = handle.close
+        node.filled = handle.take_over
         return _nothing
 
-    builder.build(make)
+    builder.build(make, joinable=True)
     return result
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from megaflow.errors import CapabilityError
-from megaflow.timely.dataflow.builder import Activator
+from megaflow.timely.dataflow.activator import Activator
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.order import Time, coordinates, from_coordinates
 from megaflow.timely.progress.antichain import Antichain

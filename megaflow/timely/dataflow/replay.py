@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.timely.dataflow.builder import OperatorBuilder, OperatorInfo, Output
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.event_link import EventSource
 from megaflow.timely.dataflow.events import Event, Messages, Progress
@@ -147,7 +148,8 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         least, activate = minimum(scope.depth), info.activator.activate
-        player = _Player([_Sequence(source, least, activate) for source in given], capabilities[0], output)
+        played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
+        player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
         return partial(_run, player, activate, Retry(info.activator, scope.graph.context.now))
 
     builder.build(make)

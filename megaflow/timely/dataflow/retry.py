@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from megaflow.timely.dataflow.builder import Activator
+from megaflow.timely.dataflow.activator import Activator
 
 _SHORTEST_SECONDS = 0.001
 _LONGEST_SECONDS = 0.02

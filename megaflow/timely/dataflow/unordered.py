@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.builder import Activator, OperatorBuilder, OperatorInfo, Output, Session
+from megaflow.timely.dataflow.activator import Activator, OperatorInfo
+from megaflow.timely.dataflow.builder import OperatorBuilder, Output, Session
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.order import Time

@@ -2,16 +2,19 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from megaflow.timely.communication.allocator import Allocator, Envelope
+from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
 from megaflow.timely.communication.fabric import PeerAddress, TcpFabric
 from megaflow.timely.communication.links import RoleHandler
+from megaflow.timely.rescale.door import JoinDoor
 
 SECRET = b"a secret of the tests"
 PATIENCE_SECONDS = 30.0  # how long a test waits for what must happen
@@ -27,10 +30,12 @@ class Cluster:
             for process, listener in enumerate(self.listeners)
         ]
         self.reports: list[str] = []
+        self.doors = [JoinDoor(peer.ids) for peer in self.peers]
         self.fabrics = [
-            TcpFabric(listener, peer.ids, SECRET, roles, self.reports.append, handshake_seconds=0.2)
-            for listener, peer in zip(self.listeners, self.peers)
+            TcpFabric(listener, peer.ids, SECRET, roles, self.reports.append, 0.2, door)
+            for listener, peer, door in zip(self.listeners, self.peers, self.doors)
         ]
+        self._stack = stack
         self.ports = [peer.port for peer in self.peers]
         self.workers = workers
         self._pool = stack.enter_context(ThreadPoolExecutor(16))
@@ -50,6 +55,89 @@ class Cluster:
             meeting.result(PATIENCE_SECONDS)
         return [fabric.allocator(index) for fabric, peer in zip(self.fabrics, self.peers) for index in peer.ids]
 
+    def newcomer(
+        self,
+        change: int = 1,
+        *,
+        process: int | None = None,
+        ids: Sequence[int] = (),
+        address: tuple[str, int] = ("127.0.0.1", 0),
+        secret: bytes = SECRET,
+    ) -> "Newcomer":
+        """Open a further process; by default with the next number and ids, as many as the others have."""
+        listener = socket.create_server(address)
+        number = len(self.peers) if process is None else process
+        ids = tuple(ids) or tuple(range(number * self.workers, (number + 1) * self.workers))
+        own = PeerAddress(number, *listener.getsockname(), ids)
+        fabric = TcpFabric(listener, ids, secret, {}, self.reports.append, 0.2, JoinDoor(ids))
+        self._stack.callback(fabric.close)
+        return Newcomer(self, fabric, own, change)
+
+
+class Newcomer:
+    """A process that joins."""
+
+    def __init__(self, cluster: Cluster, fabric: TcpFabric, own: PeerAddress, change: int) -> None:
+        self.fabric = fabric
+        self.own = own
+        self.change = change
+        self.cluster = cluster
+
+    def join(self, timeout_seconds: float = PATIENCE_SECONDS) -> list["Running"]:
+        """Connect to the members, which must be running; return its running workers."""
+        self.fabric.join(self.cluster.peers, self.own, self.change, timeout_seconds)
+        return [Running(self.cluster, self.fabric.allocator(index)) for index in self.own.ids]
+
+
+class Running:
+    """A worker on a thread of its own: it takes in what comes and does what it is told."""
+
+    def __init__(self, cluster: Cluster, end: Allocator) -> None:
+        self.end = end
+        self.index = end.index
+        self.arrived: SimpleQueue[Envelope] = SimpleQueue()
+        self._orders: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._finished = False
+        self._end_of_loop = cluster.run(self._loop)
+
+    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call on the worker's thread; return or raise what it does."""
+        result: Future[Any] = Future()
+        self._orders.append((result, function, args))
+        self.end.wake()
+        return result.result(PATIENCE_SECONDS)
+
+    def send(self, target: int, body: object, lane: Lane = Lane.DATA) -> None:
+        """Send and flush."""
+        self.do(lambda: (self.end.send(target, lane, (0, 0), body), self.end.flush()))
+
+    def next(self) -> Envelope:
+        """Wait for what arrives next."""
+        return self.arrived.get(timeout=PATIENCE_SECONDS)
+
+    def finish(self) -> None:
+        """Have the worker finish; does not wait."""
+        self._finished = True
+        self.end.wake()
+
+    def ended(self) -> None:
+        """Wait for the end of the thread; raise what ended it, if it did not finish."""
+        self._end_of_loop.result(PATIENCE_SECONDS)
+
+    def _loop(self) -> None:
+        while not self._finished:
+            self.end.park(None)
+            for envelope in self.end.receive():
+                self.arrived.put(envelope)
+            while self._orders:
+                result, function, args = self._orders.popleft()
+                try:
+                    result.set_result(function(*args))
+                except BaseException as error:
+                    result.set_exception(error)
+                    raise
+        self.end.finish()
+
 
 MakeCluster = Callable[..., Cluster]
 
@@ -63,6 +151,17 @@ def make_cluster() -> Iterator[MakeCluster]:
             return Cluster(stack, processes, workers, roles or {})
 
         yield make
+
+
+@pytest.fixture
+def run_cluster(make_cluster: MakeCluster) -> Callable[..., tuple[Cluster, list[Running]]]:
+    """Make a cluster whose workers run on threads of their own."""
+
+    def run(processes: int, workers: int = 1) -> tuple[Cluster, list[Running]]:
+        cluster = make_cluster(processes, workers)
+        return cluster, [Running(cluster, end) for end in cluster.connect()]
+
+    return run
 
 
 def _collect(end: Allocator, count: int) -> list[Envelope]:

@@ -157,7 +157,7 @@ def test_a_peer_that_does_not_read_does_not_hold_up_the_one_that_fails(make_clus
 )
 def test_a_peer_that_breaks_the_protocol_stops_the_job(make_cluster: Any, stream: bytes) -> None:
     a, b = make_cluster(2).connect()
-    link = a._fabric.links[1]
+    link = a._fabric.peers.links[1]
     link.queue(0, [stream])
     a.flush()
     with pytest.raises(ProtocolError, match=r"process 0 at .* broke the protocol"):

@@ -9,7 +9,8 @@ are given the logic itself, and a notificator that outlives its runs.
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, OperatorInfo, Output
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.notificator import FrontierNotificator
@@ -66,7 +67,7 @@ def binary(
     return result
 
 
-def source(scope: ScopeRef, name: str, build: SourceBuild[R]) -> Port[R]:
+def source(scope: ScopeRef, name: str, build: SourceBuild[R], joinable: bool = False) -> Port[R]:
     """No input: it runs once at the start and then when `info.activator` says so."""
     builder = OperatorBuilder(scope, name)
     output: Output[Any]
@@ -76,7 +77,7 @@ def source(scope: ScopeRef, name: str, build: SourceBuild[R]) -> Port[R]:
         logic = builder.checked(build(capabilities[0], info))
         return lambda: logic(output)
 
-    builder.build_reader(make)
+    builder.build_reader(make, joinable)
     return result
 
 
@@ -132,7 +133,7 @@ def binary_notify(
 
 def _notificator(capability: Capability, info: OperatorInfo, init: Iterable[Time]) -> FrontierNotificator:
     notificator = FrontierNotificator(info.activator)
-    for time in init:
+    for time in init if capability.held else ():
         notificator.notify_at(capability.delayed(time))
     capability.release()
     return notificator

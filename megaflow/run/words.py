@@ -1,0 +1,78 @@
+"""The last word of a worker process: why it ended.
+
+It goes over a pipe of its own, which outlives the connections: what stops a process closes those first. The launcher
+holds the reading end; its end of file is the process's end. At most a pipe's capacity is said, so saying never blocks.
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+TEXT_CHARACTERS_MAX = 8_000  # of the end of the text; with all that JSON makes of them within a pipe's 64 KiB
+BINS_CHARACTERS_MAX = 8_000
+READ_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LastWord:
+    """Why a process ended by itself."""
+
+    kind: Literal["failed", "lost"]  # it failed; or it stops because it has lost others
+    text: str
+    workers: tuple[int, ...] = ()  # who is lost
+    bins: str = ""  # the bins they owned, as ranges
+
+
+def say_last_word(file: int | None, word: LastWord) -> None:
+    """Write it, if there is a pipe and somebody at its other end."""
+    if file is None:
+        return
+    record = asdict(word) | {"text": word.text[-TEXT_CHARACTERS_MAX:], "bins": word.bins[:BINS_CHARACTERS_MAX]}
+    with contextlib.suppress(OSError):
+        os.write(file, json.dumps(record).encode())
+
+
+class LastWordPipe:
+    """The launcher's end of the pipe, opened together with the process's end."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()  # the latter is the child's, and to be closed once it runs
+        os.set_blocking(self._reading, False)
+        self._data = b""
+
+    def fileno(self) -> int:
+        """Return what becomes readable when the process says something or ends."""
+        return self._reading
+
+    def read(self) -> bool:
+        """Take in what was said; return whether the process has ended."""
+        while self._reading >= 0:
+            try:
+                data = os.read(self._reading, READ_BYTES)
+            except BlockingIOError:
+                return False
+            if not data:
+                break
+            self._data += data
+        return True
+
+    @property
+    def word(self) -> LastWord | None:
+        """What was said; None if that is nothing, or was cut short."""
+        try:
+            record = json.loads(self._data)
+            return LastWord(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def close_writing(self) -> None:
+        """Close the process's end here, where nobody writes."""
+        os.close(self.writing)
+
+    def close(self) -> None:
+        """Close the reading end."""
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1

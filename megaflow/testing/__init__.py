@@ -1,0 +1,34 @@
+"""A cluster in one thread: real workers, real bytes, delivery in an order drawn from a seed.
+
+`SimulatedCluster(seed)` runs the very workers that threads and processes run, over a
+transport that encodes every message between workers as TCP would and then delivers it
+when the dice say so: FIFO on each lane between two workers, in any order otherwise. So a
+test can search hundreds of interleavings a minute, and a seed that fails fails again.
+
+    cluster = SimulatedCluster(seed, workers=2)
+    cluster.at(record=1000, do=Join())
+    outputs = cluster.run(build, feeds)
+
+While it runs a monitor watches, and raises `Violation` if
+ - a worker's frontier excludes a time at which a record may still come, by a brute-force
+   account of all counts on all workers, or still admits other times when nothing is under way;
+ - a bin is owned by two workers at once;
+ - nothing can happen any more and the dataflow is not complete.
+"""
+
+from megaflow.testing.changes import Join, KillJoiner, Leave
+from megaflow.testing.cluster import Build, SimulatedCluster
+from megaflow.testing.monitor import Monitor, Violation
+from megaflow.testing.network import Network, SimulatedAllocator
+
+__all__ = [
+    "Build",
+    "Join",
+    "KillJoiner",
+    "Leave",
+    "Monitor",
+    "Network",
+    "SimulatedAllocator",
+    "SimulatedCluster",
+    "Violation",
+]

@@ -1,0 +1,86 @@
+"""The account that simulated workers are held against: every count of every worker, by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from megaflow.scope import Scope
+from megaflow.testing.network import Network
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.order import Time
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.progress.reference import PathSummaries, frontier_by_brute_force, path_summaries
+from megaflow.timely.worker import Worker as EngineWorker
+
+
+class Violation(AssertionError):
+    """The cluster did what must never happen. The message names the seed."""
+
+
+@dataclass(slots=True)
+class Monitor:
+    """The brute-force account that frontiers are held against."""
+
+    seed: int
+    network: Network
+    _paths: dict[int, PathSummaries] = field(default_factory=dict)  # dataflow -> summaries
+    _truth: dict[int, ChangeBatch[tuple[int, Time]]] = field(default_factory=dict)  # dataflow -> counts of all workers
+    _read: int = 0  # how many broadcasts are in the truth
+
+    def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool, at_rest: bool = False) -> None:
+        """Check ownership, and frontiers if `thorough`: `at_rest` they are exact. Raises Violation."""
+        self._check_owners(workers)
+        self._account(workers)
+        if thorough and len(workers) > 1:
+            for number in self._truth:
+                running = [(worker.index, g) for worker in workers for g in worker.graphs() if g.number == number]
+                self._check_frontiers(running, at_rest)
+
+    def _account(self, workers: Sequence[EngineWorker[Scope]]) -> None:
+        for worker in workers:
+            for graph in worker.graphs():
+                if graph.number not in self._truth:
+                    self._paths[graph.number] = path_summaries(graph.builder)
+                    counts: ChangeBatch[tuple[int, Time]] = ChangeBatch()
+                    for location, time, count in graph.initial:
+                        counts.update((location, time), count)
+                    self._truth[graph.number] = counts
+        for dataflow, _, batch in self.network.broadcasts[self._read :]:
+            for location, time, delta in batch:
+                self._truth[dataflow].update((location, time), delta)
+        self._read = len(self.network.broadcasts)
+
+    def _check_frontiers(self, running: list[tuple[int, Graph]], at_rest: bool) -> None:
+        """Compare what workers show of one dataflow with what all counts imply, sent or not."""
+        if not running:
+            return
+        number, builder = running[0][1].number, running[0][1].builder
+        counts = [(location, time, count) for (location, time), count in self._truth[number]]
+        counts += [(location, time, delta) for _, graph in running for (location, time), delta in graph.unsent()]
+        for location, name in enumerate(builder.names):
+            truth = frontier_by_brute_force(builder, counts, location, self._paths[number])
+            for index, graph in running:
+                shown = graph.frontier(location)
+                for time in truth.elements:
+                    if not shown.less_equal(time):
+                        raise Violation(
+                            f"seed {self.seed}: worker {index} shows the frontier {shown} at {name}, "
+                            f"but time {time!r} may still come there"
+                        )
+                if at_rest and shown != truth:
+                    raise Violation(
+                        f"seed {self.seed}: nothing is under way, but worker {index} shows the frontier {shown} "
+                        f"at {name} instead of {truth}"
+                    )
+
+    def _check_owners(self, workers: Sequence[EngineWorker[Scope]]) -> None:
+        owners: dict[tuple[int, int], int] = {}
+        for worker in workers:
+            for position, view in enumerate(worker.stateful):  # names may be equal
+                for bin in view.owned():
+                    other = owners.setdefault((position, bin), worker.index)
+                    if other != worker.index:
+                        raise Violation(
+                            f"seed {self.seed}: bin {bin} of {view.name!r} is owned by {other} and {worker.index}"
+                        )

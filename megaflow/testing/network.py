@@ -1,0 +1,105 @@
+"""The simulated transport: the same allocator interface with the same bytes as TCP, delivered when the dice say so."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from random import Random
+
+from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.codec import decode, encode
+from megaflow.timely.order import Time
+
+Route = tuple[int, int, Lane]  # source, target, lane
+
+
+class Network:
+    """The messages under way, as bytes, FIFO on each route."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._routes: dict[Route, deque[bytes]] = {}
+        self._weights: dict[Route, float] = {}
+        self._allocators: dict[int, SimulatedAllocator] = {}
+        self._dead: set[int] = set()
+        self.broadcasts: list[tuple[int, int, list[tuple[int, Time, int]]]] = []  # (dataflow, worker, progress batch)
+
+    def allocator(self, index: int) -> SimulatedAllocator:
+        """The end of one worker."""
+        return self._allocators.setdefault(index, SimulatedAllocator(index, self))
+
+    def put(self, route: Route, body: bytes) -> None:
+        """Send a message on its way."""
+        if route[0] in self._dead or route[1] in self._dead:
+            return
+        self._routes.setdefault(route, deque()).append(body)
+        self._weights.setdefault(route, self._random.random() ** 3 + 0.01)
+
+    def waiting(self) -> Iterable[tuple[Route, float]]:
+        """The routes that have a message to deliver, with how eager each is in this run."""
+        return [(route, self._weights[route]) for route, queue in self._routes.items() if queue]
+
+    def kill(self, index: int) -> None:
+        """Have a worker be as if it had never been: nothing comes from it or gets to it any more."""
+        self._dead.add(index)
+        for source, target, lane in list(self._routes):
+            if index in (source, target):
+                del self._routes[source, target, lane]
+
+    def deliver(self, route: Route) -> None:
+        """Let the oldest message of a route arrive."""
+        source, target, lane = route
+        channel, body = decode(self._routes[route].popleft())
+        self._allocators[target].arrived.append(Envelope(lane, channel, source, body))
+
+
+class SimulatedAllocator:
+    """One worker's end of the simulated transport. A worker's messages to itself arrive at once, as over TCP."""
+
+    def __init__(self, index: int, network: Network) -> None:
+        self.index = index
+        self.pending_bytes = 0
+        self.arrived: deque[Envelope] = deque()  # appended by deliveries, drained by the worker
+        self._network = network
+
+    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Encode and queue."""
+        if target == self.index:
+            self.arrived.append(Envelope(lane, channel, self.index, body))
+        else:
+            self._network.put((self.index, target, lane), encode((channel, body)))
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Encode and queue for each."""
+        if lane is Lane.PROGRESS and channel[0] >= 0 and channel[1] == 0:
+            self._network.broadcasts.append((channel[0], self.index, body[1]))  # type: ignore[index]
+        for target in targets:
+            self.send(target, lane, channel, body)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def receive(self) -> list[Envelope]:
+        """What has arrived."""
+        arrived = list(self.arrived)
+        self.arrived.clear()
+        return arrived
+
+    def park(self, seconds: float | None) -> None:
+        """A simulated worker never waits."""
+
+    def wake(self) -> None:
+        """Nor is it woken."""
+
+    def promote(self, ids: Collection[int]) -> None:
+        """Simulated connections are not lost."""
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Nor do they have to be closed."""
+
+    def finish(self) -> None:
+        """The cluster ends when all are done."""
+
+    def abort(self, report: FailureReport) -> None:
+        """Fail loudly."""
+        raise report.error()

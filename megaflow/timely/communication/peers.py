@@ -1,0 +1,221 @@
+"""The other processes, each with its standing: a newcomer, a member, or one that has parted.
+
+1. A newcomer is connected before it takes part: messages go both ways, but that it is lost is only news to tell.
+2. A member is missed: that it is lost stops the cluster.
+3. One that has parted is nobody any more: however its connection ends is all the same. It is said goodbye to, after
+   everything that was queued for it, so that on its side, too, the end is no loss.
+
+A standing only ever moves on in this order. Any worker's thread may move it and the polling thread finds losses, so
+both happen under one lock: of a loss and a promotion that meet, the later one sees the earlier one, and fails.
+
+Each worker parts with a peer by itself: one may have heard already that it has left while another is still about to
+tell it so. The goodbye comes after the last one.
+"""
+
+import threading
+from collections.abc import Collection, Iterator
+from enum import IntEnum
+from typing import Protocol
+
+from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
+from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.codec import decode
+from megaflow.timely.communication.meeting import PeerAddress
+from megaflow.timely.communication.tcp import LAST_LANE, Link
+from megaflow.timely.communication.wire import Buffer, Kind, frames, split_address, unpack_failure
+
+LOOKS = 2  # at a newcomer that was sent away and does not go
+
+_LANES = tuple(Lane)
+
+
+class Standing(IntEnum):
+    """What another process is to this one."""
+
+    NEWCOMER = 0
+    MEMBER = 1
+    PARTED = 2
+
+
+class Listener(Protocol):
+    """Who is told what peers say; on the polling thread."""
+
+    def deliver(self, target: int, envelope: Envelope) -> None:
+        """Take a worker message."""
+
+    def fail(self, error: ClusterError) -> None:
+        """Learn that the cluster cannot go on."""
+
+    def newcomer_lost(self, peer: "Peer") -> None:
+        """Learn that a newcomer's connection has ended; once for each."""
+
+    def member_done(self, peer: "Peer") -> None:
+        """Learn that a member's connection has ended after its goodbye."""
+
+
+class Peer:
+    """Owns the link to another process."""
+
+    def __init__(
+        self, listener: Listener, lock: threading.Lock, address: PeerAddress, link: Link, change: int | None
+    ) -> None:
+        self.address = address
+        self.link = link
+        self.change = change  # the membership change that it comes with; None: it was here before this process
+        self.standing = Standing.MEMBER if change is None else Standing.NEWCOMER  # written under the lock
+        self.trouble: ClusterError | None = None  # why it is lost; written under the lock, once
+        self.goodbye = False  # it has sent everything
+        self.forgotten_by: set[int] = set()  # local workers; written under the lock
+        self.looks_left = 0  # of a newcomer sent away, until its link is closed all the same; else 0
+        self._listener = listener
+        self._lock = lock
+
+    def message(self, link: Link, kind: int, payload: Buffer) -> None:
+        """Deliver a worker message, or note the end."""
+        if kind == Kind.GOODBYE:
+            self.goodbye = True
+        elif kind < len(_LANES):
+            source, target, channel, body = split_address(payload)
+            if source not in self.address.ids:
+                raise ProtocolError(f"a message in the name of worker {source}")
+            if target not in self.forgotten_by:
+                self._listener.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)))
+        elif kind == Kind.FAILURE:
+            self._end(unpack_failure(payload))
+        else:
+            raise ProtocolError(f"a frame of kind {kind} from a peer")
+
+    def ended(self, link: Link, reason: str, broken: bool) -> None:
+        """Note a loss, unless the peer has taken its leave."""
+        if broken:
+            self._end(ProtocolError(f"{self.address} broke the protocol: {reason}"))
+        elif self.goodbye and self.standing is Standing.MEMBER:
+            self._listener.member_done(self)
+        else:
+            self.lose(reason)
+
+    def lose(self, reason: str) -> None:
+        """Note that the peer is lost."""
+        self._end(
+            PeerLost(
+                f"lost {self.address} ({self.address.workers()}): its connection ended without a goodbye ({reason}). "
+                "It was killed or crashed, or its network is gone; what its workers held is lost, so the job stops. "
+                "Its own last output says more",
+                self.address.ids,
+            )
+        )
+
+    def is_done(self) -> bool:
+        """Tell whether both sides have taken their leave."""
+        return self.link.closed or (self.goodbye and self.link.is_shut)
+
+    def is_over(self) -> bool:
+        """Tell whether nothing will come or go any more, with one that has parted."""
+        return self.link.is_shut and self.link.has_ended()
+
+    def part(self) -> None:
+        """Say goodbye, behind everything queued; after that nothing leaves any more."""
+        self.link.queue(LAST_LANE, frames(Kind.GOODBYE, b""))
+        self.link.half_close()
+
+    def _end(self, error: ClusterError) -> None:
+        with self._lock:
+            standing, known = self.standing, self.trouble is not None
+            if not known:
+                self.trouble = error
+        if standing is Standing.MEMBER:
+            self._listener.fail(error)
+            return
+        if standing is Standing.NEWCOMER and self.goodbye:
+            self.part()  # it has thought better of it
+        elif standing is Standing.NEWCOMER or self.is_over():
+            self.link.close()
+        if standing is Standing.NEWCOMER and not known:
+            self._listener.newcomer_lost(self)
+
+
+class Peers:
+    """All other processes there have been. `links` is replaced as a whole, so any thread may read it."""
+
+    def __init__(self, local_ids: Collection[int]) -> None:
+        self.links: dict[int, Link] = {}  # worker of another process, whom not all here have forgotten -> the link
+        self.lock = threading.Lock()  # guards all of this, and the standing of each peer
+        self._local = frozenset(local_ids)
+        self._unfinished = set(local_ids)
+        self._all: tuple[Peer, ...] = ()
+        self._gone: set[int] = set()  # workers that somebody here has forgotten
+        self._change_over = -1  # the highest change that is known to be over
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._all)
+
+    def add(self, peer: Peer) -> None:
+        """Take in a peer that has just connected."""
+        with self.lock:
+            here = (old for old in self._all if old.standing is not Standing.PARTED or not old.link.closed)
+            self._all = (*here, peer)
+            self.links = {**self.links, **dict.fromkeys(peer.address.ids, peer.link)}
+
+    def check_new(self, address: PeerAddress, change: int) -> None:
+        """Raise ConfigMismatch if these workers cannot come with this change."""
+        with self.lock:
+            over = change <= self._change_over or not self._gone.isdisjoint(address.ids)
+            taken = self._local.union(*(peer.address.ids for peer in self._all))
+        if over:
+            raise ConfigMismatch(f"change {change} of the membership is over: ask to join anew")
+        if not taken.isdisjoint(address.ids):
+            raise ConfigMismatch(f"process {address.process} with {address.workers()} is here already")
+
+    def promote(self, ids: Collection[int]) -> ClusterError | None:
+        """Make members of newcomers; return the trouble of one that is lost already, or was never here."""
+        with self.lock:
+            named = self._named(ids)
+            for peer in named:
+                if peer.standing is Standing.NEWCOMER:
+                    peer.standing = Standing.MEMBER
+                    self._note_over(peer)
+            strangers = set(ids).difference(self._local, self._gone, *(peer.address.ids for peer in named))
+            troubles = [peer.trouble for peer in named if peer.standing is Standing.MEMBER and peer.trouble]
+        if strangers:
+            return PeerLost(f"the new workers {sorted(strangers)} have never connected to this process")
+        return troubles[0] if troubles else None
+
+    def forget(self, worker: int, ids: Collection[int]) -> list[Peer]:
+        """Have a local worker part with these workers' processes; return whom to say goodbye to."""
+        with self.lock:
+            for peer in self._named(ids):
+                if peer.standing is Standing.NEWCOMER:
+                    peer.looks_left = LOOKS
+                peer.standing = Standing.PARTED
+                peer.forgotten_by.add(worker)
+                self._note_over(peer)
+            self._gone.update(set(ids) - self._local)
+            return self._let_go()
+
+    def finished(self, worker: int) -> list[Peer]:
+        """Note that a local worker needs nobody any more; return whom to say goodbye to."""
+        with self.lock:
+            self._unfinished.discard(worker)
+            return self._let_go()
+
+    def _let_go(self) -> list[Peer]:
+        """Take out of `links` whom all workers here have forgotten."""
+        parting = [
+            peer
+            for peer in self._all
+            if peer.standing is Standing.PARTED
+            and peer.address.ids[0] in self.links
+            and peer.forgotten_by.issuperset(self._unfinished)
+        ]
+        gone = {index for peer in parting for index in peer.address.ids}
+        if gone:
+            self.links = {index: link for index, link in self.links.items() if index not in gone}
+        return parting
+
+    def _note_over(self, peer: Peer) -> None:
+        if peer.change is not None:
+            self._change_over = max(self._change_over, peer.change)
+
+    def _named(self, ids: Collection[int]) -> list[Peer]:
+        wanted = set(ids)
+        return [peer for peer in self._all if not wanted.isdisjoint(peer.address.ids)]

@@ -1,0 +1,134 @@
+"""The dataflows of one worker: those being built, those that run, and what comes for either.
+
+Numbers are given in the order of building, which is the same on all workers, so equal numbers mean equal dataflows.
+What comes for one that is not built yet is kept.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from megaflow.errors import BuildError, ProtocolError
+from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
+from megaflow.timely.drop import Dropping
+from megaflow.timely.membership import Membership
+
+_PROGRESS, _SIGNATURE = 0, 1  # second part of a dataflow's channels on the PROGRESS lane
+
+
+class Dataflows:
+    """One writer: the worker's thread."""
+
+    def __init__(self, context: Context, post: Callable[[int, str, Any], None]) -> None:
+        self.running: dict[int, Graph] = {}  # by number
+        self.building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
+        self.begun = 0  # the number of the next
+        self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> what came for it
+        self._context = context
+        self._allocator = context.allocator
+        self._views = context.views  # those of stateful operators, which come and go with their dataflows
+        self._dropping = Dropping(self._allocator.index, self._members, context.audience, post)
+
+    def begin(self, name: str | None, founders: Membership) -> Graph:
+        """Begin to build the next one."""
+        number = self.begun
+        self.begun += 1
+        self.building.add(number)
+        return Graph(number, name or f"dataflow {number}", self._context, founders)
+
+    def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
+        """Have one run that is built; `started(graph)` is called before anything is delivered to it."""
+        number = graph.number
+        self.building.discard(number)
+        self.running[number] = graph
+        started(graph)
+        if graph.context.log.emit is not None:
+            tell_built(graph, graph.context.log.emit)
+        self._announce(number, (graph.name, signature(graph)))
+        for envelope in self._early.pop(number, []):
+            self._deliver(graph, envelope)
+        if self._dropping.is_wanted(number):
+            self._stop(number)
+
+    def end_building(self) -> None:
+        """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
+        self._announce(self.begun, None)
+
+    def look(self, number: int) -> Graph | Literal["later"] | None:
+        """Return a dataflow: None if it is complete, "later" if it is not built yet."""
+        if number >= self.begun or number in self.building:
+            return "later"
+        return self.running.get(number)
+
+    def take(self, envelope: Envelope) -> None:
+        """Take in what has come for a dataflow."""
+        number = envelope.channel[0]
+        graph = self.running.get(number)
+        if graph is not None:
+            self._deliver(graph, envelope)
+        elif number in self._dropping:
+            pass
+        elif number >= self.begun or number in self.building:
+            self._early.setdefault(number, []).append(envelope)
+        elif envelope.lane is not Lane.PROGRESS:
+            raise ProtocolError(f"worker {envelope.source} sent records to dataflow {number}, which is complete")
+
+    def step(self) -> None:
+        """Step those that have something to do; let go of those that are complete."""
+        for number, graph in list(self.running.items()):
+            if graph.active and not graph.over:
+                graph.step()
+            if not graph.over and graph.complete:
+                del self.running[number]
+                graph.shut()
+
+    def leave(self) -> None:
+        """Let go of all: the cluster has let go of this worker."""
+        for graph in self.running.values():
+            graph.shut()
+        self.running.clear()
+        self._views.clear()
+
+    def drop(self, number: int) -> None:
+        """Stop one on all workers and free it; harmless if it is complete. Raises BuildError if it was never built."""
+        if number >= self.begun or number in self.building or number < 0:
+            known = ", ".join(f"{each} ({graph.name})" for each, graph in self.running.items())
+            raise BuildError(f"drop_dataflow({number}): there is no such dataflow; installed are: {known or 'none'}")
+        if number in self.running:
+            self._stop(number)
+
+    def hear_of_drop(self, source: int, number: int) -> None:
+        """Stop what another worker has stopped."""
+        self._dropping.hear(source, number)
+        if number < self.begun and number not in self.building and self._dropping.is_wanted(number):
+            self._stop(number)
+
+    def free(self) -> None:
+        """Free what all have stopped; between steps only."""
+        self._dropping.free()
+
+    def _stop(self, number: int) -> None:
+        graph = self.running.pop(number, None)
+        if graph is not None:
+            self._views[:] = [view for view in self._views if view not in graph.views]
+        self._dropping.stop(number, graph)
+
+    def _members(self) -> tuple[int, ...]:
+        return self._context.membership().ids
+
+    def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None) -> None:
+        own = self._allocator.index
+        others = [worker for worker in self._context.audience() if worker != own]
+        if others and own in self._members():
+            self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), graph)
+
+    def _deliver(self, graph: Graph, envelope: Envelope) -> None:
+        index = envelope.channel[1]
+        if envelope.lane is not Lane.PROGRESS:
+            graph.receive_data(envelope.source, index, envelope.body)
+        elif index == _PROGRESS:
+            graph.receive_progress(envelope.source, envelope.body)
+        else:
+            check_equal(graph, envelope.source, None if envelope.body is None else tuple(envelope.body[1]))

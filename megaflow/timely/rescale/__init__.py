@@ -1,0 +1,1 @@
+"""Membership changes: processes that join and leave a running cluster."""

@@ -1,0 +1,349 @@
+"""The one order of membership changes: who may join or leave next, and what is waited for.
+
+A state machine of values: `hear` takes one message and the time and returns the mail to send. One change at a time;
+later requests wait. What must hold at each step is said in `megaflow.timely.rescale.member`.
+
+A join:   admitted ─ Hello from all new workers ─▶ preparing ─ Prepared from all members, Ready from all new
+          workers ─▶ *commit* ─ minting: one member after another ─▶ settling ─ Settled from all ─▶ done
+A leave:  asking ─ Objections from all ─▶ closing ─ Retiring from the leavers ─▶ *commit* ─ draining: Departed
+          from everybody for each leaver ─▶ done
+
+1. Only this module aborts, and only before a commit.
+2. A commit names the first dataflow that the new membership founds: above all that some member had begun when it
+   answered, and all that was asked about since. So no dataflow is founded by two memberships.
+3. Whoever is about to say goodbye asks first: after the answer there are no changes any more.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale.changes import Join, Leave
+from megaflow.timely.rescale.foundings import add_founding, founders_of
+from megaflow.timely.rescale.messages import (
+    Abort,
+    Admission,
+    Answer,
+    Commit,
+    Denied,
+    Departed,
+    Ending,
+    Finished,
+    FoundersAnswer,
+    FoundersAsk,
+    Foundings,
+    Grants,
+    Hello,
+    JoinAsk,
+    LeaveAnswer,
+    LeaveAsk,
+    LinkLost,
+    MayEnd,
+    MayLeave,
+    MintAsk,
+    Minted,
+    Objections,
+    Prepare,
+    Prepared,
+    Process,
+    Ready,
+    Retire,
+    Retiring,
+    Settled,
+)
+
+Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
+
+PATIENCE_SECONDS = 60.0  # for each step before a commit; a joiner may have to import much
+WAITING_MAX = 1_000  # requests in the queue
+
+
+class Coordinator:
+    """Orders the changes. One writer: the coordinating worker's thread."""
+
+    def __init__(
+        self, membership: Membership, processes: dict[int, Process], foundings: Foundings, change: int = 1
+    ) -> None:
+        self.membership = membership
+        self.processes = dict(processes)
+        self.foundings = foundings
+        self.veto: Callable[[str, tuple[WorkerId, ...]], str | None] = _nothing_against
+        self._next_change = change
+        self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
+        self._next_process = max(processes, default=0) + 1
+        self._waiting: deque[JoinAsk | LeaveAsk] = deque()
+        self.last: Join | None = None  # that is done
+        self._change: Join | Leave | None = None
+        self._deadline = float("inf")
+        self._ending = False
+        self._ended = False
+        self._fixed = 0  # dataflows below this one were asked about during the present change
+
+    @property
+    def change(self) -> Join | Leave | None:
+        """The change that is under way."""
+        return self._change
+
+    def hear(self, source: WorkerId, message: object, now: float) -> Mail:
+        """Take in one message; return what to send."""
+        out: Mail = []
+        match message:
+            case JoinAsk() | LeaveAsk():
+                self._enqueue(message, out)
+            case FoundersAsk(dataflow):
+                out.append((source, FoundersAnswer(dataflow, self._founders(dataflow))))
+            case Ending():
+                self._end(out)
+            case LinkLost(ids):
+                if isinstance(self._change, Join) and set(ids) & set(self._change.ids):
+                    self._abort("the connection to it ended", out)
+            case Hello() | Prepared() | Ready() | Minted() | Settled() | Objections() | Retiring() | Departed():
+                self._step(source, message, out, now)
+            case _:
+                raise AssertionError(f"worker {source} sent the coordinator {message!r:.100}")
+        self._begin(out, now)
+        return out
+
+    def tick(self, now: float) -> Mail:
+        """Give up what takes too long; to be called about once a second while a change is under way."""
+        out: Mail = []
+        if self._change is not None and now > self._deadline and not self._committed:
+            names = ", ".join(map(str, sorted(set(_workers(self._change.silent)))))
+            self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self._change.stage})", out)
+            self._begin(out, now)
+        return out
+
+    def give_up(self, reason: str, now: float) -> Mail:
+        """Abort the change that is under way, if it can still be aborted."""
+        out: Mail = []
+        if self._change is not None and not self._committed:
+            self._abort(reason, out)
+            self._begin(out, now)
+        return out
+
+    @property
+    def _committed(self) -> bool:
+        return self._change is not None and self._change.stage in ("minting", "settling", "draining")
+
+    # Requests
+
+    def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
+        if self._ending:
+            self._deny(ask, "too late: the cluster is ending", out)
+        elif len(self._waiting) >= WAITING_MAX:
+            self._deny(ask, f"{WAITING_MAX} changes are waiting already", out)
+        else:
+            self._waiting.append(ask)
+
+    def _deny(self, ask: JoinAsk | LeaveAsk, reason: str, out: Mail) -> None:
+        if isinstance(ask, JoinAsk):
+            assert ask.via is not None
+            out.append((ask.via, Answer(ask.key, Denied(reason))))
+        elif ask.reply_to is not None:
+            out.append((ask.reply_to, LeaveAnswer(ask.worker, reason)))
+
+    def _end(self, out: Mail) -> None:
+        self._ending = True
+        for ask in self._waiting:
+            self._deny(ask, "too late: the cluster is ending", out)
+        self._waiting.clear()
+        if self._change is not None and not self._committed:
+            self._abort("the cluster is ending", out)
+        if self._change is None:
+            self._say_goodbye(out)
+
+    def _say_goodbye(self, out: Mail) -> None:
+        if not self._ended:
+            self._ended = True
+            out += [(member, MayEnd()) for member in self.membership.ids]
+
+    def _begin(self, out: Mail, now: float) -> None:
+        """Start the next change, if none is under way."""
+        while self._change is None and self._waiting:
+            ask = self._waiting.popleft()
+            reason = self._against(ask)
+            if reason is not None:
+                self._deny(ask, reason, out)
+            elif isinstance(ask, JoinAsk):
+                self._admit(ask, out, now)
+            else:
+                self._ask_members(ask, out, now)
+
+    def _against(self, ask: JoinAsk | LeaveAsk) -> str | None:
+        """Why a request cannot be granted; None if it can."""
+        if isinstance(ask, JoinAsk):
+            each = len(next(iter(self.processes.values()))[2])
+            if ask.workers != each:
+                return f"it has {ask.workers} workers, but each process of this cluster has {each}: use -w {each}"
+            if ask.server is not None and ask.server not in self.membership.workers:
+                return f"there is no worker {ask.server} to join through; the workers are {self.membership.names}"
+            for process, (host, port, _) in self.processes.items():
+                if (host, port) == (ask.host, ask.port):
+                    return f"process {process} of this cluster listens on {host}:{port} already"
+            return self.veto("join", ())
+        leaving = self._process_of(ask.worker)
+        if leaving is None:
+            return f"there is no worker {ask.worker}; the workers are {self.membership.names}"
+        ids = self.processes[leaving][2]
+        if len(self.processes) == 1:
+            return f"worker {ask.worker} is in the only process; stop the job instead"
+        if self.membership.coordinator in ids:
+            return f"worker {self.membership.coordinator} coordinates the cluster, so its process cannot leave"
+        return self.veto("leave", ids)
+
+    def _process_of(self, worker: WorkerId) -> int | None:
+        return next((process for process, (_, _, ids) in self.processes.items() if worker in ids), None)
+
+    def _admit(self, ask: JoinAsk, out: Mail, now: float) -> None:
+        ids = tuple(range(self._next_id, self._next_id + ask.workers))
+        self._next_id += ask.workers
+        server = self.membership.coordinator if ask.server is None else ask.server
+        join = Join(self._next_change, ask, self._next_process, ids, server, now, silent=set(ids))
+        self._next_change += 1
+        self._next_process += 1
+        self._start(join, now)
+        admission = Admission(
+            join.change, join.process, ids, server, self.membership, dict(self.processes), self.foundings
+        )
+        assert ask.via is not None
+        out.append((ask.via, Answer(ask.key, admission)))
+
+    def _ask_members(self, ask: LeaveAsk, out: Mail, now: float) -> None:
+        process = self._process_of(ask.worker)
+        assert process is not None
+        ids, members = self.processes[process][2], self.membership.ids
+        leave = Leave(self._next_change, ask, process, ids, now, members, silent=set(members))
+        self._next_change += 1
+        self._start(leave, now)
+        out += [(member, MayLeave(leave.change, ids)) for member in members]
+
+    def _start(self, change: Join | Leave, now: float) -> None:
+        self._change = change
+        self._deadline = now + PATIENCE_SECONDS
+        self._fixed = 0
+
+    def _founders(self, dataflow: int) -> Membership:
+        """The membership that founds a dataflow; fixed by the question."""
+        if self._change is not None and not self._committed:
+            self._fixed = max(self._fixed, dataflow + 1)
+        return founders_of(self.foundings, dataflow)
+
+    # The steps of a change
+
+    def _step(self, source: WorkerId, message: Any, out: Mail, now: float) -> None:
+        change: Any = self._change  # the stage tells which of the two it is
+        if change is None or message.change != change.change:
+            return  # of a change that was aborted
+        if not change.note(source, message, now):
+            return
+        self._deadline = now + PATIENCE_SECONDS
+        match change.stage:
+            case "admitted":
+                self._prepare(change, out, now)
+            case "preparing":
+                self._commit_join(change, out, now)
+            case "minting":
+                self._mint(change, out, now)
+            case "asking":
+                self._close(change, out)
+            case "closing":
+                self._commit_leave(change, out)
+            case "settling":
+                self._finish(self.membership.ids, out)
+            case "draining":
+                self._finish(change.members, out)
+
+    def _prepare(self, join: Join, out: Mail, now: float) -> None:
+        join.stage = "preparing"
+        join.lap("connect", now)
+        join.silent = {("prepared", member) for member in self.membership.ids}
+        join.silent |= {("ready", worker) for worker in join.ids}
+        out += [(member, Prepare(join.change, join.ids, join.server)) for member in self.membership.ids]
+
+    def _commit_join(self, join: Join, out: Mail, now: float) -> None:
+        if len(join.names) > max(join.built, self._fixed):
+            name = join.names[max(join.built, self._fixed)]
+            self._abort(f"it has built dataflow {name!r}, which no member has built", out)
+            return
+        join.began = now
+        join.stage, join.minters = "minting", list(self.membership.ids)
+        membership = self.membership
+        workers = membership.workers | set(join.ids)
+        self.processes[join.process] = (join.ask.host, join.ask.port, join.ids)
+        self._commit(join, replace(membership, version=membership.version + 1, workers=workers), join.built, out)
+        self._mint(join, out, now)
+
+    def _commit(self, change: Join | Leave, membership: Membership, built: int, out: Mail) -> None:
+        founds = max(built, self._fixed)
+        everybody = sorted(self.membership.workers | membership.workers)
+        self.membership = membership
+        self.foundings = add_founding(self.foundings, founds, membership)
+        out += [(worker, Commit(change.change, membership, founds, dict(self.processes))) for worker in everybody]
+
+    def _mint(self, join: Join, out: Mail, now: float) -> None:
+        """Ask the next member for what is still wanted; when there is none, say who got what."""
+        if join.wanted and join.minters:
+            out.append((join.minters.pop(0), MintAsk(join.change, tuple(join.wanted))))
+            return
+        join.stage, join.silent = "settling", set(self.membership.ids)
+        join.lap("mint", now)
+        for worker in join.ids:
+            given = tuple(grant for grant in join.grants if grant.worker == worker)
+            out.append((worker, Grants(join.change, given)))
+
+    def _close(self, leave: Leave, out: Mail) -> None:
+        begun = max(leave.built.values())
+        for worker in leave.ids:
+            for dataflow in range(leave.built[worker], begun):
+                if worker in founders_of(self.foundings, dataflow).workers:
+                    leave.reasons.append(f"worker {worker} has not built dataflow {dataflow} yet, which it founds")
+        if leave.reasons:
+            self._abort("; ".join(dict.fromkeys(leave.reasons)), out)
+            return
+        leave.stage, leave.silent = "closing", set(leave.ids)
+        out += [(worker, Retire(leave.change)) for worker in leave.ids]
+
+    def _commit_leave(self, leave: Leave, out: Mail) -> None:
+        leave.stage = "draining"
+        leave.silent = {(member, leaver) for member in leave.members for leaver in leave.ids if member != leaver}
+        del self.processes[leave.process]
+        rest = self.membership.workers - set(leave.ids)
+        membership = replace(self.membership, version=self.membership.version + 1, workers=rest)
+        self._commit(leave, membership, max(leave.built.values()), out)
+
+    def _abort(self, reason: str, out: Mail) -> None:
+        change = self._change
+        assert change is not None
+        if self._committed:
+            return
+        told, joining = set(self.membership.ids), change.ids if isinstance(change, Join) else ()
+        if isinstance(change, Leave):
+            self._deny(change.ask, reason, out)
+        elif change.stage == "preparing":
+            told |= set(joining)
+        out += [(worker, Abort(change.change, joining, reason)) for worker in sorted(told)]
+        self._over(out)
+
+    def _finish(self, told: tuple[WorkerId, ...], out: Mail) -> None:
+        assert self._change is not None
+        out += [(worker, Finished(self._change.change)) for worker in told]
+        if isinstance(self._change, Join):
+            self.last = self._change
+        if isinstance(self._change, Leave) and self._change.ask.reply_to is not None:
+            out.append((self._change.ask.reply_to, LeaveAnswer(self._change.ask.worker, None)))
+        self._over(out)
+
+    def _over(self, out: Mail) -> None:
+        self._change = None
+        if self._ending:
+            self._say_goodbye(out)
+
+
+def _nothing_against(kind: str, ids: tuple[WorkerId, ...]) -> str | None:
+    return None
+
+
+def _workers(silent: set[Any]) -> list[WorkerId]:
+    return [each if isinstance(each, int) else each[0] if isinstance(each[0], int) else each[1] for each in silent]

@@ -1,0 +1,73 @@
+"""Capabilities for workers that have joined: minted by one who holds such a capability, and gated.
+
+A gate says: before any batch of the newcomer's fold that batch, which minted a capability for it. It travels on the
+newcomer's own progress lane, in front of its first batch; what it guards is said in `megaflow.timely.progcaster`.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.order import coordinates
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.messages import Grant, MintAsk, Minted
+
+
+def mint(host: Host, ask: MintAsk) -> Minted:
+    """Mint a capability for each that is wanted and that this worker holds itself, at the least time that it has."""
+    grants, rest = [], []
+    for dataflow, location, worker in ask.wanted:
+        graph = host.graphs.get(dataflow)
+        least = _least_capability(graph, location) if graph is not None else None
+        if graph is None or least is None:
+            rest.append((dataflow, location, worker))
+        else:
+            number = graph.mint_for_another(location, least)
+            grants.append(Grant(dataflow, location, worker, least, host.index, number))
+    return Minted(ask.change, tuple(grants), tuple(rest))
+
+
+def _least_capability(graph: Graph, location: int) -> Any:
+    held = graph.caster.capabilities()
+    held.extend(graph.changes)
+    times = [time for (place, time), count in held if place == location and count > 0]
+    return min(times, key=coordinates, default=None)
+
+
+class Gates:
+    """Those of the new members of one change, on one worker. One writer: the worker's thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._silent: set[WorkerId] = set()  # new members that have not sent their gates
+        self._gates: list[tuple[int, WorkerId, WorkerId, int]] = []  # (dataflow, newcomer, minter, number)
+
+    def begin(self, newcomers: set[WorkerId]) -> None:
+        """Wait for the gates of these."""
+        self._silent, self._gates = newcomers, []
+
+    def hear(self, newcomer: WorkerId, minted: Iterable[tuple[int, WorkerId, int]]) -> None:
+        """Put up a newcomer's gates."""
+        self._silent.discard(newcomer)
+        for dataflow, minter, number in minted:
+            self._gates.append((dataflow, newcomer, minter, number))
+            graph = self._host.graphs.get(dataflow)
+            if graph is not None:
+                graph.caster.gate(newcomer, minter, number)
+
+    def started(self, graph: Graph) -> None:
+        """Put up those of a dataflow that was built just now."""
+        for dataflow, newcomer, minter, number in self._gates:
+            if dataflow == graph.number:
+                graph.caster.gate(newcomer, minter, number)
+
+    def are_passed(self) -> bool:
+        """Whether all have come, and each batch that they wait for is folded where the dataflow runs."""
+        if self._silent:
+            return False
+        for dataflow, _, minter, number in self._gates:
+            graph = self._host.graphs.get(dataflow)
+            if graph is not None and not graph.caster.has_folded(minter, number):
+                return False
+        return True

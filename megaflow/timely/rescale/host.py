@@ -1,0 +1,41 @@
+"""What a worker lends to its part in membership changes."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from megaflow.timely.communication.allocator import Allocator, Envelope
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.rescale.messages import Admission, Denied
+
+
+class Door(Protocol):
+    """The port's end of a process that wants in."""
+
+    def answer(self, key: int, answer: Admission | Denied) -> None:
+        """Send it the coordinator's answer; nothing happens if it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One worker. All is called on its thread."""
+
+    allocator: Allocator
+    graphs: dict[int, Graph]  # running, by number; written by the worker
+    building: Collection[int]  # dataflows whose blocks have not ended
+    built: Callable[[], int]  # dataflows built or begun
+    now: Callable[[], float]  # seconds, monotonic
+    after: Callable[[float, Callable[[], None]], None]  # call back in so many seconds
+    post: Callable[[WorkerId, str, object], None]  # mail
+    redeliver: Callable[[list[Envelope]], None]  # take these in as if they came now
+    door: Door | None = None
+
+    @property
+    def index(self) -> WorkerId:
+        """This worker's id."""
+        return self.allocator.index
+
+    def unbuilt(self) -> tuple[int, ...]:
+        """The dataflows that are being built."""
+        return tuple(sorted(self.building))

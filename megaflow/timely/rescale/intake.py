@@ -1,0 +1,125 @@
+"""What a joining worker learns of the progress made before it came, until it knows what the members know.
+
+Per dataflow it needs the sum of some prefix of each sender's batches, and the number that follows each. The parts:
+ - the server's *snapshot*: its own sum, and the numbers that follow;
+ - each member's *marker*: the number of the first batch that it sends here itself;
+ - a *range* from the server for each sender whose marker is ahead of the snapshot, which closes the gap.
+What comes is told apart by number: below the one that is due it is in the sum already and dropped, above it waits.
+So every batch is in the sum exactly once, and in the order of its sender, whatever overtakes what.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snapshot, Stamps
+
+Batch: TypeAlias = Stamps
+
+
+@dataclass(slots=True)
+class Stream:
+    """One dataflow's progress, as far as it is known."""
+
+    sum: ChangeBatch[Any] = field(default_factory=ChangeBatch)  # since the initial counts
+    following: dict[WorkerId, int] = field(default_factory=dict)  # sender -> number of the batch that is due
+    waiting: dict[WorkerId, dict[int, Batch]] = field(default_factory=dict)  # sender -> number -> batch, not due yet
+
+    def take(self, sender: WorkerId, start: int, end: int, batch: Batch) -> None:
+        """Add the sum of batches start to end - 1, if it is due or once it is."""
+        due = self.following.get(sender, 0)
+        if start == due:
+            self._fold(batch)
+            self.following[sender] = end
+            self._fold_waiting(sender)
+        elif start > due:
+            self.waiting.setdefault(sender, {})[start] = batch
+
+    def begin(self, changes: Batch, following: dict[WorkerId, int]) -> None:
+        """Start from a snapshot, then add what has come already."""
+        self._fold(changes)
+        self.following = dict(following)
+        for sender in list(self.waiting):
+            self._fold_waiting(sender)
+
+    def _fold(self, batch: Batch) -> None:
+        for location, time, delta in batch:
+            self.sum.update((location, time), delta)
+
+    def _fold_waiting(self, sender: WorkerId) -> None:
+        waiting = self.waiting.get(sender, {})
+        due = self.following.get(sender, 0)
+        while due in waiting:
+            self._fold(waiting.pop(due))
+            due += 1
+        self.following[sender] = due
+        for number in [number for number in waiting if number < due]:
+            del waiting[number]
+
+
+class Intake:
+    """All dataflows' progress on one joining worker. One writer: the worker's thread."""
+
+    def __init__(self, change: int, members: frozenset[WorkerId]) -> None:
+        self.complete: set[int] = set()  # dataflows that have ended
+        self.streams: dict[int, Stream] = {}  # dataflow -> what is known of it
+        self.snapshot: Snapshot | None = None
+        self._change = change
+        self._markers: dict[WorkerId, Marker] = {}
+        self._members = members
+        self._asked: set[tuple[int, WorkerId]] = set()  # (dataflow, sender) of ranges under way
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is missing."""
+        return self.snapshot is not None and self._markers.keys() >= self._members and not self._asked
+
+    @property
+    def has_markers(self) -> bool:
+        """Whether every member sends its batches here."""
+        return self._markers.keys() >= self._members
+
+    def take_batch(self, dataflow: int, sender: WorkerId, number: int, batch: Batch) -> None:
+        """Take a batch that its sender sent here. Before the snapshot nothing is known to be due: it waits."""
+        stream = self._stream(dataflow)
+        if self.snapshot is None:
+            stream.waiting.setdefault(sender, {})[number] = batch
+        else:
+            stream.take(sender, number, number + 1, batch)
+
+    def take_snapshot(self, snapshot: Snapshot) -> list[RangeAsk]:
+        """Take the server's sum; return what to ask it for."""
+        self.snapshot = snapshot
+        running = snapshot.running
+        self.complete |= set(range(snapshot.built)) - running.keys() - set(snapshot.unbuilt)
+        for dataflow in running.keys() | self.streams.keys():
+            _, _, changes, following = running.get(dataflow, ("", (), [], {}))
+            self._stream(dataflow).begin(changes, following)
+        return [ask for marker in self._markers.items() for ask in self._gaps(*marker)]
+
+    def take_marker(self, sender: WorkerId, marker: Marker) -> list[RangeAsk]:
+        """Take a member's marker; return what to ask the server for."""
+        self._markers[sender] = marker
+        self.complete |= set(range(marker.built)) - marker.running.keys() - set(marker.unbuilt)
+        return self._gaps(sender, marker) if self.snapshot is not None else []
+
+    def take_range(self, answer: RangeAnswer) -> None:
+        """Close a gap."""
+        self._asked.discard((answer.dataflow, answer.sender))
+        if answer.changes is None:
+            self.complete.add(answer.dataflow)
+        else:
+            self._stream(answer.dataflow).take(answer.sender, answer.start, answer.end, answer.changes)
+
+    def _stream(self, dataflow: int) -> Stream:
+        return self.streams.setdefault(dataflow, Stream())
+
+    def _gaps(self, sender: WorkerId, marker: Marker) -> list[RangeAsk]:
+        asks = []
+        for dataflow, number in marker.running.items():
+            due = self._stream(dataflow).following.get(sender, 0)
+            if number > due and dataflow not in self.complete:
+                self._asked.add((dataflow, sender))
+                asks.append(RangeAsk(self._change, dataflow, sender, due, number))
+        return asks

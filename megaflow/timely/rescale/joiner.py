@@ -1,0 +1,166 @@
+"""A worker on its way in: from its first connection until it may take part.
+
+It sends no record and no progress before it is a member and has its capabilities; it queues what comes. If it dies
+before the commit, nothing has happened. See `member` for the whole protocol and why it is safe.
+"""
+
+from megaflow.errors import JoinDenied, ProgramError
+from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.codec import encode
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.shape import check_equal
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.intake import Intake, Stream
+from megaflow.timely.rescale.messages import (
+    LANE_CHANNEL,
+    TOPIC,
+    Abort,
+    Admission,
+    Gate,
+    Grant,
+    Grants,
+    Hello,
+    Marker,
+    RangeAnswer,
+    RangeAsk,
+    Ready,
+    Snapshot,
+)
+
+
+class Joiner:
+    """One joining worker's knowledge and state. One writer: the worker's thread."""
+
+    def __init__(self, admission: Admission, host: Host) -> None:
+        self.begun = False
+        self.ready = False  # it knows what the members know
+        self.admitted = False  # it has its capabilities: the end of this object's life
+        self.admission = admission
+        self._host = host
+        self._intake = Intake(admission.change, admission.membership.workers)
+        self._grants: list[Grant] | None = None  # None: not told yet
+        self._began = 0.0
+        self._seconds: dict[str, float] = {}  # phase -> when it was over, since the beginning
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Tell the coordinator that the dataflows are built."""
+        host = self._host
+        if host.building:
+            raise ProgramError("bootstrap: a dataflow is still being built; call it after the end of its `with` block")
+        self.begun, self._began = True, host.now()
+        wanted = tuple((graph.number, source) for graph in host.graphs.values() for source, _ in absent(graph))
+        built = tuple(host.graphs[number].name for number in sorted(host.graphs))
+        host.post(self.admission.membership.coordinator, TOPIC, Hello(self.admission.change, built, wanted))
+
+    def take(self, envelope: Envelope) -> bool:
+        """Take a progress batch that the dataflow cannot fold yet; tell whether it was one."""
+        if self.ready or envelope.lane is not Lane.PROGRESS or envelope.channel[1] != 0 or envelope.channel[0] < 0:
+            return False
+        number, batch = envelope.body
+        self._intake.take_batch(envelope.channel[0], envelope.source, number, batch)
+        return True
+
+    def hear(self, source: int, message: Marker | Snapshot | RangeAnswer | Grants | Abort) -> None:
+        """Take in one message of the protocol."""
+        asks: list[RangeAsk] = []
+        match message:
+            case Marker():
+                asks = self._intake.take_marker(source, message)
+                if self._intake.has_markers:
+                    self._note("back-fill")
+            case Snapshot():
+                self._bytes += len(encode(message))
+                asks = self._intake.take_snapshot(message)
+                self._note("snapshot")
+            case RangeAnswer():
+                self._bytes += len(encode(message))
+                self._intake.take_range(message)
+            case Grants(_, grants):
+                self._grants = list(grants)
+                self._announce_gates(grants)
+            case Abort(reason=reason):
+                raise JoinDenied(f"this process did not join: {reason}")
+        for ask in asks:
+            self._host.post(self.admission.server, TOPIC, ask)
+        if not self.ready and self._intake.is_ready:
+            self._catch_up()
+
+    def turn(self) -> None:
+        """Take the capabilities that were granted, once the batches that minted them are folded."""
+        if self._grants is None or self.admitted:
+            return
+        graphs = self._host.graphs
+        for grant in self._grants:
+            graph = graphs.get(grant.dataflow)
+            if graph is not None and not graph.caster.has_folded(grant.minter, grant.number):
+                return
+        self._fill(self._grants)
+        self.admitted = True
+
+    def restored(self, graph: Graph) -> None:
+        """Have a dataflow that was built just now go on where the cluster is."""
+        if self.ready:
+            self._restore(graph)
+
+    def _note(self, phase: str) -> None:
+        self._seconds.setdefault(phase, self._host.now() - self._began)
+
+    def _catch_up(self) -> None:
+        snapshot = self._intake.snapshot
+        assert snapshot is not None
+        for number, graph in self._host.graphs.items():
+            if number in snapshot.running:
+                check_equal(graph, self.admission.server, snapshot.running[number][1])
+        self.ready = True
+        for graph in self._host.graphs.values():
+            self._restore(graph)
+        self._note("ranges")
+        seconds, before = {}, 0.0
+        for phase in ("back-fill", "snapshot", "ranges"):  # each as far as it took longer than those before it
+            seconds[phase] = max(0.0, self._seconds[phase] - before)
+            before = max(before, self._seconds[phase])
+        ready = Ready(self.admission.change, seconds, self._bytes)
+        self._host.post(self.admission.membership.coordinator, TOPIC, ready)
+
+    def _restore(self, graph: Graph) -> None:
+        if graph.number in self._intake.complete:
+            graph.restore([(location, time, -count) for location, time, count in graph.initial], {})
+            return
+        stream = self._intake.streams.pop(graph.number, Stream())
+        graph.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
+
+    def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
+        gate = Gate(self.admission.change, tuple((each.dataflow, each.minter, each.number) for each in grants))
+        self._host.allocator.send_all(self._others(), Lane.PROGRESS, LANE_CHANNEL, gate)
+
+    def _others(self) -> list[int]:
+        everybody = self.admission.membership.workers | set(self.admission.ids)
+        return sorted(everybody - {self._host.index})
+
+    def _fill(self, grants: list[Grant]) -> None:
+        granted = {(grant.dataflow, grant.location): grant for grant in grants}
+        for graph in self._host.graphs.values():
+            for location, number in absent(graph):
+                node = next(node for node in graph.nodes if location in node.sources)
+                grant = granted.get((graph.number, location))
+                if grant is None:
+                    node.joinable[number].release()
+                    if node.stop is not None:
+                        node.stop()
+                    continue
+                node.joinable[number].fill(grant.time)
+                graph.caster.receive_capability(location, grant.time)
+                if node.filled is not None:
+                    node.filled(grant.time)
+                graph.agenda.add(node.index)
+
+
+def absent(graph: Graph) -> list[tuple[int, int]]:
+    """Return (location, number of the output) of each source that waits for a capability."""
+    return [
+        (node.sources[number], number)
+        for node in graph.nodes
+        for number, capability in enumerate(node.joinable)
+        if capability.absent
+    ]

@@ -1,0 +1,68 @@
+"""A worker on its way out, from the word that it may leave until everybody has all that it ever sent.
+
+1. *Closing.* Its inputs are closed; what it holds it works off. Nothing new is read.
+2. *Draining.* Nobody sends it records any more, and each has said so on each lane (`NoMoreRecords`); progress flows
+   both ways. When all that had been sent has come and it holds nothing (no capability, no record, nothing untold), it
+   can never hold anything again: a capability needs a capability or a record.
+3. *Gone.* It ends each of its lanes (`LaneEnd`). Whoever has read the ends of all four has all its batches and
+   records. When everybody has said so it is no member in any respect, and its program may end.
+"""
+
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.messages import LANE_CHANNEL, LaneEnd
+
+RECORD_LANES = (Lane.MAIL, Lane.STATE, Lane.DATA)
+
+
+class Leaver:
+    """One leaving worker's state. One writer: the worker's thread."""
+
+    def __init__(self, change: int, others: tuple[WorkerId, ...], host: Host) -> None:
+        self.gone = False  # it has ended its lanes
+        self.draining = False  # nobody sends it records any more
+        self._change = change
+        self._others = others  # the members before the change, without this one
+        self._open = {(worker, lane) for worker in others for lane in RECORD_LANES}  # not ended yet
+        self._host = host
+
+    def no_more_records(self, source: WorkerId, lane: Lane) -> None:
+        """Note that a lane has ended."""
+        self._open.discard((source, lane))
+
+    def turn(self) -> None:
+        """Go when nothing is left."""
+        if self.draining and not self.gone and not self._open and self._holds_nothing():
+            for graph in self._host.graphs.values():
+                graph.send_progress(flush=True)
+            for lane in Lane:
+                self._host.allocator.send_all(self._others, lane, LANE_CHANNEL, LaneEnd(self._change))
+            self.gone = True
+
+    def _holds_nothing(self) -> bool:
+        for graph in self._host.graphs.values():
+            if any(inlet.queue for inlet in graph.inlets) or not graph.changes.is_empty():
+                return False
+            if any(count for _, count in graph.caster.capabilities()):
+                return False
+        return True
+
+
+def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
+    """What this worker has against it that these leave."""
+    found = []
+    for graph in host.graphs.values():
+        if graph.pinned and set(ids) & graph.founders.workers:
+            names = ", ".join(dict.fromkeys(graph.pinned))
+            found.append(
+                f"dataflow {graph.name!r} has operators whose records go to its founding workers: {names} "
+                "(an Exchange pact may hide state; stateful operators move theirs)"
+            )
+        if host.index in ids:
+            found += [
+                f"worker {host.index} owns {len(view.owned())} bins of {view.name!r}; move them away first"
+                for view in graph.views
+                if view.owned()
+            ]
+    return tuple(found)

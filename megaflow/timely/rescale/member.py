@@ -1,0 +1,350 @@
+"""One worker's part in membership changes: it follows the coordinator's word, and says when it has.
+
+Why a join is safe
+ 1. *Numbers.* From a marker on a member sends the joiner every batch; the server's snapshot and ranges give it the
+    rest; numbers tell doubles and gaps (`intake`). So the joiner's counts are the sum of a prefix of each
+    worker's batches, like everybody's: no frontier it shows is ahead of the truth.
+ 2. *Nothing before the commit.* Until then nobody sends the joiner a record and it sends no batch: if it dies,
+    nothing has happened. What it sends afterwards waits at a member that has not applied the commit yet.
+ 3. *Capabilities.* It holds none by itself. A member mints one for it beside one that it holds itself, and the batch
+    that did is a gate: nobody folds the joiner's batches before that one (`progcaster`). Otherwise the joiner's
+    release could cancel the minter's own count at a third worker.
+ 4. *Founders.* Initial counts and tables come from the membership that founded the dataflow. While a change is under
+    way a member asks the coordinator which one that is; otherwise it is the last one committed: a commit
+    waits for the word of every member about what it has built.
+ 5. *One at a time.* A change is done when everybody has applied it and folded every minting batch, so the next
+    snapshot holds them.
+Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from megaflow.errors import JoinDenied
+from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale import messages
+from megaflow.timely.rescale.coordinator import Coordinator, Mail
+from megaflow.timely.rescale.foundings import Founders
+from megaflow.timely.rescale.gates import Gates, mint
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.joiner import Joiner
+from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections
+from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
+from megaflow.timely.rescale.server import Server
+
+TICK_SECONDS = 1.0  # between looks whether a change takes too long
+
+
+class Member:
+    """Membership, as one worker sees it, and what it does to change it. One writer: the worker's thread."""
+
+    def __init__(
+        self,
+        host: Host,
+        membership: Membership,
+        processes: dict[int, Process] | None = None,
+        admission: messages.Admission | None = None,
+    ) -> None:
+        """`processes` are the founders'; None: one process, so nothing ever changes. `admission`: it joins."""
+        self.membership = membership
+        self.audience: tuple[WorkerId, ...] = membership.ids  # who is told progress
+        self.retiring = False
+        self.left = False
+        self.may_end = processes is None and admission is None
+        self.processes = dict(processes or {})  # number -> where it is and who works there
+        self.joiner = Joiner(admission, host) if admission is not None else None
+        self.coordinator: Coordinator | None = None
+        self._host = host
+        self._founders = Founders(((0, membership),) if admission is None else admission.foundings)
+        if admission is not None:
+            self.processes = dict(admission.processes)
+        elif processes and host.index == membership.coordinator:
+            self.coordinator = Coordinator(membership, self.processes, self._founders.table)
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._change = 0  # under way here; 0: none
+        self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
+        self._joining = False  # or leaving
+        self._committed = False
+        self._early: dict[WorkerId, list[Envelope]] = {}  # from workers whose commit has not come
+        if admission is not None:
+            self._early = {worker: [] for worker in admission.ids if worker != host.index}
+        self._server: Server | None = None
+        self._gates = Gates(host)
+        self._settled = True
+        self._leaver: Leaver | None = None
+        self._open: set[tuple[WorkerId, Lane]] = set()  # lanes of leaving workers that have not ended
+        self._answers: dict[WorkerId, Callable[[str | None], None]] = {}  # who is told of a leave
+        self._ticking = False
+
+    # What a program may know and ask
+
+    @property
+    def joining(self) -> bool:
+        """Whether this worker is on its way in and may not take part yet."""
+        return self.joiner is not None and not self.joiner.admitted
+
+    @property
+    def attentive(self) -> bool:
+        """Whether `takes` must see what arrives."""
+        return bool(self._early) or self.joining
+
+    def subscribe(self, callback: Callable[[Event], None]) -> None:
+        """Call `callback(event)` for each change that is done or was given up."""
+        self._callbacks.append(callback)
+
+    def ask_leave(self, worker: WorkerId, answer: Callable[[str | None], None]) -> None:
+        """Have the process of this worker leave; `answer(None)` when it has, `answer(reason)` if it stays."""
+        self._answers[worker] = answer
+        self._post(self.membership.coordinator, messages.LeaveAsk(worker, self._host.index))
+
+    def objections(self, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
+        """What this worker has against it that these leave now."""
+        return objections(self._host, ids)
+
+    def give_up(self, reason: str) -> None:
+        """On the coordinator: abort the change that is under way, unless it has been committed."""
+        if self.coordinator is not None:
+            self._send(self.coordinator.give_up(reason, self._host.now()))
+
+    def ask_end(self) -> None:
+        """Ask for the word that there will be no more changes: then `may_end`."""
+        if not self.may_end:
+            self._post(self.membership.coordinator, messages.Ending())
+
+    def founders(self, dataflow: int) -> Membership | None:
+        """Who founds a dataflow that is built now; None: ask the coordinator, and look again when mail has come."""
+        return self._founders.of(dataflow)
+
+    def ask_founders(self, dataflow: int) -> None:
+        """Ask the coordinator who founds a dataflow."""
+        self._post(self.membership.coordinator, messages.FoundersAsk(dataflow))
+
+    def started(self, graph: Graph) -> None:
+        """Take note of a dataflow that was built and runs from now on."""
+        if self.joiner is not None:
+            self.joiner.restored(graph)
+        if self._server is not None:
+            self._server.record(graph)
+        self._gates.started(graph)
+
+    # What arrives
+
+    def takes(self, envelope: Envelope) -> bool:
+        """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
+        early = self._early.get(envelope.source)
+        if early is not None and envelope.channel[0] != -1:  # mail is read at once
+            early.append(envelope)
+            return True
+        return self.joiner is not None and self.joiner.take(envelope)
+
+    def hear_lane(self, envelope: Envelope) -> None:
+        """Take in what keeps its place on a lane."""
+        source, message = envelope.source, envelope.body
+        match message:
+            case messages.Marker() if self.joiner is not None:
+                self.joiner.hear(source, message)
+            case messages.Gate(_, minted):
+                self._gates.hear(source, minted)
+            case messages.NoMoreRecords() if self._leaver is not None:
+                self._leaver.no_more_records(source, envelope.lane)
+            case messages.LaneEnd(change):
+                self._open.discard((source, envelope.lane))
+                if change == self._change and not any(worker == source for worker, _ in self._open):
+                    self._tell(messages.Departed(change, source))
+
+    def hear(self, source: WorkerId, message: Any) -> None:
+        """Take in one message of the mail."""
+        match message:
+            case messages.JoinAsk(via=None):
+                self._post(self.membership.coordinator, replace(message, via=self._host.index))
+            case messages.LinkLost() if self.joining:
+                raise JoinDenied("this process did not join: the cluster has ended, or called the join off")
+            case messages.LinkLost() if source == self._host.index and self.coordinator is None:
+                self._tell(message)
+            case messages.Snapshot() | messages.RangeAnswer() | messages.Grants():
+                if self.joiner is not None and message.change == self.joiner.admission.change:
+                    self.joiner.hear(source, message)
+            case messages.Answer(key, answer):
+                if self._host.door is not None:
+                    self._host.door.answer(key, answer)
+            case messages.Prepare():
+                self._prepare(message)
+            case messages.RangeAsk():
+                if self._server is not None and message.change == self._change:
+                    self._server.ask(source, message)
+            case messages.Commit():
+                self._commit(message)
+            case messages.Abort():
+                self._abort(source, message)
+            case messages.MintAsk():
+                self._post(source, mint(self._host, message))
+            case messages.Finished():
+                self._finish(message)
+            case messages.FoundersAnswer(dataflow, founders):
+                self._founders.fix(dataflow, founders)
+            case messages.MayLeave():
+                self._consider(message)
+            case messages.Retire():
+                self._retire(message)
+            case messages.LeaveAnswer(worker, reason):
+                self._answers.pop(worker)(reason)
+            case messages.MayEnd():
+                self.may_end = True
+            case _:
+                self._coordinate(source, message)
+
+    def turn(self) -> None:
+        """Do what has become due; to be called in each step."""
+        if not self._change:
+            return
+        if self._server is not None:
+            self._server.turn()
+        if self.joiner is not None:
+            self.joiner.turn()
+        if self._leaver is not None:
+            self._leaver.turn()
+        if not self._settled:
+            self._settle()
+
+    # The coordinator's part
+
+    def _coordinate(self, source: WorkerId, message: Any) -> None:
+        if self.coordinator is not None:
+            self._send(self.coordinator.hear(source, message, self._host.now()))
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look now and then whether a change takes too long."""
+        if self.coordinator is not None and self.coordinator.change is not None and not self._ticking:
+            self._ticking = True
+            self._host.after(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        if self.coordinator is not None:
+            self._send(self.coordinator.tick(self._host.now()))
+            self._watch()
+
+    def _send(self, mail: Mail) -> None:
+        for worker, message in mail:
+            self._post(worker, message)
+
+    def _post(self, worker: WorkerId, message: object) -> None:
+        self._host.post(worker, TOPIC, message)
+
+    def _tell(self, message: object) -> None:
+        self._post(self.membership.coordinator, message)
+
+    # A join
+
+    def _prepare(self, message: messages.Prepare) -> None:
+        self._enter(message.change, message.ids, joining=True)
+        host = self._host
+        self._early = {worker: [] for worker in message.ids}
+        self.audience = tuple(sorted({*self.membership.ids, *message.ids}))
+        running = {number: graph.caster.batches_sent for number, graph in host.graphs.items()}
+        marker = messages.Marker(message.change, host.built(), host.unbuilt(), running)
+        host.allocator.send_all(message.ids, Lane.PROGRESS, LANE_CHANNEL, marker)
+        if message.server == host.index:
+            self._server = Server(message.change, host)
+            for worker in message.ids:
+                self._post(worker, self._server.snapshot)
+        self._tell(messages.Prepared(message.change, host.built()))
+
+    def _settle(self) -> None:
+        """Say so when every batch that minted for a new member is folded."""
+        if not self.joining and self._gates.are_passed():
+            self._settled = True
+            self._tell(messages.Settled(self._change))
+
+    # A leave
+
+    def _consider(self, message: messages.MayLeave) -> None:
+        self._enter(message.change, message.ids, joining=False)
+        self._tell(messages.Objections(message.change, self._host.built(), objections(self._host, message.ids)))
+
+    def _retire(self, message: messages.Retire) -> None:
+        host, self.retiring = self._host, True
+        others = tuple(worker for worker in self.membership.ids if worker != host.index)
+        self._leaver = Leaver(message.change, others, host)
+        for graph in host.graphs.values():
+            graph.close_inputs()
+        self._tell(messages.Retiring(message.change))
+
+    def _begin_leave(self, ids: tuple[WorkerId, ...], before: tuple[WorkerId, ...]) -> None:
+        """Send no records to the leaving workers any more, and tell them so."""
+        host = self._host
+        leavers = [worker for worker in ids if worker != host.index]
+        self.audience = before
+        self._open = {(worker, lane) for worker in leavers for lane in Lane}
+        for lane in RECORD_LANES:
+            host.allocator.send_all(leavers, lane, LANE_CHANNEL, messages.NoMoreRecords(self._change))
+        if self._leaver is not None:
+            self._leaver.draining = True
+
+    # Common steps
+
+    def _enter(self, change: int, ids: tuple[WorkerId, ...], joining: bool) -> None:
+        self._change, self._changing, self._joining, self._committed = change, ids, joining, False
+        if not self.joining:
+            self._founders.open()
+
+    def _commit(self, message: messages.Commit) -> None:
+        host, before = self._host, self.membership.ids
+        ids = tuple(sorted(self.membership.workers ^ message.membership.workers))
+        if self.joiner is not None and self.joiner.admission.change == message.change:
+            self._enter(message.change, ids, joining=True)
+        self._committed, self.membership = True, message.membership
+        self.processes = dict(message.processes)
+        self._founders.commit(message.founds, message.membership)
+        if not self._joining:
+            self._begin_leave(ids, before)
+            return
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        self.audience = message.membership.ids
+        host.allocator.promote(ids)
+        self._settled = False
+        self._gates.begin(set(ids) - {host.index})
+        early, self._early = self._early, {}
+        for envelopes in early.values():
+            host.redeliver(envelopes)
+
+    def _abort(self, source: WorkerId, message: messages.Abort) -> None:
+        if self.joining and self.joiner is not None and message.change == self.joiner.admission.change:
+            self.joiner.hear(source, message)
+        ids = message.joining or (self._changing if self._change == message.change else ())
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        self._early = {}
+        self.audience = self.membership.ids
+        self._host.allocator.forget(message.joining)
+        self._leaver, self.retiring = None, False
+        self._founders.close()
+        self._change, self._changing = 0, ()
+        self._emit(messages.Aborted(message.change, ids, message.reason))
+
+    def _finish(self, message: messages.Finished) -> None:
+        ids, joining = self._changing, self._joining
+        self._change, self._changing = 0, ()
+        if joining:
+            process = next(process for process in self.processes.values() if process[2] == ids)
+            last = self.coordinator.last if self.coordinator is not None else None
+            account = (last.seconds, last.bytes) if last is not None else ({}, 0)
+            self._emit(messages.Joined(message.change, ids, self.membership, process, *account))
+            return
+        self.audience = self.membership.ids
+        if self._host.index in ids:
+            self.left = self.may_end = True
+        else:
+            self._host.allocator.forget(ids)
+        self._emit(messages.Left(message.change, ids, self.membership))
+
+    def _emit(self, event: Event) -> None:
+        for callback in self._callbacks:
+            callback(event)

@@ -1,0 +1,32 @@
+"""What was commanded and is under way: whom it binds, and what its account is made of."""
+
+from megaflow.control.events import Asked, Reply
+from megaflow.control.messages import Accepted, Done, LedgerEntry, Request
+from megaflow.control.reconfigurations import Reconfigurations
+from megaflow.routing import Map, Move
+
+ASKED = Asked("client", Request(7, None))
+
+
+def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
+    moves = Reconfigurations((0, 0, 1, 1))
+    assert "owns 2 bins" in (moves.binds((0,)) or "") and moves.binds((2,)) is None
+    assert moves.add(ASKED, [Move(2, 0), Move(3, 0), Move(0, 2), Move(0, 0)], 5, 1.0) == Reply("client", Accepted(7, 5))
+    assert moves.table == (0, 0, 0, 0)
+    assert "epoch 5" in (moves.binds((1,)) or "") and "epoch 5" in (moves.binds((2,)) or "")
+    (pending,) = moves
+    moves.finish(pending)
+    assert moves.binds((1, 2)) is None and len(moves) == 0
+    moves.add(ASKED, [Map((0, 0, 0, 1)), Map((0, 0, 0, 0))], 6, 1.0)
+    assert moves.binds((1,)) is not None
+
+
+def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
+    moves = Reconfigurations((0, 0))
+    moves.add(ASKED, [Move(0, 1)], 5, 1.0)
+    for epoch, size in ((5, 10), (5, 20), (4, 40)):
+        moves.note(LedgerEntry("count", 0, epoch, 0, 1, size, 1, 0.1))
+    (pending,) = moves
+    pending.seconds = 0.5
+    account = {"epoch": 5, "bins": 1, "bytes": 30, "keys": 2, "seconds": 0.5}
+    assert moves.finish(pending) == [Reply("client", Done(7, account))] and moves.finish(pending) == []

@@ -1,0 +1,57 @@
+"""The oracle test with a changing membership; and tests that users can write: see `megaflow.testing`."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from megaflow.testing import Join, Leave, SimulatedCluster
+from tests.simulation.membership import run
+
+SEEDS = 500
+_FAST = 100
+_SEEDS_PER_TEST = 25
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST else [])
+        for first in range(0, SEEDS, _SEEDS_PER_TEST)
+    ],
+)
+def test_outputs_and_their_times_are_those_of_one_worker_however_the_membership_changes(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        run(seed)
+
+
+def counts(worker: Any, records: Any, commands: Any) -> Any:
+    return records.map(lambda word: (word, 1)).stateful_state_machine(
+        lambda word, one, total: ((total or 0) + one, [(worker.index, word, (total or 0) + one)]),
+        control=commands,
+        bins=16,
+        name="count",
+    )
+
+
+def test_a_worker_that_joins_at_a_chosen_record_applies_its_share_and_one_that_leaves_none_after() -> None:
+    words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(150)) * 8))]
+    cluster = SimulatedCluster(seed=1, workers=2)
+    cluster.at(record=100, do=Join())
+    cluster.at(record=300, do=Join(server=2))
+    cluster.at(record=600, do=Leave(2))
+    outputs = cluster.run(counts, {0: words})
+    assert not cluster.refusals
+    seen = Counter(worker for _, (worker, _, _) in outputs)
+    assert seen.keys() == {0, 1, 2, 3}
+    assert Counter((word, total) for _, (_, word, total) in outputs) == Counter(
+        (word, total + 1) for word, times in Counter(word for _, word in words).items() for total in range(times)
+    )
+    [left] = [worker for worker in cluster.workers if worker.rescaling.left]
+    assert left.index == 2 and not left.graphs()
+
+
+def test_the_same_changes_happen_the_same_way_twice() -> None:
+    runs = [run(11) for _ in range(2)]
+    assert runs[0].issued == runs[1].issued
+    assert [worker.index for worker in runs[0].workers] == [worker.index for worker in runs[1].workers]
