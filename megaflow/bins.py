@@ -170,13 +170,23 @@ def check_bins(bins: int) -> int:
     return bins.bit_length() - 1
 
 
+class Found(list[Any]):
+    """Records of keys whose cells were found already: `cells`, one for each, in order; some may be empty by now."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self) -> None:
+        self.cells: list[list[Any]] = []
+
+
 class BinStore:
     """The state of one operator on one worker, by key and by bin.
 
     `bins` is the number of all bins; none is owned at first.
 
     A cell is a list that holds the state of one key; it stands in `cells`, where the fold finds it with one lookup, and
-    in the bin of its key. The fold writes into cells; the store alone adds and removes them.
+    in the bin of its key. The fold writes into cells; the store alone adds and removes them. A removed cell is empty:
+    whoever still holds it sees that it means nothing any more.
 
     Invariant: `cells` is the union of the bins in `bins`, which are the owned ones, and each key is in its own bin.
     """
@@ -212,7 +222,7 @@ class BinStore:
 
     def forget(self, key: Any) -> None:
         """Remove a key that is there."""
-        del self.cells[key]
+        self.cells.pop(key).clear()
         del self.bins[self.bin_of_key(key)][key]
 
     def take(self, bin: int) -> list[tuple[Any, Any]]:
@@ -221,7 +231,7 @@ class BinStore:
         cells = self.cells
         for key in taken:
             del cells[key]
-        return [(key, cell[0]) for key, cell in taken.items()]
+        return [(key, cell.pop()) for key, cell in taken.items()]
 
     def install(self, bin: int, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""

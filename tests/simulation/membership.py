@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
+from megaflow.front import Worker
+from megaflow.stream import Stream
 from megaflow.testing import Join, KillJoiner, Leave, SimulatedCluster
 from megaflow.testing.changes import Change
-from tests.simulation.scenarios import Log, Scenario, build, check_ledger, check_owners, draw
+from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw
 
 
 def draw_changes(seed: int) -> tuple[Scenario, list[tuple[int, Change]]]:
@@ -21,6 +24,10 @@ def draw_changes(seed: int) -> tuple[Scenario, list[tuple[int, Change]]]:
     scenario = draw(seed)
     scenario.workers = max(2, scenario.workers)  # a lone worker tells nobody, so the monitor would hear nothing
     scenario.hold_back = random.random() < 0.15  # such an operator is pinned: no founder may leave
+    for feed in scenario.feeds.values():  # more of it, so that much is under way when the membership changes
+        times = sorted(random.randrange(scenario.times, scenario.times + 10) for _ in range(random.randint(0, 20)))
+        feed += [(time, (random.choice(WORDS), time)) for time in times]
+    scenario.times += 10
     changes: list[tuple[int, Change]] = []
     for _ in range(random.randint(1, 3)):
         record, choice = random.randint(0, 30), random.random()
@@ -39,7 +46,11 @@ def run(seed: int) -> SimulatedCluster:
     log, cluster = Log(), SimulatedCluster(seed, scenario.workers)
     for record, change in changes:
         cluster.at(record, change)
-    outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
+
+    def spread(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
+        return build(scenario, log, worker, records.exchange(lambda record: len(record[0])), commands)
+
+    outputs = cluster.run(spread, scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle = SimulatedCluster(seed, 1, monitor=False)
     expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})

@@ -148,11 +148,6 @@ FAULTS_OF_CHANGES = {
         "    times = [time for (place, time), count in held if place == location and count > 0]",
         "    times = list(graph.frontier(location).elements)",
     ),
-    "batches that the snapshot holds are folded again": Fault(
-        "timely/rescale/intake.py",
-        "        elif start > due:",
-        "        elif start < due:\n            self._fold(batch)\n        else:",
-    ),
     "the snapshot misses what was folded since the last step": Fault(
         "timely/rescale/server.py", "            graph.show_frontiers()  #", "            pass  #"
     ),
