@@ -36,7 +36,7 @@ def _least_capability(graph: Graph, location: int) -> Any:
 
 
 class Gates:
-    """Those of the new members of one change, on one worker. One writer: the worker's thread."""
+    """Those of the new members, on one worker. One writer: the worker's thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -44,8 +44,10 @@ class Gates:
         self._gates: list[tuple[int, WorkerId, WorkerId, int]] = []  # (dataflow, newcomer, minter, number)
 
     def begin(self, newcomers: set[WorkerId]) -> None:
-        """Wait for the gates of these."""
-        self._silent, self._gates = newcomers, []
+        """Wait for the gates of these; keep older ones of dataflows that are still to be built here."""
+        built, unbuilt = self._host.built(), self._host.unbuilt()
+        self._silent = newcomers
+        self._gates = [gate for gate in self._gates if gate[0] >= built or gate[0] in unbuilt]
 
     def hear(self, newcomer: WorkerId, minted: Iterable[tuple[int, WorkerId, int]]) -> None:
         """Put up a newcomer's gates."""
