@@ -75,6 +75,7 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
     builder = OperatorBuilder(port.scope, f"{name}.route")
     node = builder.graph.nodes[-1]
+    node.shape.append(f"{store.count} bins")  # to be the same on all workers
     here = identity(0)
     data: Input[Any] = builder.new_input(port, Pipeline(), {0: here})
     data_output, data_port = builder.new_output()

@@ -6,12 +6,13 @@ import pytest
 
 from megaflow import Map, Move
 from megaflow.bins import BinStore
-from megaflow.errors import BuildError, ProgramError
+from megaflow.errors import BuildError, GraphMismatch, ProgramError
 from megaflow.router import route
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from tests.simulation.by_hand import ByHand, Histories, key_of
+from tests.timely.workers import ByHand as EngineByHand
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's, with three bins 0 and 3
 KEY = key_of(0, BINS)
@@ -254,3 +255,12 @@ def test_a_stateful_operator_in_a_loop_with_times_of_its_own_is_refused() -> Non
 
     with pytest.raises(BuildError, match="inside: stateful operators work in the root scope"):
         SimulatedCluster(1, 1).run(build, {})
+
+
+def test_workers_with_different_numbers_of_bins_find_out() -> None:
+    hand = EngineByHand(2)
+    for worker, bins in zip(hand.workers, (16, 32), strict=True):
+        with worker.dataflow() as scope:
+            scope.to_stream([("a", 1)]).stateful_state_machine(lambda key, value, state: (value, []), bins=bins)
+    with pytest.raises(GraphMismatch, match="16 bins.*32 bins|32 bins.*16 bins"):
+        hand.settle()

@@ -46,7 +46,6 @@ class Child:
         self.pipe = pipe
         self.workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
         self.running: set[int] = set()  # those that have not said `Ended`
-        self.gone = False  # it has ended before it was part of the job
         self.client: Client | None = None  # None before it is connected and after it has closed
         self.failure: str | None = None  # what it said before it ended
 
@@ -177,9 +176,7 @@ class Children:
         for number, listener in enumerate(listeners):
             pipe = LastWordPipe()
             files = (listener.fileno(), pipe.writing)
-            process = subprocess.Popen(
-                COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0
-            )
+            process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
             spec = spec_of(number, listener, pipe.writing)
             child = Child(spec.address, process, pipe)
             self.all.append(child)

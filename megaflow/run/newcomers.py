@@ -111,5 +111,4 @@ class Newcomers:
             return
         self._selector.unregister(child.pipe)
         if not child.is_member:
-            child.gone = True
             self._answer(StartFailed(child.why_it_never_joined()))

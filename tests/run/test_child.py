@@ -9,9 +9,10 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.run.child import GC_THRESHOLD, read_spec, settle_memory
-from megaflow.run.spec import AppFile, ChildSpec
+from megaflow.run.spec import AppFile, ChildSpec, Founder
 
-SPEC = ChildSpec("job", 0, 1, 1, (("127.0.0.1", 1),), 3, b"secret", AppFile("/app.py", "dataflow"))
+HERE = ("127.0.0.1", 1)
+SPEC = ChildSpec("job", Founder(0, (HERE,)), 1, HERE, 3, HERE, b"secret", AppFile("/app.py", "dataflow"))
 
 
 @pytest.fixture

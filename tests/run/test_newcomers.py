@@ -40,9 +40,7 @@ class Bench:
         started = []
         for code in self.codes[:count]:
             pipe = LastWordPipe()
-            process = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=subprocess.PIPE, pass_fds=[pipe.writing]
-            )
+            process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, pass_fds=[pipe.writing])
             if self.word is not None:
                 say_last_word(pipe.writing, self.word)
             pipe.close_writing()

@@ -1,0 +1,352 @@
+"""Processes join and leave a running job: what it counts stays exact, and whoever dies on the way in harms nobody."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.run.job import process_start
+from tests.cluster.jobs import (
+    ROOT,
+    STOP_SECONDS,
+    WORDCOUNT,
+    Run,
+    check_counts,
+    check_numbered,
+    lives,
+    wait_until,
+    write_numbered,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+LINES = 300_000  # more than any test here reads
+RATE = "800"
+
+COUNT = """
+def count(word, n, total):
+    total = (total or 0) + n
+    return total, [(word, total)]
+
+def dataflow(flow):
+    words = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
+    return words.stateful_state_machine(count, bins=32)
+"""
+
+# Slow until there is a file `fast` beside it.
+SLOW = """
+import pathlib, time
+
+gate = pathlib.Path(__file__).with_name("fast")
+
+def wait(line):
+    if not gate.exists():
+        time.sleep(0.002)
+    return line
+""" + COUNT.replace("flow.lines()", "flow.lines().map(wait)")
+
+# A process that starts while there is a file `step` beside the app does what it says.
+FRAIL = (
+    """
+import os, pathlib, signal
+from megaflow.timely.rescale.joiner import Joiner
+from megaflow.timely.rescale.member import Member
+
+def die(*words):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+step = pathlib.Path(__file__).with_name("step")
+if step.exists():
+    at = step.read_text()
+    if at == "load":
+        die()
+    elif at == "raise":
+        raise LookupError("this file is not for you")
+    elif at == "after the commit":
+        Joiner._fill = die
+    elif at:
+        setattr(Joiner, at, die)
+"""
+    + COUNT
+)
+
+
+class Job:
+    """A word count under constant load."""
+
+    def __init__(self, start: Callable[..., Run], folder: Path, app: str, *words: str, processes: int = 2) -> None:
+        self.text = write_numbered(folder / "text.txt", LINES)
+        self.out = folder / "out.jsonl"
+        self.app = folder / "app.py"
+        self.app.write_text(app)
+        self.founders = processes
+        self.run = start(
+            str(self.app), "--lines", str(self.text), "--rate", RATE, "--processes", str(processes),
+            "--output", f"jsonl:{self.out}", *words,
+        )  # fmt: skip
+        self.run.reading()
+
+    def control(self, *words: str) -> Any:
+        """Give a command that succeeds; return its account."""
+        done = self.run.control(*words, "--json")
+        assert done.returncode == 0, (words, done.stderr, self.run.said)
+        return json.loads(done.stdout)
+
+    def bins(self) -> dict[int, int]:
+        """Return how many bins each worker owns."""
+        return {worker["id"]: worker["bins"] for worker in self.run.status()["workers"]}
+
+    def worker(self, id: int) -> dict[str, Any]:
+        return next(worker for worker in self.run.status()["workers"] if worker["id"] == id)
+
+    def end_well(self, workers: int | None = None) -> None:
+        """Stop it, and check what it has counted."""
+        assert self.run.control("stop").returncode == 0
+        code, _, said = self.run.end()
+        assert code == 0, said
+        check_numbered(self.out, self.text, workers or self.founders, said)
+
+
+@pytest.fixture
+def job(start: Callable[..., Run], tmp_path: Path) -> Callable[..., Job]:
+    return lambda app=COUNT, *words, **more: Job(start, tmp_path, app, *words, **more)
+
+
+def test_counts_stay_exact_while_processes_come_and_go(job: Callable[..., Job]) -> None:
+    count = job()
+    starts = {worker["pid"]: process_start(worker["pid"]) for worker in count.run.status()["workers"]}
+    for new in (2, 3):  # 2 -> 3 -> 4 processes
+        added = count.control("add-workers", "1", "--balance")
+        [join] = added["joins"]
+        assert join["workers"] == [new] and join["bytes"] > 0
+        assert {"start", "connect", "snapshot", "routing"} <= join["seconds"].keys()
+        starts[count.worker(new)["pid"]] = process_start(count.worker(new)["pid"])
+    assert count.bins() == dict.fromkeys(range(4), 8)
+    for old in (1, 2):  # -> 3 -> 2: a founder, and one that joined
+        count.control("remove-workers", "--id", str(old))
+    assert count.bins() == {0: 16, 3: 16}
+    wait_until(lambda: sum(lives(pid, begin) for pid, begin in starts.items()) == 2)
+    [join] = count.control("add-workers", "1", "--balance")["joins"]  # -> 3
+    assert join["workers"] == [4], "ids are never used again"
+    assert sorted(count.bins()) == [0, 3, 4] and set(count.bins().values()) <= {10, 11}
+    before = count.worker(4)["records"]
+    wait_until(lambda: count.worker(4)["records"] > before)
+    count.end_well()
+    joined = [line for line in count.run.said if line.endswith("has joined\n")]
+    assert [line.split()[2] for line in joined] == ["2", "3", "4"]
+
+
+def test_processes_have_as_many_workers_as_the_others_and_leave_together(job: Callable[..., Job]) -> None:
+    count = job(COUNT, "--workers", "2", processes=1)
+    [join] = count.control("add-workers", "1", "--balance")["joins"]
+    assert join["workers"] == [2, 3] and count.bins() == dict.fromkeys(range(4), 8)
+    refused = count.run.control("remove-workers", "--id", "0")
+    assert refused.returncode == 1 and "coordinates" in refused.stderr
+    count.control("remove-workers", "--id", "3")
+    assert count.bins() == {0: 16, 1: 16}
+    count.end_well(workers=2)
+
+
+def test_several_processes_join_at_one_command(job: Callable[..., Job]) -> None:
+    count = job(processes=1)
+    added = count.control("add-workers", "2", "--balance")
+    assert sorted(worker for join in added["joins"] for worker in join["workers"]) == [1, 2]
+    assert set(count.bins().values()) <= {10, 11}
+    count.end_well()
+
+
+def test_the_lines_of_a_job_end_also_when_those_who_had_them_have_left(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    text, out, app = write_numbered(tmp_path / "text.txt", 100_000), tmp_path / "out.jsonl", tmp_path / "slow.py"
+    app.write_text(SLOW)
+    run = start(str(app), "--lines", str(text), "--processes", "3", "--output", f"jsonl:{out}")
+    run.reading()
+    for old in ("1", "2"):
+        done = run.control("move-bins", "--drain", old, "--strategy", "all-at-once")
+        assert done.returncode == 0, done.stderr
+        done = run.control("remove-workers", "--id", old)
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "fast").touch()
+    code, _, said = run.end()
+    assert code == 0 and said[-1].startswith("megaflow: 100000 lines, 800000 records"), said
+    check_numbered(out, text, 3, said)
+
+
+@pytest.mark.parametrize("step", ["load", "begin", "hear", "_catch_up"])
+def test_a_joiner_that_is_killed_before_it_takes_part_harms_nobody(job: Callable[..., Job], step: str) -> None:
+    count = job(FRAIL)
+    flag = count.app.with_name("step")
+    flag.write_text(step)
+    refused = count.run.control("add-workers", "1")
+    assert refused.returncode == 1 and "was killed by SIGKILL" in refused.stderr, refused
+    assert sorted(count.bins()) == [0, 1]
+    flag.unlink()
+    [join] = count.control("add-workers", "1", "--balance")["joins"]
+    assert len(join["workers"]) == 1 and len(count.bins()) == 3
+    count.end_well()
+
+
+def test_a_joiner_whose_program_fails_says_why_and_harms_nobody(job: Callable[..., Job]) -> None:
+    count = job(FRAIL)
+    count.app.with_name("step").write_text("raise")
+    refused = count.run.control("add-workers", "1")
+    assert refused.returncode == 1 and "LookupError: this file is not for you" in refused.stderr, refused
+    assert sorted(count.bins()) == [0, 1]
+    count.end_well()
+
+
+def test_a_joiner_that_is_killed_once_it_takes_part_stops_the_job(job: Callable[..., Job]) -> None:
+    count = job(FRAIL)
+    count.app.with_name("step").write_text("after the commit")
+    begun = time.monotonic()
+    refused = count.run.control("add-workers", "1")
+    code, _, said = count.run.end()
+    assert refused.returncode == 1 and code == 1
+    assert time.monotonic() - begun < 4 * STOP_SECONDS, "it had to start first"
+    assert "worker 2" in said[-1] and "127.0.0.1:" in said[-1], said
+    assert count.run.files() == []
+
+
+def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job]) -> None:
+    count = job()
+    count.control("add-workers", "1", "--balance")
+    status = count.run.status()
+    starts = {worker["pid"]: process_start(worker["pid"]) for worker in status["workers"]}
+    worker = next(worker for worker in status["workers"] if worker["id"] == 2)
+    bins = [str(bin) for bin, owner in enumerate(status["operators"][0]["table"]) if owner == 2]
+    os.kill(worker["pid"], signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, said = count.run.end()
+    assert time.monotonic() - begun < STOP_SECONDS and code == 1
+    named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it bins "
+    assert said[-1].startswith(named), said
+    assert said[-1].endswith("; all other workers have been stopped"), said
+    assert bins[0] in said[-1] and len(bins) == worker["bins"]
+    assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
+
+
+def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., Job]) -> None:
+    count = job()
+    count.control("add-workers", "1", "--balance")
+    pid = count.worker(2)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(5)  # longer than any patience that a member may have
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    before = count.worker(2)["records"]
+    wait_until(lambda: count.worker(2)["records"] > before)
+    count.control("remove-workers", "--id", "2")
+    count.end_well()
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run], tmp_path: Path) -> None:
+    folder, out = tmp_path / "books", tmp_path / "out.jsonl"
+    folder.mkdir()
+    expected: Counter[str] = Counter()
+
+    def add_files(round: int) -> None:
+        """Give Spark eight more files, and wait until their words are counted."""
+        for number in range(8):
+            aside = tmp_path / f"{round}-{number}.txt"
+            aside.write_text(f"all round{round} file{round}-{number}\n" * 100)
+            aside.rename(folder / aside.name)
+            expected.update({"all": 100, f"round{round}": 100, f"file{round}-{number}": 100})
+        wait_until(lambda: out.exists() and len(out.read_text().splitlines()) == expected.total(), 120)
+
+    run = start(WORDCOUNT, "--lines", f"spark:text:{folder}", "--processes", "2", "--output", f"jsonl:{out}")
+    add_files(0)
+    assert run.control("add-workers", "1", "--balance").returncode == 0
+    add_files(1)
+    lines = {worker["id"]: worker["lines"] for worker in run.status()["workers"]}
+    assert sum(lines.values()) == 1600 and lines[2] > 0, "the new worker has a port of its own"
+    done = run.control("remove-workers", "--id", "1")
+    assert done.returncode == 0, done.stderr
+    add_files(2)
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    assert code == 0 and said[-1].startswith("megaflow: 2400 lines, 7200 records"), said
+    check_counts(out, expected)
+
+
+def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start a process that wants to join."""
+    command = [sys.executable, "-m", "megaflow", "run", str(app), *words]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=count.run.environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job]) -> None:
+    count = job(COUNT, "--name", "counting")
+    with by_hand(count, count.app, "--join", "counting", "--server", "1") as other:
+        try:
+            assert other.stderr is not None
+            told = other.stderr.readline()
+            assert told == (
+                "megaflow: worker 2 of job 'counting'; "
+                "to end it: megaflow control remove-workers --job counting --id 2\n"
+            )
+            wait_until(lambda: 2 in count.bins())
+            refused = count.run.control("move-bins", "--bins", "0-9", "--to", "2")
+            assert refused.returncode == 1 and "worker 2" in refused.stderr
+            count.control("bootstrap", "--server", "1", "--worker", "2")
+            count.control("move-bins", "--balance")
+            assert set(count.bins().values()) <= {10, 11} and count.worker(2)["pid"] == other.pid
+            before = count.worker(2)["records"]
+            wait_until(lambda: count.worker(2)["records"] > before)
+            count.control("remove-workers", "--id", "2")
+            output, errors = other.communicate(timeout=20)
+            assert (other.returncode, output, errors) == (0, "", "")
+        finally:
+            other.kill()
+    count.end_well()
+
+
+def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    count = job()
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(COUNT.replace("flow.lines()", "flow.lines().filter(bool)"))
+    address = count.worker(1)["address"]
+    count.run.environment["MEGAFLOW_SECRET"] = json.loads(count.run.files()[0].read_text())["secret"]
+    with by_hand(count, wrong, "--join", address) as other:
+        try:
+            _, errors = other.communicate(timeout=60)
+        finally:
+            other.kill()
+    assert other.returncode == 1 and errors.startswith("megaflow: dataflow 0 ('app') differs"), errors
+    assert sorted(count.bins()) == [0, 1]
+    count.end_well()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["--join", "nobody"], 1, "there is no job named 'nobody'"),
+        (["--join", "127.0.0.1:x"], 2, "must be HOST:PORT"),
+        (["--join", "nobody", "--lines", "-"], 2, "--lines is the running job's to say"),
+        (["--join", "nobody", "--rate", "5"], 2, "--rate is the running job's to say"),
+        (["--server", "1", "--lines", "-"], 2, "--server says who bootstraps a process that joins"),
+        ([], 2, "Missing option '--lines'"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(tmp_path: Path, words: list[str], code: int, complaint: str) -> None:
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "megaflow", "run", WORDCOUNT, *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code and complaint in done.stderr, done.stderr
