@@ -154,7 +154,7 @@ class LineSource:
 
     def _read(self, tick: int) -> None:
         now = self._now()
-        allowed = self._allowed(tick)
+        allowed, before = self._allowed(tick), self._batches
         for _ in range(allowed):
             taken = self._feed.take(now)
             if taken is None:
@@ -165,7 +165,7 @@ class LineSource:
             self._batches += 1
         for report in self._feed.take_reports():
             self._hooks.report(report)
-        self._call_again(now, allowed)
+        self._call_again(now, allowed, self._batches > before)
 
     def _allowed(self, tick: int) -> int:
         """Return how many batches may be read now."""
@@ -176,14 +176,14 @@ class LineSource:
             return 1 if self._batches == 0 else 0
         return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
 
-    def _call_again(self, now: float, allowed: int) -> None:
-        """See to it that the operator runs again when it may have something to do."""
+    def _call_again(self, now: float, allowed: int, took: bool) -> None:
+        """See to it that the operator runs again when it may have something to do; `took`: it had something now."""
         wait = self._feed.due_in(now)
-        if wait is None:
-            return  # a command or a pushed line will activate it
-        if now - self._busy_reported >= BUSY_PERIOD_SECONDS:
+        if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now
             self._hooks.report(Busy())
+        if wait is None:
+            return  # a command or a pushed line will activate it
         if allowed < BATCHES_PER_ACTIVATION:
             return  # the next tick will: the control frontier moves, about every 10 ms while busy
         if wait == 0.0:

@@ -1,0 +1,110 @@
+"""What an experiment of the rescaling benchmarks is, and how it becomes a command, a table and a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+INCHES = (9.0, 5.5)
+DOTS_PER_INCH = 110
+COLOURS = ("#0b6e99", "#d1601b", "#7a7a7a")  # first, second and what is only there to compare with
+GRID = {"color": "#dddddd", "linewidth": 0.6}
+
+Record = dict[str, Any]
+
+
+def size(default: Any, help: str) -> Any:
+    """Declare a field of an experiment's sizes, which becomes an option."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One question, how it is measured and how the answer is shown."""
+
+    name: str
+    help: str
+    sizes: type[Any]  # a frozen dataclass whose fields have defaults
+    quick: Any  # sizes that show only that everything works
+    measure: Callable[[Any], Record]  # returns what can become JSON; "exact" in it: whether all counts were right
+    text: Callable[[Record], str]
+    draw: Callable[[Record, Any], None]  # into a matplotlib Figure
+
+    def command(self) -> click.Command:
+        """Return the subcommand, with an option for each size."""
+        options: list[click.Parameter] = [
+            click.Option(
+                [f"--{field.name.replace('_', '-')}"],
+                default=field.default,
+                show_default=True,
+                help=field.metadata["help"],
+            )
+            for field in dataclasses.fields(self.sizes)
+        ]
+
+        def run(as_json: bool, plots: Path | None, **sizes: Any) -> None:
+            carry_out([(self, self.sizes(**sizes))], as_json, plots)
+
+        return click.Command(self.name, callback=run, params=[*options, *reporting()], help=self.help)
+
+
+def reporting() -> Sequence[click.Parameter]:
+    """Return the options that every subcommand has."""
+    folder = click.Path(file_okay=False, path_type=Path)
+    return (
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the figures as JSON."),
+        click.Option(["--plots"], type=folder, metavar="DIR", help="Also draw a PNG there; needs matplotlib."),
+    )
+
+
+def carry_out(planned: Sequence[tuple[Experiment, Any]], as_json: bool, plots: Path | None) -> None:
+    """Run experiments with their sizes, show each as it is done; raise ClickException if a count was wrong."""
+    figure_of = plotter() if plots is not None else None
+    records: dict[str, Record] = {}
+    for experiment, sizes in planned:
+        record = experiment.measure(sizes)
+        records[experiment.name] = {"sizes": dataclasses.asdict(sizes), **record}
+        if not as_json:
+            click.echo(f"{experiment.name}\n{experiment.text(record)}\n")
+        if plots is not None and figure_of is not None:
+            plots.mkdir(parents=True, exist_ok=True)
+            figure = figure_of()
+            experiment.draw(record, figure)
+            figure.savefig(plots / f"rescaling-{experiment.name}.png")
+    if as_json:
+        click.echo(json.dumps(records))
+    if wrong := [name for name, record in records.items() if not record.get("exact", True)]:
+        raise click.ClickException(f"counts were wrong: {', '.join(wrong)}")
+
+
+def plotter() -> Callable[[], Any]:
+    """Return what makes an empty figure. Raises ClickException without matplotlib, before anything is measured."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise click.ClickException("--plots needs matplotlib: pip install 'megaflow[plots]'") from error
+    return lambda: Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")  # drawn by Agg: no display needed
+
+
+def plain_axes(axes: Any, title: str, x: str, y: str) -> None:
+    """Give axes their words, and nothing that is not needed."""
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(**GRID)
+    axes.set_axisbelow(True)
+    if y:
+        axes.yaxis.set_major_formatter("{x:,g}")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def verdict(passed: bool) -> str:
+    """Return the word for it."""
+    return "pass" if passed else "FAIL"

@@ -1,0 +1,145 @@
+"""How large the progress state is, that a joiner is sent: it must not grow with the past.
+
+Two workers of the engine in one thread, on a dataflow with an exchange, bins and a control stream; inputs go from epoch
+to epoch, each worker takes a step in each. At marks the pointstamps that the tracker counts and the bytes of the
+snapshot that would be sent to a joiner are noted, the most over some epochs before the mark. Nothing is drained for
+that: what is under way counts. Bytes grow a little with the numbers in them: an epoch above 65,535 takes two more.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
+from apps.wordcount import count
+from megaflow.control.screen import table_text
+from megaflow.front import Worker
+from megaflow.scope import Scope
+from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.local import LocalAllocator, LocalFabric
+from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.membership import founding
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.server import Server
+
+WORKERS = 2
+LOOK_EPOCHS = 100  # before a mark
+KEYS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of what is measured."""
+
+    first: int = size(1_000, "The epochs to compare with.")
+    epochs: int = size(100_000, "How many epochs there are.")
+
+
+class Bench:
+    """The workers and their inputs, stepped by hand."""
+
+    def __init__(self) -> None:
+        fabric = LocalFabric(range(WORKERS))
+        everyone = founding(range(WORKERS))
+        clocks = (time.monotonic, time.monotonic)
+        self.records: list[InputHandle[Any]] = [InputHandle() for _ in everyone.ids]
+        self.commands: list[InputHandle[Any]] = [InputHandle() for _ in everyone.ids]
+        self.workers: list[Worker] = []
+        for index in everyone.ids:
+            allocator = LocalAllocator(fabric, index, fabric.inboxes[index])
+            self.workers.append(Worker(allocator, everyone, Scope, clocks))
+            with self.workers[index].dataflow("progress") as scope:
+                pairs = scope.input_from(self.records[index]).map(lambda key: (key, 1)).exchange(lambda pair: pair[0])
+                control = scope.input_from(self.commands[index])
+                self.probe = pairs.stateful_state_machine(count, control=control).probe()
+        for handle in self.commands[1:]:
+            handle.close()
+
+    def advance(self, epoch: int) -> None:
+        """Send a record on each worker, go on to the next epoch, step everyone once."""
+        for index, handle in enumerate(self.records):
+            handle.send((epoch + index) % KEYS)
+            handle.advance_to(epoch + 1)
+        self.commands[0].advance_to(epoch + 1)
+        for worker in self.workers:
+            worker.step()
+
+    def look(self) -> tuple[int, int]:
+        """Return the pointstamps that worker 0 counts, and the bytes of its snapshot for a joiner."""
+        worker = self.workers[0]
+        graphs = {graph.number: graph for graph in worker.graphs()}
+        stamps = sum(1 for graph in graphs.values() for _ in graph.tracker.pointstamps())
+        host = Host(
+            worker.allocator, graphs, (), lambda: len(graphs), worker.now, lambda seconds, what: None, worker.post,
+            lambda envelopes: None,
+        )  # fmt: skip
+        server = Server(1, host)
+        server.stop()
+        return stamps, len(encode(server.snapshot))
+
+
+def marks(first: int, epochs: int) -> list[int]:
+    """Return round numbers of epochs, `first` and the last.
+
+    >>> marks(400, 1000)
+    [100, 200, 400, 500, 1000]
+    """
+    rounds = {digit * 10**power for power in range(2, 10) for digit in (1, 2, 5)}
+    return sorted({mark for mark in rounds if mark < epochs} | {first, epochs})
+
+
+def measure(sizes: Sizes) -> Record:
+    """Go through the epochs; return the state at each mark."""
+    bench, wanted = Bench(), marks(sizes.first, sizes.epochs)
+    points: list[dict[str, int]] = []
+    seen: list[tuple[int, int]] = []
+    began = time.perf_counter()
+    for epoch in range(sizes.epochs):
+        bench.advance(epoch)
+        mark = wanted[len(points)]
+        if epoch >= mark - LOOK_EPOCHS:
+            seen.append(bench.look())
+        if epoch == mark - 1:
+            stamps, sizes_seen = zip(*seen)
+            points.append({"epochs": mark, "pointstamps": max(stamps), "bytes": max(sizes_seen)})
+            seen.clear()
+    assert not bench.probe.less_equal(sizes.epochs - LOOK_EPOCHS), "the workers keep up"
+    return {"points": points, "seconds": time.perf_counter() - began, "first": sizes.first}
+
+
+def text(record: Record) -> str:
+    """Return the table and whether it is flat."""
+    rows = [[f"{point['epochs']:,}", point["pointstamps"], point["bytes"]] for point in record["points"]]
+    first = next(point for point in record["points"] if point["epochs"] == record["first"])
+    last = record["points"][-1]
+    stamps, size_ratio = (last[name] / first[name] for name in ("pointstamps", "bytes"))
+    return "\n".join((
+        table_text(["epochs", "pointstamps", "snapshot bytes"], rows),
+        f"{last['epochs']:,} epochs to {first['epochs']:,}: {stamps:.2f} times the pointstamps "
+        f"({verdict(stamps <= 1)}: no more), {size_ratio:.2f} times the bytes (numbers grow longer)",
+    ))  # fmt: skip
+
+
+def draw(record: Record, figure: Any) -> None:
+    """Draw both over the epochs."""
+    epochs = [point["epochs"] for point in record["points"]]
+    for axes, name, unit, colour in zip(
+        figure.subplots(2, 1, sharex=True), ("pointstamps", "bytes"), ("pointstamps", "bytes"), COLOURS
+    ):
+        axes.plot(epochs, [point[name] for point in record["points"]], "o-", color=colour)
+        axes.set_ylim(0, 1.2 * max(point[name] for point in record["points"]))
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        title = "counted in the tracker" if name == "pointstamps" else "of a snapshot for a joiner"
+        plain_axes(axes, title, "epochs gone by" if name == "bytes" else "", unit)
+
+
+PROGRESS = Experiment(
+    "progress",
+    "How large the progress state is after few and after many epochs.",
+    Sizes,
+    Sizes(first=200, epochs=1_000),
+    measure,
+    text,
+    draw,
+)

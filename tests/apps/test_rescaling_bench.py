@@ -1,0 +1,52 @@
+"""The rescaling benchmarks, with sizes that mean nothing: they run to their end, and what they count is right."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BENCH = ROOT / "apps" / "bench" / "rescaling.py"
+EXPERIMENTS = ["overhead", "latency", "progress", "bootstrap", "restart"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+def bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    command = [sys.executable, str(BENCH), *words]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def figures(folder: Path, *words: str) -> dict[str, Any]:
+    done = bench(folder, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
+
+
+def test_all_experiments_run_count_exactly_and_can_be_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    record = figures(tmp_path, "all", "--quick", "--plots", str(tmp_path / "plots"))
+    assert list(record) == EXPERIMENTS
+    assert all(record[name]["exact"] for name in ("latency", "bootstrap", "restart"))
+    drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert drawn == sorted(f"rescaling-{name}.png" for name in EXPERIMENTS)
+
+
+def test_the_progress_state_does_not_grow_with_the_past(tmp_path: Path) -> None:
+    record = figures(tmp_path, "progress", "--first", "500", "--epochs", "2000")["progress"]
+    sizes = {point["epochs"]: point["pointstamps"] for point in record["points"]}
+    assert sizes[2000] <= sizes[500]
+
+
+def test_a_table_says_what_a_join_took_phase_by_phase(tmp_path: Path) -> None:
+    done = bench(tmp_path, "bootstrap", "--repeat", "1", "--bins", "16", "--rate", "500", "--rest", "0.1")
+    assert done.returncode == 0, done.stderr
+    phases = [line.split()[0] for line in done.stdout.splitlines()[2:12]]
+    protocol = ["back-fill", "snapshot", "ranges", "mint", "settle", "routing"]
+    assert phases == ["asking", "start", "connect", *protocol, "moves"] and "counts exact" in done.stdout
