@@ -262,5 +262,5 @@ def test_workers_with_different_numbers_of_bins_find_out() -> None:
     for worker, bins in zip(hand.workers, (16, 32), strict=True):
         with worker.dataflow() as scope:
             scope.to_stream([("a", 1)]).stateful_state_machine(lambda key, value, state: (value, []), bins=bins)
-    with pytest.raises(GraphMismatch, match="16 bins.*32 bins|32 bins.*16 bins"):
+    with pytest.raises(GraphMismatch, match=r"16 bins.*32 bins|32 bins.*16 bins"):
         hand.settle()

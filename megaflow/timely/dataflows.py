@@ -14,6 +14,7 @@ from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
 from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
+from megaflow.timely.rescale.messages import Event, Joined
 
 _PROGRESS, _SIGNATURE = 0, 1  # second part of a dataflow's channels on the PROGRESS lane
 
@@ -26,6 +27,7 @@ class Dataflows:
         self.building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
         self.begun = 0  # the number of the next
         self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> what came for it
+        self._ended = False  # the program has
         self._context = context
         self._allocator = context.allocator
         self._views = context.views  # those of stateful operators, which come and go with their dataflows
@@ -46,7 +48,7 @@ class Dataflows:
         started(graph)
         if graph.context.log.emit is not None:
             tell_built(graph, graph.context.log.emit)
-        self._announce(number, (graph.name, signature(graph)))
+        self._announce(number, (graph.name, signature(graph)), self._context.audience())
         for envelope in self._early.pop(number, []):
             self._deliver(graph, envelope)
         if self._dropping.is_wanted(number):
@@ -54,7 +56,13 @@ class Dataflows:
 
     def end_building(self) -> None:
         """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
-        self._announce(self.begun, None)
+        self._ended = True
+        self._announce(self.begun, None, self._context.audience())
+
+    def hear_of_change(self, event: Event) -> None:
+        """Tell newcomers, too, if the program has ended."""
+        if isinstance(event, Joined) and self._ended:
+            self._announce(self.begun, None, event.ids)
 
     def look(self, number: int) -> Graph | Literal["later"] | None:
         """Return a dataflow: None if it is complete, "later" if it is not built yet."""
@@ -118,9 +126,9 @@ class Dataflows:
     def _members(self) -> tuple[int, ...]:
         return self._context.membership().ids
 
-    def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None) -> None:
+    def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None, audience: tuple[int, ...]) -> None:
         own = self._allocator.index
-        others = [worker for worker in self._context.audience() if worker != own]
+        others = [worker for worker in audience if worker != own]
         if others and own in self._members():
             self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), graph)
 

@@ -83,7 +83,8 @@ class Progcaster:
         self._own = own  # (source, time) -> capabilities of this worker, as told so far
         self._held: Changes = ChangeBatch()  # done here, not told yet, not folded here either
         self._next_from: dict[int, int] = {}  # sender -> number of its next batch to fold
-        self._contained: dict[int, int] = {}  # sender -> number of its first batch that is not in the sum begun with
+        # sender -> number of its first batch that is not in the sum begun with; None: there is none
+        self._contained: dict[int, int] | None = {}
         self._gates: dict[int, list[tuple[int, int]]] = {}  # sender -> (minter, number) to be folded before its batches
         self._gated: dict[int, list[tuple[int, list[tuple[int, Time, int]]]]] = {}  # sender -> bodies that wait
         self.record: Callable[[int, int, list[tuple[int, Time, int]]], None] | None = None  # (sender, number, batch)
@@ -115,11 +116,18 @@ class Progcaster:
             return number < self.batches_sent
         return number < self._next_from.get(sender, 0)
 
-    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int]) -> None:
-        """Fold the sum of all batches before those that are `following`; nothing was folded here yet."""
+    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int] | None) -> None:
+        """Fold the sum of all batches before those that are `following`; nothing was folded here yet.
+
+        None: it is the sum of all that there are, so what comes late changes nothing.
+        """
         assert not self._next_from and not self.batches_sent, "it starts from another's sum, not from its own"
-        self._next_from = {sender: number for sender, number in following.items() if sender != self._allocator.index}
-        self._contained = dict(self._next_from)
+        if following is None:
+            self._contained = None
+        else:
+            own = self._allocator.index
+            self._next_from = {sender: number for sender, number in following.items() if sender != own}
+            self._contained = dict(self._next_from)
         self._fold(changes)
 
     def mint(self, location: int, time: Time) -> int:
@@ -161,7 +169,8 @@ class Progcaster:
             self._gated.setdefault(source, []).append(body)
             return
         number, batch = body
-        if self._contained and number < self._contained.get(source, 0):
+        contained = self._contained
+        if contained is None or (contained and number < contained.get(source, 0)):
             return
         expected = self._next_from.get(source, 0)
         if number != expected:
@@ -180,8 +189,7 @@ class Progcaster:
     def _open_gates(self) -> None:
         for sender, minting in list(self._gates.items()):
             minting[:] = [(minter, number) for minter, number in minting if not self.has_folded(minter, number)]
-            if not minting:
-                del self._gates[sender]
+            if not minting and self._gates.pop(sender, None) is not None:  # else opened by what another let through
                 for body in self._gated.pop(sender, []):
                     self.receive(sender, body)
 

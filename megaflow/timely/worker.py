@@ -92,6 +92,7 @@ class Worker(Generic[S]):
             door,
         )
         self.rescaling = Member(host, membership, processes, admission)
+        self.rescaling.subscribe(self._dataflows.hear_of_change)
         self.on_mail(RESCALE, self.rescaling.hear)
         self.on_mail(DROP, self._dataflows.hear_of_drop)
         self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.look)
@@ -205,17 +206,14 @@ class Worker(Generic[S]):
 
     def _founders(self) -> Membership:
         """Who founds the next dataflow: the coordinator's word, if the membership is changing."""
-        if self.retiring:
-            raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
-        founders = self.rescaling.founders(self._dataflows.begun)
-        if founders is None:
-            self.rescaling.ask_founders(self._dataflows.begun)
-        while founders is None:
+        while not self.retiring:
+            founders = self.rescaling.founders(self._dataflows.begun)
+            if founders is not None:
+                return founders
             self._allocator.flush()
             self._park(_LONGEST_WAIT_SECONDS)
             self._receive()
-            founders = self.rescaling.founders(self._dataflows.begun)
-        return founders
+        raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
 
     def end_building(self) -> None:
         """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
@@ -256,8 +254,7 @@ class Worker(Generic[S]):
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        self._receive()
-        if not self.has_work():
+        if not self._receive() and not self.has_work():
             wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)
@@ -321,11 +318,14 @@ class Worker(Generic[S]):
 
     # Receiving --------------------------------------------------------------------------
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        self._take_in(self._allocator.receive())
+        arrived = self._allocator.receive()
+        self._take_in(arrived)
         self.rescaling.turn()
+        return bool(arrived)
 
     def _take_in(self, envelopes: list[Envelope]) -> None:
         rescaling = self.rescaling

@@ -23,9 +23,10 @@ class Recording(LocalAllocator):
         self.batches = batches
 
     def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: Any) -> None:
-        if lane is Lane.PROGRESS and channel[1] == 0:
+        told = list(targets)
+        if told and lane is Lane.PROGRESS and channel[1] == 0:
             self.batches.append((channel[0], self.index, body[0], list(body[1])))
-        super().send_all(targets, lane, channel, body)
+        super().send_all(told, lane, channel, body)
 
 
 class ByHand:

@@ -53,7 +53,7 @@ class Node:
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
     joinable: Sequence[Capability] = ()  # its initial capabilities, if joining workers get clones of them
-    filled: Callable[[Time], None] | None = None  # told when those were absent, and are no more
+    filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 
     @property
     def title(self) -> str:
@@ -230,7 +230,7 @@ class Graph:
         self.caster.receive(source, body)
         self._moved = True
 
-    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int]) -> None:
+    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int] | None) -> None:
         """Go on from another worker's sum of batches, on top of the initial counts: see `Progcaster.restore`."""
         self.caster.restore(changes, following)
         self._moved = True

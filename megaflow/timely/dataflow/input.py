@@ -87,9 +87,12 @@ class InputHandle(Generic[T]):
         else:
             self._feeds.append((capability, output, graph))
 
-    def take_over(self, time: Time) -> None:
-        """Go on at this time: the capabilities of its streams were filled, at it or before."""
-        if not less_equal(time, self._time):
+    def take_over(self, time: Time | None) -> None:
+        """Go on at this time: the capability of a stream was filled, at it. None: it was not, and never will be."""
+        self._feeds = [feed for feed in self._feeds if feed[0].held or feed[0].absent]
+        if not self._feeds:
+            self.close()
+        if time is not None and not less_equal(time, self._time):
             self._time = time
         for capability, _, _ in self._feeds:
             capability.downgrade(self._time)

@@ -56,12 +56,13 @@ class _Holdings(_Changes):
 
     __slots__ = ("_changes", "_output", "closed")
 
-    def __init__(self, output: Output[Any], first: Time) -> None:
+    def __init__(self, output: Output[Any], initial: Capability) -> None:
         super().__init__()
         self._output = output
         self._changes = output.changes
         self.closed = False  # afterwards capabilities count for nothing
-        super().update((output.location, first), 1)  # the initial capability is in the books
+        if initial.held:  # it is in the books already
+            super().update((output.location, initial.time), 1)
 
     def update(self, item: tuple[int, Time], delta: int) -> None:
         if item[0] != self._output.location:  # records
@@ -89,7 +90,7 @@ def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capabili
     made: list[tuple[UnorderedHandle[Any], Capability]] = []
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        holdings = _Holdings(output, capabilities[0].time)
+        holdings = _Holdings(output, capabilities[0])
         output.changes = holdings
         handle: UnorderedHandle[Any] = UnorderedHandle(output, holdings, info.activator, scope.graph)
         node.stop = handle.close

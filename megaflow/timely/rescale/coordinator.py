@@ -53,6 +53,7 @@ from megaflow.timely.rescale.messages import (
     Retiring,
     Settled,
 )
+from megaflow.timely.rescale.requests import against, process_of
 
 Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
 
@@ -79,6 +80,7 @@ class Coordinator:
         self._deadline = float("inf")
         self._ending = False
         self._ended = False
+        self._asking: list[tuple[WorkerId, FoundersAsk]] = []  # not answered yet
         self._fixed = 0  # dataflows below this one were asked about during the present change
 
     @property
@@ -92,8 +94,9 @@ class Coordinator:
         match message:
             case JoinAsk() | LeaveAsk():
                 self._enqueue(message, out)
-            case FoundersAsk(dataflow):
-                out.append((source, FoundersAnswer(dataflow, self._founders(dataflow))))
+            case FoundersAsk():
+                self._asking.append((source, message))
+                self._tell_founders(out)
             case Ending():
                 self._end(out)
             case LinkLost(ids):
@@ -163,7 +166,7 @@ class Coordinator:
         """Start the next change, if none is under way."""
         while self._change is None and self._waiting:
             ask = self._waiting.popleft()
-            reason = self._against(ask)
+            reason = against(ask, self.membership, self.processes) or self._veto(ask)
             if reason is not None:
                 self._deny(ask, reason, out)
             elif isinstance(ask, JoinAsk):
@@ -171,30 +174,10 @@ class Coordinator:
             else:
                 self._ask_members(ask, out, now)
 
-    def _against(self, ask: JoinAsk | LeaveAsk) -> str | None:
-        """Why a request cannot be granted; None if it can."""
+    def _veto(self, ask: JoinAsk | LeaveAsk) -> str | None:
         if isinstance(ask, JoinAsk):
-            each = len(next(iter(self.processes.values()))[2])
-            if ask.workers != each:
-                return f"it has {ask.workers} workers, but each process of this cluster has {each}: use -w {each}"
-            if ask.server is not None and ask.server not in self.membership.workers:
-                return f"there is no worker {ask.server} to join through; the workers are {self.membership.names}"
-            for process, (host, port, _) in self.processes.items():
-                if (host, port) == (ask.host, ask.port):
-                    return f"process {process} of this cluster listens on {host}:{port} already"
             return self.veto("join", ())
-        leaving = self._process_of(ask.worker)
-        if leaving is None:
-            return f"there is no worker {ask.worker}; the workers are {self.membership.names}"
-        ids = self.processes[leaving][2]
-        if len(self.processes) == 1:
-            return f"worker {ask.worker} is in the only process; stop the job instead"
-        if self.membership.coordinator in ids:
-            return f"worker {self.membership.coordinator} coordinates the cluster, so its process cannot leave"
-        return self.veto("leave", ids)
-
-    def _process_of(self, worker: WorkerId) -> int | None:
-        return next((process for process, (_, _, ids) in self.processes.items() if worker in ids), None)
+        return self.veto("leave", self.processes[process_of(ask.worker, self.processes)][2])
 
     def _admit(self, ask: JoinAsk, out: Mail, now: float) -> None:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
@@ -211,8 +194,7 @@ class Coordinator:
         out.append((ask.via, Answer(ask.key, admission)))
 
     def _ask_members(self, ask: LeaveAsk, out: Mail, now: float) -> None:
-        process = self._process_of(ask.worker)
-        assert process is not None
+        process = process_of(ask.worker, self.processes)
         ids, members = self.processes[process][2], self.membership.ids
         leave = Leave(self._next_change, ask, process, ids, now, members, silent=set(members))
         self._next_change += 1
@@ -224,11 +206,16 @@ class Coordinator:
         self._deadline = now + PATIENCE_SECONDS
         self._fixed = 0
 
-    def _founders(self, dataflow: int) -> Membership:
-        """The membership that founds a dataflow; fixed by the question."""
-        if self._change is not None and not self._committed:
-            self._fixed = max(self._fixed, dataflow + 1)
-        return founders_of(self.foundings, dataflow)
+    def _tell_founders(self, out: Mail) -> None:
+        """Answer who founds what, which fixes it. A leaver that closes its inputs builds nothing more: it is waited
+        for, and only the commit tells whether it is a founder."""
+        if self._change is not None and self._change.stage == "closing":
+            return
+        for source, ask in self._asking:
+            if self._change is not None and not self._committed:
+                self._fixed = max(self._fixed, ask.dataflow + 1)
+            out.append((source, FoundersAnswer(ask.dataflow, founders_of(self.foundings, ask.dataflow))))
+        self._asking.clear()
 
     # The steps of a change
 
@@ -281,6 +268,7 @@ class Coordinator:
         self.membership = membership
         self.foundings = add_founding(self.foundings, founds, membership)
         out += [(worker, Commit(change.change, membership, founds, dict(self.processes))) for worker in everybody]
+        self._tell_founders(out)
 
     def _mint(self, join: Join, out: Mail, now: float) -> None:
         """Ask the next member for what is still wanted; when there is none, say who got what."""
@@ -294,11 +282,10 @@ class Coordinator:
             out.append((worker, Grants(join.change, given)))
 
     def _close(self, leave: Leave, out: Mail) -> None:
-        begun = max(leave.built.values())
+        begun = max(self._fixed, *leave.built.values())
         for worker in leave.ids:
-            for dataflow in range(leave.built[worker], begun):
-                if worker in founders_of(self.foundings, dataflow).workers:
-                    leave.reasons.append(f"worker {worker} has not built dataflow {dataflow} yet, which it founds")
+            if leave.built[worker] < begun:  # it would be missed there
+                leave.reasons.append(f"worker {worker} has not built dataflow {leave.built[worker]} yet")
         if leave.reasons:
             self._abort("; ".join(dict.fromkeys(leave.reasons)), out)
             return
@@ -337,6 +324,7 @@ class Coordinator:
 
     def _over(self, out: Mail) -> None:
         self._change = None
+        self._tell_founders(out)
         if self._ending:
             self._say_goodbye(out)
 

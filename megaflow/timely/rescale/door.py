@@ -25,6 +25,7 @@ class JoinDoor:
     def __init__(self, local_workers: Sequence[WorkerId]) -> None:
         self._workers = list(local_workers)  # those that have not finished
         self._asks: dict[int, tuple[Connection, WorkerId]] = {}  # key -> who asks, the worker that will answer
+        self._gone: dict[int, WorkerId] = {}  # key of an ask whose process has hung up -> the worker that will answer
         self._keys = count()
         self._post: Post | None = None
 
@@ -54,11 +55,18 @@ class JoinDoor:
         raise ProtocolError(f"a {type(value).__name__} after a request to join")
 
     def lost(self, connection: Connection) -> None:
-        """Forget a process that has hung up."""
-        self._asks = {key: ask for key, ask in self._asks.items() if ask[0] is not connection}
+        """Note that a process has hung up."""
+        for key in [key for key, ask in self._asks.items() if ask[0] is connection]:
+            self._gone[key] = self._asks.pop(key)[1]
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
-        """Send the coordinator's answer, if anybody still waits for it; on the thread of the worker that was asked."""
+        """Send the coordinator's answer, on the thread of the worker that was asked.
+
+        If nobody waits for it any more the coordinator is told, who would wait for whom it has admitted.
+        """
+        worker = self._gone.pop(key, None)
+        if worker is not None and self._post is not None and isinstance(answer, Admission):
+            self._post(worker, TOPIC, LinkLost(answer.ids))
         connection, _ = self._asks.pop(key, (None, None))
         if connection is not None:
             connection.send(answer)
@@ -73,5 +81,6 @@ class JoinDoor:
     def finished(self, worker: WorkerId) -> None:
         """Ask this worker nothing more, and send away those who wait for it."""
         self._workers.remove(worker)
+        self._gone = {key: asked for key, asked in self._gone.items() if asked != worker}
         for key in [key for key, (_, asked) in self._asks.items() if asked == worker]:
             self.answer(key, Denied("the cluster has come to its end"))

@@ -31,15 +31,24 @@ class Founders:
         self.table = table
         self._open = False  # a change is under way
         self._fixed: dict[int, Membership] = {}  # dataflow -> founders, by the coordinator's word in this change
+        self._asked: set[int] = set()  # dataflows that it was asked about in this change
 
     def of(self, dataflow: int) -> Membership | None:
-        """Return who founds a dataflow that is built now; None: ask the coordinator."""
+        """Return who founds a dataflow that is built now; None: that is for the coordinator to say."""
         return self._fixed.get(dataflow) if self._open else founders_of(self.table, dataflow)
+
+    def must_ask(self, dataflow: int) -> bool:
+        """Tell whether to ask the coordinator: once in each change, for its word is worth nothing in the next."""
+        asks = self._open and dataflow not in self._asked
+        if asks:
+            self._asked.add(dataflow)
+        return asks
 
     def open(self) -> None:
         """A change begins."""
         self._open = True
         self._fixed.clear()
+        self._asked.clear()
 
     def fix(self, dataflow: int, founders: Membership) -> None:
         """Note the coordinator's word."""

@@ -50,7 +50,8 @@ class Joiner:
             raise ProgramError("bootstrap: a dataflow is still being built; call it after the end of its `with` block")
         self.begun, self._began = True, host.now()
         wanted = tuple((graph.number, source) for graph in host.graphs.values() for source, _ in absent(graph))
-        built = tuple(host.graphs[number].name for number in sorted(host.graphs))
+        graphs = host.graphs
+        built = tuple(graphs[number].name if number in graphs else "" for number in range(host.built()))
         host.post(self.admission.membership.coordinator, TOPIC, Hello(self.admission.change, built, wanted))
 
     def take(self, envelope: Envelope) -> bool:
@@ -95,13 +96,17 @@ class Joiner:
             graph = graphs.get(grant.dataflow)
             if graph is not None and not graph.caster.has_folded(grant.minter, grant.number):
                 return
-        self._fill(self._grants)
+        granted = {(grant.dataflow, grant.location): grant for grant in self._grants}
+        for graph in graphs.values():
+            self._fill(graph, granted)
         self.admitted = True
 
     def restored(self, graph: Graph) -> None:
         """Have a dataflow that was built just now go on where the cluster is."""
         if self.ready:
             self._restore(graph)
+        if self.admitted:
+            self._fill(graph, {})  # others were asked for capabilities when it joined, not now
 
     def _note(self, phase: str) -> None:
         self._seconds.setdefault(phase, self._host.now() - self._began)
@@ -125,7 +130,7 @@ class Joiner:
 
     def _restore(self, graph: Graph) -> None:
         if graph.number in self._intake.complete:
-            graph.restore([(location, time, -count) for location, time, count in graph.initial], {})
+            graph.restore([(location, time, -count) for location, time, count in graph.initial], None)
             return
         stream = self._intake.streams.pop(graph.number, Stream())
         graph.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
@@ -138,22 +143,18 @@ class Joiner:
         everybody = self.admission.membership.workers | set(self.admission.ids)
         return sorted(everybody - {self._host.index})
 
-    def _fill(self, grants: list[Grant]) -> None:
-        granted = {(grant.dataflow, grant.location): grant for grant in grants}
-        for graph in self._host.graphs.values():
-            for location, number in absent(graph):
-                node = next(node for node in graph.nodes if location in node.sources)
-                grant = granted.get((graph.number, location))
-                if grant is None:
-                    node.joinable[number].release()
-                    if node.stop is not None:
-                        node.stop()
-                    continue
+    def _fill(self, graph: Graph, granted: dict[tuple[int, int], Grant]) -> None:
+        for location, number in absent(graph):
+            node = next(node for node in graph.nodes if location in node.sources)
+            grant = granted.get((graph.number, location))
+            if grant is None:
+                node.joinable[number].release()
+            else:
                 node.joinable[number].fill(grant.time)
                 graph.caster.receive_capability(location, grant.time)
-                if node.filled is not None:
-                    node.filled(grant.time)
                 graph.agenda.add(node.index)
+            if node.filled is not None:
+                node.filled(None if grant is None else grant.time)
 
 
 def absent(graph: Graph) -> list[tuple[int, int]]:

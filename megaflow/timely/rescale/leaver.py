@@ -33,6 +33,7 @@ class Leaver:
 
     def turn(self) -> None:
         """Go when nothing is left."""
+        assert not self.gone or self._holds_nothing(), "a worker that has ended its lanes holds nothing"
         if self.draining and not self.gone and not self._open and self._holds_nothing():
             for graph in self._host.graphs.values():
                 graph.send_progress(flush=True)

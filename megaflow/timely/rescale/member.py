@@ -115,12 +115,10 @@ class Member:
             self._post(self.membership.coordinator, messages.Ending())
 
     def founders(self, dataflow: int) -> Membership | None:
-        """Who founds a dataflow that is built now; None: ask the coordinator, and look again when mail has come."""
+        """Who founds a dataflow that is built now; None: the coordinator was asked; look again when mail has come."""
+        if self._founders.must_ask(dataflow):
+            self._tell(messages.FoundersAsk(dataflow))
         return self._founders.of(dataflow)
-
-    def ask_founders(self, dataflow: int) -> None:
-        """Ask the coordinator who founds a dataflow."""
-        self._post(self.membership.coordinator, messages.FoundersAsk(dataflow))
 
     def started(self, graph: Graph) -> None:
         """Take note of a dataflow that was built and runs from now on."""

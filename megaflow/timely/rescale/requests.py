@@ -1,0 +1,38 @@
+"""Which requests to join or to leave can be granted, as far as the membership tells."""
+
+from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
+
+
+def against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[int, Process]) -> str | None:
+    """Return why a request cannot be granted; None if it can."""
+    if isinstance(ask, JoinAsk):
+        return _against_join(ask, membership, processes)
+    if ask.worker not in membership.workers:
+        return f"there is no worker {ask.worker}; the workers are {membership.names}"
+    if len(processes) == 1:
+        return f"worker {ask.worker} is in the only process; stop the job instead"
+    if membership.coordinator in processes[process_of(ask.worker, processes)][2]:
+        return f"worker {membership.coordinator} coordinates the cluster, so its process cannot leave"
+    return None
+
+
+def _against_join(ask: JoinAsk, membership: Membership, processes: dict[int, Process]) -> str | None:
+    each = len(next(iter(processes.values()))[2])
+    if ask.workers != each:
+        return f"it has {ask.workers} workers, but each process of this cluster has {each}: use -w {each}"
+    if ask.server is not None and ask.server not in membership.workers:
+        return f"there is no worker {ask.server} to join through; the workers are {membership.names}"
+    for process, (host, port, _) in processes.items():
+        if (host, port) == (ask.host, ask.port):
+            return f"process {process} of this cluster listens on {host}:{port} already"
+    return None
+
+
+def process_of(worker: WorkerId, processes: dict[int, Process]) -> int:
+    """Return the process in which a member works.
+
+    >>> process_of(3, {0: ("localhost", 2101, (0, 1)), 4: ("localhost", 2102, (2, 3))})
+    4
+    """
+    return next(process for process, (_, _, ids) in processes.items() if worker in ids)

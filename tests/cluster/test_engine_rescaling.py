@@ -1,0 +1,349 @@
+"""Engine programs whose processes join and leave while they run: what they print, and every way to be let down."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import ROOT, Ended, free_ports
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+HELLO = ROOT / "apps" / "hello.py"
+STOP_SECONDS = 5.0  # promised: after this, no process of a failed cluster runs any more
+PATIENCE_SECONDS = 60.0
+
+PHASES = """
+import sys
+from megaflow.errors import CommandRefused
+from megaflow.timely import Exchange, InputHandle, ProbeHandle, execute_from_args
+
+SIZE = 12
+
+def say(*words):
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")  # one write: lines of several threads must not mix
+    sys.stdout.flush()
+
+def build(worker):
+    numbers, probe, seen = InputHandle(), ProbeHandle(), {}
+    with worker.dataflow("phases") as scope:
+        (scope.input_from(numbers).exchange(lambda x: x)
+              .inspect_time(lambda time, x: seen.setdefault(time, []).append(x)).probe_with(probe))
+    return numbers, probe, seen
+
+def member(worker, numbers, probe, seen, counts):
+    \"\"\"In each phase wait for so many workers, then worker 0 sends numbers and all wait for their end.\"\"\"
+    for phase, count in enumerate(counts):
+        if phase >= numbers.time:
+            worker.step_while(lambda: worker.peers != count)
+            if worker.index == 0:
+                numbers.send_batch(list(range(SIZE)))
+            numbers.advance_to(phase + 1)
+            worker.step_while(lambda: probe.less_than(phase + 1))
+            say("worker", worker.index, "phase", phase, sorted(seen.get(phase, [])))
+
+def main(worker):
+    numbers, probe, seen = build(worker)
+    say("built", worker.index)
+    joined = worker.bootstrap()
+    say("running", worker.index)
+    counts = [int(word) for word in worker.args if word.isdigit()]
+    if joined and "leave" in worker.args:
+        phase = numbers.time
+        member(worker, numbers, probe, seen, counts[: phase + 1])
+        worker.retire()
+        say("retired", worker.index)
+    else:
+        member(worker, numbers, probe, seen, counts)
+
+if __name__ == "__main__":
+    execute_from_args(main)
+"""
+
+
+class Cluster:
+    """Processes with an address each, from a host file; the first so many start together."""
+
+    def __init__(self, folder: Path, founders: int, addresses: int, workers: int = 1) -> None:
+        self.folder = folder
+        self.founders = founders
+        self.workers = workers
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(addresses)]
+        (folder / "hosts").write_text("\n".join(self.addresses))
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def script(self, text: str, name: str = "program.py") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def start(self, program: Path, *words: object) -> None:
+        """Start the founders."""
+        for address in range(self.founders):
+            self.run(program, address, *words)
+
+    def join(self, program: Path, address: int, server: int, *words: object) -> "subprocess.Popen[str]":
+        """Start a process that joins."""
+        return self.run(program, address, *words, "--join", server)
+
+    def run(self, program: Path, address: int, *words: object) -> "subprocess.Popen[str]":
+        options = [f"-n{self.founders}", f"-p{address}", f"-w{self.workers}", "-h", str(self.folder / "hosts")]
+        process = subprocess.Popen(
+            [sys.executable, str(program), *map(str, words), *options, "--nn", str(len(self.addresses))],
+            cwd=self.folder,
+            env={**os.environ, "MEGAFLOW_SECRET": "of the tests", "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def await_line(self, process: "subprocess.Popen[str]", wanted: str) -> list[str]:
+        """Wait until a process has printed this line; return those before it."""
+        before: list[str] = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.rstrip("\n") == wanted:
+                return before
+            before.append(line.rstrip("\n"))
+        raise AssertionError(f"it never printed {wanted!r}, but {before}; {process.communicate()[1]}")
+
+    def end(self, *processes: "subprocess.Popen[str]") -> list[Ended]:
+        """Wait for the end of these, or of all."""
+        ended = []
+        for process in processes or self.processes:
+            began = time.monotonic()
+            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            ended.append(Ended(process.returncode, output, errors, time.monotonic() - began))
+        return ended
+
+    def succeed(self) -> str:
+        """Wait for all; return what they wrote, unless one failed."""
+        ended = self.end()
+        assert [each.code for each in ended] == [0] * len(ended), "\n".join(each.errors for each in ended)
+        return "".join(each.output for each in ended)
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[Any]:
+    made: list[Cluster] = []
+
+    def make(founders: int, addresses: int, workers: int = 1) -> Cluster:
+        made.append(Cluster(tmp_path, founders, addresses, workers))
+        return made[-1]
+
+    yield make
+    with ExitStack() as stack:
+        for cluster in made:
+            for process in cluster.processes:
+                stack.callback(process.communicate)
+                stack.callback(process.kill)
+
+
+def shares(phase: int, *workers: int) -> set[str]:
+    """The lines of one phase in which these workers share the numbers."""
+    return {
+        f"worker {worker} phase {phase} {list(range(place, 12, len(workers)))}" for place, worker in enumerate(workers)
+    }
+
+
+def phases(output: str) -> set[str]:
+    return {line for line in output.splitlines() if " phase " in line}
+
+
+# Joining ------------------------------------------------------------------------------------
+
+ROUNDS, PAUSE_MS = 100, 100
+
+
+@pytest.mark.parametrize(("workers", "server"), [(1, 0), (2, 1)])
+def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Any, workers: int, server: int) -> None:
+    cluster = clusters(2, 3, workers)
+    cluster.start(HELLO, ROUNDS, PAUSE_MS)
+    first = cluster.await_line(cluster.processes[0], "worker 0: seen 0")
+    joined = cluster.join(HELLO, 2, server, ROUNDS, PAUSE_MS)
+    output = "".join(f"{line}\n" for line in [*first, "worker 0: seen 0"]) + cluster.succeed()
+    seen = [(int(words[1][:-1]), int(words[3])) for words in map(str.split, output.splitlines())]
+    assert sorted(number for _, number in seen) == list(range(ROUNDS)), "each is seen once"
+    before, after = 2 * workers, 3 * workers
+    newcomers = [number for worker, number in seen if worker >= before]
+    assert newcomers, "it was there before the end"
+    turning = max(number + 1 for worker, number in seen if worker == number % before and worker != number % after)
+    assert all(worker == number % (before if number < turning else after) for worker, number in seen)
+    assert joined.returncode == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_newcomer_may_join_through_one_that_has_just_joined(clusters: Any, workers: int) -> None:
+    cluster = clusters(2, 4, workers)
+    program, before, after = cluster.script(PHASES), 3 * workers, 4 * workers
+    cluster.start(program, before, after)
+    first = cluster.join(program, 2, 0, before, after)
+    cluster.await_line(first, f"running {2 * workers}")
+    cluster.join(program, 3, 2 * workers, before, after)
+    output = cluster.succeed()
+    assert phases(output) == shares(0, *range(before)) | shares(1, *range(after))
+
+
+def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters: Any) -> None:
+    cluster = clusters(2, 4)
+    program = cluster.script(PHASES)
+    cluster.start(program, 4)
+    for process in cluster.processes:
+        cluster.await_line(process, f"running {cluster.processes.index(process)}")
+    cluster.join(program, 2, 0, 4)
+    cluster.join(program, 3, 1, 4)
+    assert phases(cluster.succeed()) == shares(0, 0, 1, 2, 3)
+
+
+ENDING = """
+import sys, threading
+from megaflow.timely import execute_from_args
+
+def main(worker):
+    if worker.index == 1:
+        return
+    worker.step_while(lambda: not worker.rescaling.may_end)
+    print("ending", flush=True)
+    told = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+    worker.step_while(lambda: not told.is_set())
+
+execute_from_args(main)
+"""
+
+
+def test_who_asks_when_a_worker_has_taken_its_leave_is_too_late(clusters: Any) -> None:
+    cluster = clusters(2, 3)
+    program = cluster.script(ENDING)
+    cluster.start(program)
+    cluster.await_line(cluster.processes[0], "ending")
+    [late] = cluster.end(cluster.join(program, 2, 0, "--connect-timeout", 20))
+    assert late.code == 1 and "JoinDenied: this process may not join: too late: the cluster is ending" in late.errors
+    cluster.processes[0].stdin.write("end\n")
+    cluster.processes[0].stdin.flush()
+    assert [ended.code for ended in cluster.end(*cluster.processes[:2])] == [0, 0]
+
+
+def test_who_asks_when_all_have_ended_is_told_whom_it_asked(clusters: Any) -> None:
+    cluster = clusters(2, 3)
+    cluster.start(HELLO)
+    cluster.succeed()
+    [late] = cluster.end(cluster.join(HELLO, 2, 0, "--connect-timeout", 0.5))
+    assert late.code == 1 and "ConnectTimeout: nobody has let this process join for 0.5 s: " in late.errors
+    assert all(address in late.errors for address in cluster.addresses[:2])
+
+
+# Leaving ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cluster_grows_shrinks_and_grows_on_the_same_address(clusters: Any, workers: int) -> None:
+    cluster = clusters(2, 3, workers)
+    program = cluster.script(PHASES)
+    few, many = 2 * workers, 3 * workers
+    cluster.start(program, many, few, many)
+    [left] = cluster.end(cluster.join(program, 2, 0, many, few, many, "leave"))
+    assert left.code == 0, left.errors
+    assert set(left.output.splitlines()) >= {f"retired {few + number}" for number in range(workers)}
+    cluster.processes.pop()
+    cluster.join(program, 2, 1, many, few, many)
+    found = phases(left.output + cluster.succeed())
+    founders, third, fourth = range(few), range(few, many), range(many, many + workers)
+    assert found == shares(0, *founders, *third) | shares(1, *founders) | shares(2, *founders, *fourth)
+
+
+def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Any) -> None:
+    cluster = clusters(2, 4)
+    program = cluster.script(PHASES)
+    cluster.start(program, 4, 3)
+    server = cluster.join(program, 2, 0, 4, 3, "leave")
+    cluster.await_line(server, "running 2")
+    cluster.join(program, 3, 2, 4, 3)
+    found = phases(cluster.succeed())
+    assert found == shares(0, 0, 1, 2, 3) | shares(1, 0, 1, 3)
+
+
+PINNED = PHASES.replace(".exchange(lambda x: x)", ".unary(Exchange(lambda x: x), 'Remember', remember)").replace(
+    "    counts =",
+    """    if worker.index == 1:
+        try:
+            worker.retire()
+        except CommandRefused as error:
+            say("refused:", error)
+    counts =""",
+).replace(
+    "def member",
+    """def remember(capability, info):
+    capability.release()
+
+    def logic(source, output):
+        for time, batch in source:
+            output.session(time).give_batch(batch)
+    return logic
+
+def member""",
+)
+
+
+def test_a_process_to_which_records_are_pinned_stays_and_is_told_by_which_operator(clusters: Any) -> None:
+    cluster = clusters(2, 2)
+    cluster.start(cluster.script(PINNED), 2)
+    output = cluster.succeed()
+    [refused] = [line for line in output.splitlines() if line.startswith("refused:")]
+    assert "worker 1 cannot retire: dataflow 'phases' has operators whose records go to its founding" in refused
+    assert "workers: Remember" in refused
+    assert phases(output) == shares(0, 0, 1)
+
+
+# Death --------------------------------------------------------------------------------------
+
+STUCK = PHASES.replace(
+    "    joined = worker.bootstrap()",
+    """    if "begin" in worker.args:
+        worker.rescaling.joiner.begin()
+        worker.step()
+    say("stuck", worker.index)
+    sys.stdin.readline()
+    joined = worker.bootstrap()""",
+)
+
+
+@pytest.mark.parametrize("asked", ["built", "begin"])
+def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: Any, asked: str) -> None:
+    cluster = clusters(2, 3)
+    program = cluster.script(PHASES)
+    cluster.start(program, 3)
+    victim = cluster.join(cluster.script(STUCK, "stuck.py"), 2, 0, 3, asked)
+    cluster.await_line(victim, "stuck 2")
+    victim.kill()
+    assert cluster.end(victim)[0].code == -signal.SIGKILL
+    cluster.processes.pop()
+    cluster.join(program, 2, 0, 3)
+    assert phases(cluster.succeed()) == shares(0, 0, 1, 3), "its id is not used again"
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Any, victim: int) -> None:
+    cluster = clusters(2, 3)
+    program = cluster.script(PHASES)
+    cluster.start(program, 3, 99)
+    cluster.join(program, 2, 0, 3, 99)
+    for index, process in enumerate(cluster.processes):
+        cluster.await_line(process, f"worker {index} phase 0 {list(range(index, 12, 3))}")
+    cluster.processes[victim].kill()
+    began = time.monotonic()
+    others = [process for index, process in enumerate(cluster.processes) if index != victim]
+    for ended in cluster.end(*others):
+        assert ended.code == 1
+        assert f"PeerLost: lost process {victim} at {cluster.addresses[victim]} (worker {victim})" in ended.errors
+    assert time.monotonic() - began < STOP_SECONDS

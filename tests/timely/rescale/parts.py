@@ -1,0 +1,43 @@
+"""A dataflow for tests of rescaling: numbers go to the worker that each belongs to."""
+
+from dataclasses import dataclass
+
+from megaflow.front import Worker
+from megaflow.timely import InputHandle, ProbeHandle
+from tests.timely.rescale.by_hand import Hands
+
+
+@dataclass
+class Part:
+    """One worker's part of it."""
+
+    numbers: InputHandle[int]
+    probe: ProbeHandle
+    seen: list[int]
+
+
+def hello(worker: Worker, name: str = "hello") -> Part:
+    """Build it."""
+    seen: list[int] = []
+    numbers: InputHandle[int] = InputHandle()
+    probe = ProbeHandle()
+    with worker.dataflow(name) as scope:
+        scope.input_from(numbers).exchange(lambda x: x).inspect(seen.append).probe_with(probe)
+    return Part(numbers, probe, seen)
+
+
+def close(hands: Hands, *parts: Part) -> None:
+    """Close all inputs; the dataflows must come to their end everywhere."""
+    for part in parts:
+        part.numbers.close()
+    hands.settle()
+    assert hands.done(), hands.pointstamps()
+
+
+def begin(hands: Hands, server: int | None = None, port: int = 1000) -> tuple[Worker, Part]:
+    """A worker that has built its part and asked for the snapshot; nothing has been answered yet."""
+    [joiner] = hands.start(hands.admitted(server, port=port))
+    part = hello(joiner)
+    assert joiner.rescaling.joiner is not None
+    joiner.rescaling.joiner.begin()
+    return joiner, part

@@ -1,0 +1,134 @@
+"""The coordinator, by transcripts: what it hears, then after `----` all that it sends, to the last word.
+
+A transcript is a list of blocks of lines, separated by empty lines. `cluster(PROCESSES, WORKERS)` begins anew with so
+many processes of so many workers each; `reach STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME
+tick` and `TIME give up REASON` are what is answered; `#` begins a comment. `MEGAFLOW_REWRITE=1` writes what is said now
+into the files: read the difference before you believe it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.timely.membership import founding
+from megaflow.timely.rescale import messages
+from megaflow.timely.rescale.coordinator import Coordinator, Mail
+from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
+
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
+
+NAMES = {name: value for name, value in vars(messages).items() if isinstance(value, type)}
+
+
+def join(key: int, workers: int = 1, server: int | None = None, port: int | None = None) -> JoinAsk:
+    """A request that came to worker 0; the process listens on a port of its own."""
+    return JoinAsk(key, "h", 50 + key if port is None else port, workers, server, via=0)
+
+
+def leave(worker: int) -> LeaveAsk:
+    """A request of the worker itself."""
+    return LeaveAsk(worker, worker)
+
+
+def cluster(processes: int, each: int = 1) -> Coordinator:
+    """The coordinator of a cluster that has just begun."""
+    places: dict[int, Process] = {
+        number: ("h", number, tuple(range(number * each, (number + 1) * each))) for number in range(processes)
+    }
+    members = founding(range(processes * each))
+    return Coordinator(members, places, ((0, members),))
+
+
+def said(mail: Mail) -> list[str]:
+    """One line for each message; one to several workers in a row is written once."""
+    lines: list[tuple[str, str]] = []
+    for worker, message in mail:
+        text = words(message)
+        if lines and lines[-1][1] == text:
+            lines[-1] = f"{lines[-1][0]},{worker}", text
+        else:
+            lines.append((str(worker), text))
+    return [f"{to} {text}" for to, text in lines]
+
+
+def words(message: Any) -> str:
+    """A message, with memberships and foundings in short."""
+    match message:
+        case messages.Answer(key, messages.Admission() as a):
+            founds = {first: members.ids for first, members in a.foundings}
+            return (
+                f"Answer({key}) change {a.change}: process {a.process}, workers {a.ids}, server {a.server}, "
+                f"members {a.membership.ids} v{a.membership.version} in {sorted(a.processes)}, foundings {founds}"
+            )
+        case messages.Answer(key, messages.Denied(reason)):
+            return f"Answer({key}) denied: {reason}"
+        case messages.Commit(change, membership, founds, processes):
+            who = f"{membership.ids} v{membership.version} coordinated by {membership.coordinator}"
+            return f"Commit({change}) {who} in {sorted(processes)}, founds {founds}"
+        case messages.FoundersAnswer(dataflow, founders):
+            return f"FoundersAnswer({dataflow}) {founders.ids}"
+    return repr(message)
+
+
+class Play:
+    """A coordinator that follows the lines of a transcript."""
+
+    def __init__(self) -> None:
+        self.machine = cluster(1)
+
+    def hear(self, line: str) -> list[str]:
+        """What it says to one line."""
+        if line.startswith("cluster("):
+            self.machine = eval(line, {"cluster": cluster})
+            return []
+        if line.startswith("reach "):
+            reach(self.machine, line.removeprefix("reach "))
+            return []
+        now, who, *rest = line.split(" ", 2)
+        if who == "tick":
+            return said(self.machine.tick(float(now)))
+        if who == "give":
+            return said(self.machine.give_up(rest[0].removeprefix("up "), float(now)))
+        message = eval(rest[0], {**NAMES, "join": join, "leave": leave})
+        return said(self.machine.hear(int(who), message, float(now)))
+
+
+def reach(machine: Coordinator, stage: str) -> None:
+    """Have a change go on to a stage: the join of one process, or the leave of the last."""
+    members = machine.membership.ids
+    joins = stage in ("admitted", "preparing", "minting", "settling")
+    machine.hear(0, join(1, len(machine.processes[0][2])) if joins else leave(members[-1]), 0.0)
+    while machine.change is not None and machine.change.stage != stage:
+        change: Any = machine.change
+        number, ids = change.change, change.ids
+        answers: dict[str, list[tuple[int, object]]] = {
+            "admitted": [(new, messages.Hello(number, ("a",), ((0, 4),))) for new in ids],
+            "preparing": [(member, messages.Prepared(number, 1)) for member in members]
+            + [(new, messages.Ready(number, {"snapshot": 0.5}, 100)) for new in ids],
+            "minting": [(0, messages.Minted(number, tuple(messages.Grant(0, 4, new, 7, 0, 9) for new in ids), ()))],
+            "asking": [(member, messages.Objections(number, 1, ())) for member in members],
+            "closing": [(leaver, messages.Retiring(number)) for leaver in ids],
+        }
+        for source, message in answers[change.stage]:
+            machine.hear(source, message, 0.0)
+
+
+def played(text: str) -> str:
+    """The transcript with what the coordinator says now."""
+    play, parts = Play(), []
+    for block in text.strip().split("\n\n"):
+        commands = block.strip().partition("\n----")[0].splitlines()
+        answers = [line for command in commands if not command.startswith("#") for line in play.hear(command)]
+        parts.append("\n".join([*commands, "----", *answers]))
+    return "\n\n".join(parts) + "\n"
+
+
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("coordinator_*.txt")), ids=lambda path: path.stem)
+def test_the_coordinator_says_what_the_transcript_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    now = played(text)
+    if os.environ.get("MEGAFLOW_REWRITE"):
+        path.write_text(now, encoding="utf-8")
+    assert now == text
