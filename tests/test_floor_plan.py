@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Imports each module named on the command line with no other module of megaflow loaded. Libraries stay loaded between
@@ -47,6 +49,7 @@ def test_imports_keep_every_contract_of_the_floor_plan() -> None:
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+@pytest.mark.slow
 def test_each_module_can_be_imported_first() -> None:
     imported = run_python(IMPORT_EACH_FIRST, *module_names())
     assert imported.returncode == 0, imported.stdout + imported.stderr
