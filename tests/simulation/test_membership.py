@@ -9,7 +9,7 @@ from megaflow.testing import Join, Leave, SimulatedCluster
 from tests.simulation.membership import run
 
 SEEDS = 500
-_FAST = 100
+_FAST = 50
 _SEEDS_PER_TEST = 25
 
 

@@ -21,7 +21,13 @@ def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:
     return Counter(outputs), cluster.batches
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= 100 else [])
+        for first in range(0, SEEDS, _SEEDS_PER_TEST)
+    ],
+)
 def test_quiet_runs_end_with_the_outputs_of_eager_ones_and_fewer_batches(first: int) -> None:
     """Case 44, at random. The monitor holds the frontiers of both against the same brute-force account."""
     totals = [0, 0]
