@@ -2,17 +2,17 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from tests.cluster.processes import ROOT, Ended, free_ports
+from tests.cluster.processes import ROOT, Ended, Reading, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -77,7 +77,7 @@ class Cluster:
         self.workers = workers
         self.addresses = [f"127.0.0.1:{port}" for port in free_ports(addresses)]
         (folder / "hosts").write_text("\n".join(self.addresses))
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Reading] = []
 
     def script(self, text: str, name: str = "program.py") -> Path:
         path = self.folder / name
@@ -89,42 +89,24 @@ class Cluster:
         for address in range(self.founders):
             self.run(program, address, *words)
 
-    def join(self, program: Path, address: int, server: int, *words: object) -> "subprocess.Popen[str]":
+    def join(self, program: Path, address: int, server: int, *words: object) -> Reading:
         """Start a process that joins."""
         return self.run(program, address, *words, "--join", server)
 
-    def run(self, program: Path, address: int, *words: object) -> "subprocess.Popen[str]":
+    def run(self, program: Path, address: int, *words: object) -> Reading:
         options = [f"-n{self.founders}", f"-p{address}", f"-w{self.workers}", "-h", str(self.folder / "hosts")]
-        process = subprocess.Popen(
+        process = Reading(
             [sys.executable, str(program), *map(str, words), *options, "--nn", str(len(self.addresses))],
             cwd=self.folder,
             env={**os.environ, "MEGAFLOW_SECRET": "of the tests", "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdin=PIPE,
         )
         self.processes.append(process)
         return process
 
-    def await_line(self, process: "subprocess.Popen[str]", wanted: str) -> list[str]:
-        """Wait until a process has printed this line; return those before it."""
-        before: list[str] = []
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.rstrip("\n") == wanted:
-                return before
-            before.append(line.rstrip("\n"))
-        raise AssertionError(f"it never printed {wanted!r}, but {before}; {process.communicate()[1]}")
-
-    def end(self, *processes: "subprocess.Popen[str]") -> list[Ended]:
+    def end(self, *processes: Reading) -> list[Ended]:
         """Wait for the end of these, or of all."""
-        ended = []
-        for process in processes or self.processes:
-            began = time.monotonic()
-            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-            ended.append(Ended(process.returncode, output, errors, time.monotonic() - began))
-        return ended
+        return [process.end(PATIENCE_SECONDS) for process in processes or self.processes]
 
     def succeed(self) -> str:
         """Wait for all; return what they wrote, unless one failed."""
@@ -145,8 +127,7 @@ def clusters(tmp_path: Path) -> Iterator[Any]:
     with ExitStack() as stack:
         for cluster in made:
             for process in cluster.processes:
-                stack.callback(process.communicate)
-                stack.callback(process.kill)
+                stack.callback(process.finish)
 
 
 def shares(phase: int, *workers: int) -> set[str]:
@@ -169,9 +150,9 @@ ROUNDS, PAUSE_MS = 100, 100
 def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Any, workers: int, server: int) -> None:
     cluster = clusters(2, 3, workers)
     cluster.start(HELLO, ROUNDS, PAUSE_MS)
-    first = cluster.await_line(cluster.processes[0], "worker 0: seen 0")
+    cluster.processes[0].await_line("worker 0: seen 0")
     joined = cluster.join(HELLO, 2, server, ROUNDS, PAUSE_MS)
-    output = "".join(f"{line}\n" for line in [*first, "worker 0: seen 0"]) + cluster.succeed()
+    output = cluster.succeed()
     seen = [(int(words[1][:-1]), int(words[3])) for words in map(str.split, output.splitlines())]
     assert sorted(number for _, number in seen) == list(range(ROUNDS)), "each is seen once"
     before, after = 2 * workers, 3 * workers
@@ -188,10 +169,9 @@ def test_a_newcomer_may_join_through_one_that_has_just_joined(clusters: Any, wor
     program, before, after = cluster.script(PHASES), 3 * workers, 4 * workers
     cluster.start(program, before, after)
     first = cluster.join(program, 2, 0, before, after)
-    earlier = cluster.await_line(first, f"running {2 * workers}")  # the process's other worker may be ahead
+    first.await_line(f"running {2 * workers}")
     cluster.join(program, 3, 2 * workers, before, after)
-    output = "".join(f"{line}\n" for line in earlier) + cluster.succeed()
-    assert phases(output) == shares(0, *range(before)) | shares(1, *range(after))
+    assert phases(cluster.succeed()) == shares(0, *range(before)) | shares(1, *range(after))
 
 
 def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters: Any) -> None:
@@ -199,7 +179,7 @@ def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters:
     program = cluster.script(PHASES)
     cluster.start(program, 4)
     for process in cluster.processes:
-        cluster.await_line(process, f"running {cluster.processes.index(process)}")
+        process.await_line(f"running {cluster.processes.index(process)}")
     cluster.join(program, 2, 0, 4)
     cluster.join(program, 3, 1, 4)
     assert phases(cluster.succeed()) == shares(0, 0, 1, 2, 3)
@@ -226,7 +206,7 @@ def test_who_asks_when_a_worker_has_taken_its_leave_is_too_late(clusters: Any) -
     cluster = clusters(2, 3)
     program = cluster.script(ENDING)
     cluster.start(program)
-    cluster.await_line(cluster.processes[0], "ending")
+    cluster.processes[0].await_line("ending")
     [late] = cluster.end(cluster.join(program, 2, 0, "--connect-timeout", 20))
     assert late.code == 1 and "JoinDenied: this process may not join: too late: the cluster is ending" in late.errors
     cluster.processes[0].stdin.write("end\n")
@@ -267,7 +247,7 @@ def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Any) -> None:
     program = cluster.script(PHASES)
     cluster.start(program, 4, 3)
     server = cluster.join(program, 2, 0, 4, 3, "leave")
-    cluster.await_line(server, "running 2")
+    server.await_line("running 2")
     cluster.join(program, 3, 2, 4, 3)
     found = phases(cluster.succeed())
     assert found == shares(0, 0, 1, 2, 3) | shares(1, 0, 1, 3)
@@ -324,7 +304,7 @@ def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: A
     program = cluster.script(PHASES)
     cluster.start(program, 3)
     victim = cluster.join(cluster.script(STUCK, "stuck.py"), 2, 0, 3, asked)
-    cluster.await_line(victim, "stuck 2")
+    victim.await_line("stuck 2")
     victim.kill()
     assert cluster.end(victim)[0].code == -signal.SIGKILL
     cluster.processes.pop()
@@ -339,7 +319,7 @@ def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Any, vic
     cluster.start(program, 3, 99)
     cluster.join(program, 2, 0, 3, 99)
     for index, process in enumerate(cluster.processes):
-        cluster.await_line(process, f"worker {index} phase 0 {list(range(index, 12, 3))}")
+        process.await_line(f"worker {index} phase 0 {list(range(index, 12, 3))}")
     cluster.processes[victim].kill()
     began = time.monotonic()
     others = [process for index, process in enumerate(cluster.processes) if index != victim]

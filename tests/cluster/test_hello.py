@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.processes import ROOT, Reading, free_ports
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 HELLO = ROOT / "apps" / "hello.py"
 STOP_SECONDS = 5.0  # promised: after this, no process of a failed cluster runs any more
-PATIENCE_SECONDS = 30.0
 
 PREAMBLE = """
 import sys, time
@@ -37,7 +35,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Reading] = []
         self.addresses: list[str] = []
         self.environment = {**os.environ, "MEGAFLOW_SECRET": "of the tests", "PYTHONPATH": str(ROOT)}
 
@@ -49,11 +47,8 @@ class Cluster:
         for index, more in enumerate(words):
             self.run(program, f"-n{len(words)}", f"-p{index}", "-h", str(hosts), *more)
 
-    def run(self, program: Path, *words: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, str(program), *words],
-            cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+    def run(self, program: Path, *words: str) -> Reading:
+        process = Reading([sys.executable, str(program), *words], cwd=self.folder, env=self.environment)
         self.processes.append(process)
         return process
 
@@ -65,28 +60,16 @@ class Cluster:
 
     def await_line(self, process: int, wanted: str) -> None:
         """Wait until a process has printed this line."""
-        stdout = self.processes[process].stdout
-        assert stdout is not None
-        for line in stdout:
-            if line.rstrip("\n") == wanted:
-                return
-        raise AssertionError(f"process {process} never printed {wanted!r}; {self.processes[process].communicate()[1]}")
+        self.processes[process].await_line(wanted)
 
     def end(self) -> list[tuple[int, list[str], str]]:
         """Wait for all; exit code, lines of output and standard error of each."""
-        ended = []
-        for process in self.processes:
-            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-            ended.append((process.returncode, output.splitlines(), errors))
-        return ended
+        ended = [process.end() for process in self.processes]
+        return [(each.code, each.output.splitlines(), each.errors) for each in ended]
 
 
 def free_addresses(count: int) -> list[str]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return addresses
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
 @pytest.fixture
@@ -94,8 +77,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path)
     yield made
     for process in made.processes:
-        process.kill()
-        process.communicate()
+        process.finish()
 
 
 def seen(worker: int, numbers: range) -> list[str]:
@@ -298,9 +280,17 @@ def test_ctrl_c_on_one_process_stops_both(cluster: Cluster, workers: int) -> Non
 # How little it does when idle ---------------------------------------------------------------
 
 
-def cpu_seconds(process: "subprocess.Popen[str]") -> float:
+def cpu_seconds(process: Reading) -> float:
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rest(processes: list[Reading]) -> None:
+    """Wait until they use no time any more: what they had to do at first is done."""
+    spent, used = -1.0, 0.0
+    while used != spent:
+        time.sleep(0.1)  # between two looks; a busy process would spend ten ticks of the clock
+        spent, used = used, sum(map(cpu_seconds, processes))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -309,7 +299,7 @@ def test_an_idle_cluster_of_two_processes_uses_under_2_percent_of_a_core(cluster
     cluster.start(cluster.script(WAITING), [how], [how])
     for index in (0, 1):
         cluster.await_line(index, f"ready {index}")
-    time.sleep(0.5)  # until both have come to rest
+    rest(cluster.processes)
     before, begin = [cpu_seconds(process) for process in cluster.processes], time.monotonic()
     time.sleep(5.0)  # what is measured is what happens meanwhile
     used = sum(cpu_seconds(process) for process in cluster.processes) - sum(before)
