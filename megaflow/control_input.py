@@ -9,9 +9,9 @@ joined, commands are read and claimed but not obeyed until it has been told the 
 from dataclasses import dataclass
 
 from megaflow.errors import CommandRefused, ProtocolError
-from megaflow.migration import Chunk
 from megaflow.routing import Bootstrap, Command, Map, Move, Numbered, Reconfiguration, RoutingHistory, validate
 from megaflow.routing_state import Newcomer, RoutingState
+from megaflow.shipping import Shipper
 from megaflow.timely.dataflow.builder import Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
@@ -28,7 +28,7 @@ class ControlPorts:
     commands: Input[Numbered]
     routing: Input[RoutingState]  # from F of another worker
     routing_output: Output[RoutingState]  # to it
-    state_output: Output[Chunk]
+    shipper: Shipper
 
 
 class ControlInput:
@@ -39,7 +39,6 @@ class ControlInput:
     ) -> None:
         """`history` is None on a worker that has joined and knows no table yet."""
         self.history = history or RoutingHistory(())
-        self.moving: dict[int, Capability] = {}  # time of a command -> the state output's; F releases what it installs
         self._name = name
         self._ports = ports
         self._bins = bins
@@ -101,8 +100,8 @@ class ControlInput:
 
     def _claim(self, ports: ControlPorts, time: int, numbered: Numbered) -> None:
         match numbered.command:
-            case Move() | Map() if time not in self.moving:
-                self.moving[time] = mint(ports.state_output, time)
+            case Move() | Map():
+                ports.shipper.claim(time)
             case Bootstrap(server, _) if server == self._worker:
                 self._serving[numbered.number] = mint(ports.routing_output, time)
 

@@ -41,9 +41,10 @@ from megaflow.bins import BinStore, Found
 from megaflow.control_input import ControlInput, ControlPorts
 from megaflow.control_stream import founders_of
 from megaflow.errors import BuildError, ProgramError
-from megaflow.migration import Chunk, chunks
+from megaflow.migration import Chunk
 from megaflow.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.routing_state import RoutingState
+from megaflow.shipping import Shipper
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
 from megaflow.timely.dataflow.capability import Capability, mint
@@ -80,20 +81,21 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     data: Input[Any] = builder.new_input(port, Pipeline(), {0: here})
     data_output, data_port = builder.new_output()
     state_output, state_port = builder.new_output()
+    context, founders = builder.graph.context, founders_of(builder.graph)
+    shipper = Shipper(store, state_output, context.allocator.index, context.wall)
     ports: ControlPorts | None = None
     if control is not None:
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), {1: here, 2: here})
         routing: Input[RoutingState] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
         connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
-        ports = ControlPorts(commands, routing, routing_output, state_output)
+        ports = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
-    context, founders = builder.graph.context, founders_of(builder.graph)
     history: RoutingHistory | None = None
     if context.allocator.index in founders or control is None:
         history = RoutingHistory(initial_table(store.count, founders))
     commanded = ControlInput(name, ports, store.count, history, context)
-    router = Router(name, data, commanded, applied, data_output, state_output, store, context)
+    router = Router(name, data, commanded, applied, data_output, shipper, store, context)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         for capability in capabilities:
@@ -149,7 +151,7 @@ class Router:
         control: ControlInput,
         applied: Input[Any],
         data_output: Output[Any],
-        state_output: Output[Chunk],
+        shipper: Shipper,
         store: BinStore,
         context: Context,
     ) -> None:
@@ -159,10 +161,9 @@ class Router:
         self._control = control
         self._applied = applied
         self._data_output = data_output
-        self._state_output = state_output
+        self._shipper = shipper
         self._store = store
         self._now = context.now
-        self._wall = context.wall
         self._worker = context.allocator.index
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
         self._waiting: list[int] = []  # heap: the times in the stash
@@ -268,21 +269,11 @@ class Router:
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
         finished = self._applied.frontier
-        history, moving = self._control.history, self._control.moving
+        history = self._control.history
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
             assert isinstance(time, int)
-            claimed = moving.pop(time, None)  # none for what a newcomer was told of: it had no bin then
-            for bin, source, target in moves:
-                if source == self._worker:
-                    assert claimed is not None, f"bin {bin} is to leave at time {time}, but came after the command"
-                    self._ship(time, bin, target)
-            if claimed is not None:
-                claimed.release()
-
-    def _ship(self, time: int, bin: int, target: int) -> None:
-        for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):
-            self._state_output.ship_to(target, time, [chunk])
+            self._shipper.ship(time, moves)
 
 
 def complaint_about(batch: list[Any], name: str) -> ProgramError | None:

@@ -76,14 +76,14 @@ FAULTS = {
         "router.py", "        builder.graph.connect(from_output, node.targets[-1])", "        pass"
     ),
     "F lets go of the state capability when the command arrives": Fault(
-        "control_input.py",
-        "                self.moving[time] = mint(ports.state_output, time)",
-        "                self.moving[time] = mint(ports.state_output, time); self.moving[time].release()",
+        "shipping.py",
+        "            self.claimed[time] = mint(self._output, time)",
+        "            self.claimed[time] = mint(self._output, time); self.claimed[time].release()",
     ),
     "F ships a bin after its time": Fault(
-        "router.py",
-        "self._state_output.ship_to(target, time, [chunk])",
-        "self._state_output.ship_to(target, time + 1, [chunk])",
+        "shipping.py",
+        "self._output.ship_to(target, time, [chunk])",
+        "self._output.ship_to(target, time + 1, [chunk])",
     ),
     "F routes by the active table, whatever is pending": Fault(
         "router.py", "table = self._control.history.at(time)", "table = self._control.history.active"
