@@ -1,13 +1,14 @@
-"""Taking a bin apart: chunks of bounded size, and the ledger of what moved.
+"""Taking a bin apart: chunks of bounded size, the parcels that they are sent in, and the ledger of what moved.
 
 A bin travels as one or more chunks on F's state output, all at the time of its
 reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is
-empty; the last says that it is whole, and the new owner writes the ledger row.
+empty; the last says that it is whole, and the new owner writes the ledger row. Chunks
+that follow one another and are small travel together, as a parcel: see `shipping`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from megaflow.bins import BinStore
@@ -32,6 +33,7 @@ class Chunk:
     taken_at: float  # wall-clock seconds when F took the bin out
     bytes: int  # of the pairs, encoded
     pairs: list[tuple[Any, Any]]  # (key, state)
+    awaited: bool = False  # whether the source waits to hear that this is installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +52,62 @@ class LedgerRow:
 def chunks(bin: int, pairs: list[tuple[Any, Any]], source: int, taken_at: float) -> Iterator[Chunk]:
     """Cut a bin's (key, state) pairs into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
-    A single pair is never cut; the wire splits what is larger than a frame.
+    A single pair is never cut; the wire splits what is larger than a frame. Lazy, and `pairs` is emptied on the way:
+    whoever sends a chunk before it asks for the next never has the bin twice.
     """
-    start = position = size = 0
-    step = 1
-    while position < len(pairs):
-        sample = pairs[position : position + step]
+    first, size, step = True, 0, 1
+    chunk: list[tuple[Any, Any]] = []
+    pairs.reverse()  # to take from the end, which costs nothing
+    while pairs:
+        sample = pairs[: -step - 1 : -1]
+        del pairs[-step:]
         measured = len(encode(sample))
-        size += measured
-        position += len(sample)
         step = max(1, min(_KEYS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))  # overshoot: an eighth
-        if size >= CHUNK_BYTES and position < len(pairs):
-            yield Chunk(bin, source, start == 0, False, taken_at, size, pairs[start:position])
-            start, size = position, 0
-    yield Chunk(bin, source, start == 0, True, taken_at, size, pairs[start:])
+        chunk += sample
+        size += measured
+        if size >= CHUNK_BYTES and pairs:
+            yield Chunk(bin, source, first, False, taken_at, size, chunk)
+            first, size, chunk = False, 0, []
+    yield Chunk(bin, source, first, True, taken_at, size, chunk)
+
+
+class Freight:
+    """What one worker is to be sent of the bins that move at one time, cut into parcels."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        """`chunks`: at least one; they are drawn when they are needed, and one ahead."""
+        self._chunks = chunks
+        self._next = next(chunks, None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all has been taken."""
+        return self._next is None
+
+    def pop(self) -> list[Chunk]:
+        """Take the next parcel: one chunk, or several of CHUNK_BYTES together. All parcels but the last are awaited."""
+        parcel: list[Chunk] = []
+        size = 0
+        while self._next is not None and (not parcel or size + self._next.bytes <= CHUNK_BYTES):
+            parcel.append(self._next)
+            size += self._next.bytes
+            self._next = next(self._chunks, None)
+        if self._next is not None:
+            parcel[-1] = replace(parcel[-1], awaited=True)
+        return parcel
 
 
 class Installer:
-    """Puts arriving chunks into the store of their new owner and keeps the ledger."""
+    """Puts arriving chunks into the store of their new owner, keeps the ledger, and tells F of the same worker."""
 
-    def __init__(self, store: BinStore, worker: int, wall: Callable[[], float]) -> None:
+    def __init__(
+        self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[int, Chunk], None]
+    ) -> None:
+        """`installed`: F's; called with each chunk and its time."""
         self._store = store
         self._worker = worker
         self._wall = wall
+        self._installed = installed
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
@@ -83,8 +118,9 @@ class Installer:
         size += chunk.bytes
         keys += len(chunk.pairs)
         self._store.install(chunk.bin, chunk.pairs)
-        if not chunk.last:
+        if chunk.last:
+            seconds = max(0.0, self._wall() - chunk.taken_at)
+            self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+        else:
             self._sizes[chunk.bin] = (size, keys)
-            return
-        seconds = max(0.0, self._wall() - chunk.taken_at)
-        self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+        self._installed(time, chunk)

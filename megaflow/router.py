@@ -44,7 +44,7 @@ from megaflow.errors import BuildError, ProgramError
 from megaflow.migration import Chunk
 from megaflow.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.routing_state import RoutingState
-from megaflow.shipping import Shipper
+from megaflow.shipping import Credit, Shipper
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
 from megaflow.timely.dataflow.capability import Capability, mint
@@ -67,6 +67,7 @@ class Routed:
     data: Port[Any]
     state: Port[Chunk]
     router: Router
+    installed: Callable[[int, Chunk], None]  # call with each chunk that S has installed
     close_loop: Callable[[Port[Any]], None]  # call with S's output
 
 
@@ -86,9 +87,10 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
     ports: ControlPorts | None = None
     if control is not None:
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), {1: here, 2: here})
-        routing: Input[RoutingState] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
+        routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
         connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
+        shipper.credits = routing_output
         ports = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
     history: RoutingHistory | None = None
@@ -108,7 +110,7 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
         from_output = output.scope.graph.nodes[output.node].sources[output.output]
         builder.graph.connect(from_output, node.targets[-1])
 
-    return Routed(data_port, state_port, router, close_loop)
+    return Routed(data_port, state_port, router, shipper.installed, close_loop)
 
 
 class _Places(dict[Any, Any]):

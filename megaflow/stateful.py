@@ -101,7 +101,7 @@ def stateful_state_machine(
     store = BinStore(bins, hash)
     routed = route(port, control, store, title)
     context = port.scope.graph.context
-    installer = Installer(store, context.allocator.index, context.wall)
+    installer = Installer(store, context.allocator.index, context.wall, routed.installed)
     view = StatefulView(title, store, routed.router, installer)
     for bin, owner in enumerate(routed.router.table):
         if owner == context.allocator.index:

@@ -61,6 +61,8 @@ def test_records_wait_for_the_last_chunk_of_their_bin(monkeypatch: pytest.Monkey
     for _ in range(4):
         hands.deliver(0, 1, Lane.STATE)
         hands.settle()
+        hands.deliver(1, 0, Lane.STATE)  # credit
+        hands.settle()
         assert len(histories.applied) == 5
     hands.deliver(0, 1, Lane.STATE)
     hands.settle()
@@ -194,7 +196,7 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
     hands.advance_to(1)
     hands.records[1].send_batch([(key, "last") for key in keys])
     hands.finish()
-    sent = [chunk for _, _, lane, _, batch in hands.delivered if lane is Lane.STATE for chunk in batch]
+    sent = [chunk for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE) for chunk in batch]
     assert len(sent) > 2 and [key for chunk in sent for key, _ in chunk.pairs] == keys
     assert [chunk.first for chunk in sent] == [True] + [False] * (len(sent) - 1)
     assert [chunk.last for chunk in sent] == [False] * (len(sent) - 1) + [True]
@@ -207,7 +209,7 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
 @pytest.mark.parametrize("length", [1, 1_000, 100_000, 400_000])
 def test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states(length: int) -> None:
     pairs = [(f"key{number}", "x" * length) for number in range(12_000_000 // (length + 10))]
-    cut = list(chunks(3, pairs, 0, 0.0))
+    cut = list(chunks(3, list(pairs), 0, 0.0))
     assert [pair for chunk in cut for pair in chunk.pairs] == pairs
     assert max(len(encode(chunk.pairs)) for chunk in cut) <= 1.15 * CHUNK_BYTES + length
     assert len(cut) <= 13 + 12_000_000 // CHUNK_BYTES or length == 400_000
@@ -224,7 +226,7 @@ def test_an_empty_bin_is_one_chunk() -> None:
 
 
 def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug() -> None:
-    installer = Installer(BinStore(BINS), 1, lambda: 3.5)
+    installer = Installer(BinStore(BINS), 1, lambda: 3.5, lambda time, chunk: None)
     first, second = Chunk(0, 0, True, False, 1.0, 9, [(KEY, 1)]), Chunk(0, 0, False, True, 1.0, 0, [])
     with pytest.raises(AssertionError, match="in order"):
         installer.install(5, second)
@@ -238,7 +240,7 @@ def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug(
 
 
 def test_a_clock_that_is_behind_that_of_the_sender_gives_no_negative_duration() -> None:
-    installer = Installer(BinStore(BINS), 1, lambda: 0.5)
+    installer = Installer(BinStore(BINS), 1, lambda: 0.5, lambda time, chunk: None)
     installer.install(5, Chunk(0, 0, True, True, 1.0, 0, []))
     assert installer.ledger[0].seconds == 0.0
 
