@@ -196,7 +196,8 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
     hands.advance_to(1)
     hands.records[1].send_batch([(key, "last") for key in keys])
     hands.finish()
-    sent = [chunk for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE) for chunk in batch]
+    parcels = [batch for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE)]
+    sent = [chunk for parcel in parcels for chunk in parcel]
     assert len(sent) > 2 and [key for chunk in sent for key, _ in chunk.pairs] == keys
     assert [chunk.first for chunk in sent] == [True] + [False] * (len(sent) - 1)
     assert [chunk.last for chunk in sent] == [False] * (len(sent) - 1) + [True]

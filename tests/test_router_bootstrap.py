@@ -21,7 +21,7 @@ from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.operators.movement import broadcast
-from tests.simulation import scenarios
+from tests.simulation import parcels, scenarios
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4  # bins 0 and 2 are worker 0's at first, 1 and 3 are worker 1's
@@ -489,7 +489,8 @@ def run(scenario: scenarios.Scenario) -> None:
     """Run it and its oracle, one worker that is fed everything."""
     log = scenarios.Log()
     cluster = SimulatedCluster(scenario.seed, scenario.workers)
-    outputs = cluster.run(lambda *given: scenarios.build(scenario, log, *given), scenario.feeds, scenario.commands)
+    with parcels.small(scenario.seed, cluster):
+        outputs = cluster.run(lambda *given: scenarios.build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle, unread = SimulatedCluster(scenario.seed, 1, monitor=False), scenarios.Log()
     expected = oracle.run(lambda *given: scenarios.build(scenario, unread, *given), {0: everything})

@@ -247,7 +247,8 @@ def test_each_bin_is_owned_once_or_under_way_at_every_step_and_the_ledger_tells_
 
 def _under_way(hands: ByHand) -> int:
     """How many bins, each empty and one chunk, are on the network or arrived and not read."""
-    sent = [decode(body)[1] for route, queue in hands.network._routes.items() if route[2] is Lane.STATE for body in queue]
+    queues = [queue for route, queue in hands.network._routes.items() if route[2] is Lane.STATE]
+    sent = [decode(body)[1] for queue in queues for body in queue]
     arrived = [
         envelope.body
         for worker in hands.workers

@@ -22,6 +22,7 @@ from megaflow.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange, Worker
+from tests.simulation import parcels
 
 LOG2_BINS = 3
 BINS = 1 << LOG2_BINS
@@ -75,7 +76,8 @@ def run(scenario: Scenario) -> None:
     """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
     log = Log()
     cluster = SimulatedCluster(scenario.seed, scenario.workers)
-    outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
+    with parcels.small(scenario.seed, cluster):
+        outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle = SimulatedCluster(scenario.seed, 1, monitor=False)
     expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})

@@ -82,8 +82,34 @@ FAULTS = {
     ),
     "F ships a bin after its time": Fault(
         "shipping.py",
-        "self._output.ship_to(target, time, [chunk])",
-        "self._output.ship_to(target, time + 1, [chunk])",
+        "self._output.ship_to(target, time, freight.pop())",
+        "self._output.ship_to(target, time + 1, freight.pop())",
+    ),
+    "credit is not waited for": Fault(
+        "shipping.py",
+        "        self._output.ship_to(target, time, freight.pop())",
+        "        while not freight.is_empty: self._output.ship_to(target, time,"
+        " [__import__('dataclasses').replace(chunk, awaited=False) for chunk in freight.pop()])",
+    ),
+    "credit is given for the last parcel as well": Fault(
+        "shipping.py", "        if chunk.awaited:", "        if chunk.awaited or chunk.last:"
+    ),
+    "no credit is given": Fault("shipping.py", "        if chunk.awaited:", "        if False:"),
+    "credit is given without a right to it": Fault(
+        "shipping.py",
+        "            self.expected[time] = mint(self.credits, time)",
+        "            self.expected[time] = mint(self.credits, time); self.expected[time].release()",
+    ),
+    "the right to give credit goes before the bins are whole": Fault(
+        "shipping.py", "self._coming[time] == self._whole[time]", "self._coming[time] >= self._whole[time]"
+    ),
+    "F lets go of the state capability with the first parcel": Fault(
+        "shipping.py",
+        "        if not self._freight and self._shipping in self.claimed:",
+        "        if self._shipping in self.claimed:",
+    ),
+    "a bin that comes in several chunks is whole with the first": Fault(
+        "migration.py", "        if chunk.last:\n            seconds", "        if chunk.first:\n            seconds"
     ),
     "F routes by the active table, whatever is pending": Fault(
         "router.py", "table = self._control.history.at(time)", "table = self._control.history.active"
