@@ -222,6 +222,18 @@ def test_states_that_grow_large_late_in_a_bin_are_cut_soon() -> None:
     assert max(sizes[1:]) < 1.2 * CHUNK_BYTES, sizes
 
 
+def test_a_bin_is_given_up_as_its_chunks_are_taken() -> None:
+    pairs = [(number, b"x" * 10_000) for number in range(1_000)]
+    cut = chunks(3, pairs, 0, 0.0)
+    assert len(pairs) == 1_000, "nothing is measured before a chunk is asked for"
+    left = []
+    for chunk in cut:
+        left.append(len(pairs))
+        assert chunk.last == (not pairs)
+    assert left == sorted(left, reverse=True) and len(set(left)) == len(left) > 8
+    assert left[0] >= 1_000 - 1.2 * CHUNK_BYTES / 10_000
+
+
 def test_an_empty_bin_is_one_chunk() -> None:
     assert list(chunks(3, [], 7, 1.5)) == [Chunk(3, 7, True, True, 1.5, 0, [])]
 
