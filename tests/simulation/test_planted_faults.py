@@ -120,13 +120,6 @@ FAULTS = {
         "            self._bins.setdefault(bin, set()).add(time)\n"
         "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
     ),
-    "timers that were due before a bin came home are due again": Fault(
-        "timers.py",
-        "        bins = self._times.pop(time, {})\n        for bin in bins:\n            self._forget(bin, time)",
-        "        bins = {bin: dict(keys) for bin, keys in self._times.pop(time, {}).items()}\n"
-        "        for bin in bins:\n            self._forget(bin, time)\n"
-        "            time % 3 or [self.add(time + 9, bin, key, p) for key, ps in bins[bin].items() for p in ps]",
-    ),
     "timers do not travel": Fault(
         "migration.py", "in ((taken.pairs, False), (taken.timers, True)):", "in ((taken.pairs, False),):"
     ),
