@@ -55,6 +55,7 @@ class Shipper:
         self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
         self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
         self.credits: Output[Any] | None = None  # set if there is control
+        self.on_taken: Callable[[], None] = _nothing  # called when a bin has been taken out; set by S
         self._store = store
         self._output = output
         self._worker = worker
@@ -116,7 +117,9 @@ class Shipper:
     def _take(self, bins: list[int]) -> Iterator[Chunk]:
         """Take out one bin after another, when its turn comes."""
         for bin in bins:
-            yield from chunks(bin, self._store.take(bin), self._worker, self._wall())
+            taken = self._store.take(bin)
+            self.on_taken()
+            yield from chunks(bin, taken, self._worker, self._wall())
 
     def _send(self, target: WorkerId) -> None:
         freight, time = self._freight[target], self._shipping
@@ -135,3 +138,7 @@ class Shipper:
         if time in self._coming and self._coming[time] == self._whole[time]:
             del self._coming[time], self._whole[time]
             self.expected.pop(time).release()
+
+
+def _nothing() -> None:
+    """What S wants when it keeps nothing for a bin but its state."""

@@ -188,7 +188,7 @@ def test_credit_and_chunks_that_nobody_expects_are_bugs() -> None:
     with pytest.raises(AssertionError, match="for nothing"):
         shipper.credited(3, Credit(1))
     with pytest.raises(AssertionError, match="unexpected at 3"):
-        shipper.installed(3, Chunk(0, 1, True, False, 0.0, 0, [], awaited=True))
+        shipper.installed(3, Chunk(0, 1, True, False, 0.0, 0, [], [], awaited=True))
     with pytest.raises(AssertionError, match="came after the command"):
         shipper.ship(3, [(0, 0, 1)])
 
@@ -197,7 +197,7 @@ def test_credit_and_chunks_that_nobody_expects_are_bugs() -> None:
 
 
 def chunk(bytes: int) -> Chunk:
-    return Chunk(0, 0, False, False, 0.0, bytes, [(bytes, None)])
+    return Chunk(0, 0, False, False, 0.0, bytes, [(bytes, None)], [])
 
 
 @given(st.lists(st.sampled_from([0, 1, CHUNK_BYTES // 3, CHUNK_BYTES // 2, CHUNK_BYTES, 5 * CHUNK_BYTES]), min_size=1))
