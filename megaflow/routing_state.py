@@ -75,14 +75,14 @@ class Newcomer:
         if self._called is None:
             if isinstance(command, Bootstrap) and command.worker == self._worker:
                 self._called = numbered.number
-            elif _names(command, self._worker):
+            elif names(command, self._worker):
                 raise ProtocolError(
                     f"control: command {numbered.number} at time {time}, {command!s:.80}, names worker "
                     f"{self._worker}, which has joined and is not bootstrapped yet; it should have been refused"
                 )
             return False
         self.later.append((time, numbered))
-        named = _names(command, self._worker)
+        named = names(command, self._worker)
         if isinstance(command, Bootstrap):
             return named
         owns = self._given is not None and less_than(self._given, time)
@@ -99,7 +99,7 @@ class Newcomer:
         return None if self._called is None else self._states.get(self._called + 1)
 
 
-def _names(command: Command, worker: WorkerId) -> bool:
+def names(command: Command, worker: WorkerId) -> bool:
     """Tell whether a command gives this worker a bin, or makes it the server of another."""
     if isinstance(command, Map):
         return worker in command.workers

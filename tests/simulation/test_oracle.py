@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.simulation.scenarios import draw, run
+from megaflow.testing import SimulatedCluster
+from tests.simulation.scenarios import Log, build, draw, run
 
 SEEDS = 300
 _SEEDS_PER_TEST = 25
@@ -18,9 +19,6 @@ def test_a_seed_fails_the_same_way_twice() -> None:
     scenario = draw(7)
     orders = []
     for _ in range(2):
-        from megaflow.testing import SimulatedCluster
-        from tests.simulation.scenarios import Log, build
-
         log = Log()
         SimulatedCluster(7, scenario.workers).run(
             lambda *given, log=log: build(scenario, log, *given), scenario.feeds, scenario.commands
