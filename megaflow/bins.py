@@ -10,7 +10,7 @@ Rules for `stable_hash`, on which all processes must agree:
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
 from numbers import Number
@@ -19,6 +19,7 @@ from uuid import UUID
 from zlib import crc32
 
 from megaflow.errors import BuildError, UsageError
+from megaflow.timers import Timer, TimerStore
 
 LOG2_BINS_MAX: Final = 20  # a routing table of a million bins; more would cost every reconfiguration too much
 
@@ -179,8 +180,16 @@ class Found(list[Any]):
         self.cells: list[list[Any]] = []
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was in a bin."""
+
+    pairs: list[tuple[Any, Any]]  # (key, state), in the order in which the keys came
+    timers: list[Timer]  # by time
+
+
 class BinStore:
-    """The state of one operator on one worker, by key and by bin.
+    """The state of one operator on one worker, by key and by bin; and the timers of the same bins.
 
     `bins` is the number of all bins; none is owned at first.
 
@@ -191,7 +200,7 @@ class BinStore:
     Invariant: `cells` is the union of the bins in `bins`, which are the owned ones, and each key is in its own bin.
     """
 
-    __slots__ = ("_hash", "_shift", "bins", "cells", "count")
+    __slots__ = ("_hash", "_shift", "bins", "cells", "count", "timers")
 
     def __init__(self, bins: int, hash: Callable[[Any], int] = stable_hash) -> None:
         self._hash = hash
@@ -199,6 +208,7 @@ class BinStore:
         self.count = bins  # of all bins, here and elsewhere
         self.cells: dict[Any, list[Any]] = {}  # key -> [state]
         self.bins: dict[int, dict[Any, list[Any]]] = {}  # owned bin -> key -> the same cell
+        self.timers = TimerStore()  # of keys in owned bins, with a state or without
 
     def bin_of_key(self, key: Any) -> int:
         """Return the bin that the key falls into; raises UsageError if the user's hash gives no int."""
@@ -225,21 +235,22 @@ class BinStore:
         self.cells.pop(key).clear()
         del self.bins[self.bin_of_key(key)][key]
 
-    def take(self, bin: int) -> list[tuple[Any, Any]]:
-        """Give up an owned bin; return its keys and states, in the order in which the keys came. Linear in the keys."""
+    def take(self, bin: int) -> Taken:
+        """Give up an owned bin; return what was in it. Linear in its keys and timers."""
         taken = self.bins.pop(bin)
         cells = self.cells
         for key in taken:
             del cells[key]
-        return [(key, cell.pop()) for key, cell in taken.items()]
+        return Taken([(key, cell.pop()) for key, cell in taken.items()], self.timers.take(bin))
 
-    def install(self, bin: int, pairs: Iterable[tuple[Any, Any]]) -> None:
+    def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
         arrived = {key: [state] for key, state in pairs}
         self.bins.setdefault(bin, {}).update(arrived)
         expected = len(self.cells) + len(arrived)
         self.cells.update(arrived)
         assert len(self.cells) == expected, f"a key of bin {bin} arrived twice"
+        self.timers.install(bin, timers)
 
     def owned(self) -> list[int]:
         """Return the owned bins in increasing order."""
@@ -252,3 +263,4 @@ class BinStore:
                 assert self.cells[key] is cell, f"key {key!r} has two cells"
                 assert self.bin_of_key(key) == bin, f"key {key!r} is in bin {bin}"
                 assert len(cell) == 1
+        self.timers._check()

@@ -1,8 +1,8 @@
 """Taking a bin apart: chunks of bounded size, and the ledger of what moved.
 
-A bin travels as one or more chunks on F's state output, all at the time of its
-reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is
-empty; the last says that it is whole, and the new owner writes the ledger row.
+A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
+its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
+it is whole, and the new owner writes the ledger row.
 """
 
 from collections import deque
@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.bins import BinStore
+from megaflow.bins import BinStore, Taken
 from megaflow.timely.communication.codec import encode
+from megaflow.timers import Timer
 
 CHUNK_BYTES = 1 << 20
-"""A chunk's keys and states are cut when they reach about this size on the wire."""
-_KEYS_PER_SAMPLE = 256
-"""How many pairs are measured at a time, at most: one encoding call for many keys."""
+"""A chunk is cut when what is in it reaches about this size on the wire."""
+_ITEMS_PER_SAMPLE = 256
+"""How many pairs or timers are measured at a time, at most: one encoding call for many."""
 _LEDGER_ROWS = 10_000
 """The newest rows that are kept until somebody takes them."""
 
@@ -30,8 +31,9 @@ class Chunk:
     first: bool
     last: bool
     taken_at: float  # wall-clock seconds when F took the bin out
-    bytes: int  # of the pairs, encoded
+    bytes: int  # of the pairs and timers, encoded
     pairs: list[tuple[Any, Any]]  # (key, state)
+    timers: list[Timer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +44,39 @@ class LedgerRow:
     time: int
     source: int  # worker
     target: int  # worker
-    bytes: int  # of keys and states, encoded
+    bytes: int  # of keys, states and timers, encoded
     keys: int
     seconds: float  # from taken out to whole again
 
 
-def chunks(bin: int, pairs: list[tuple[Any, Any]], source: int, taken_at: float) -> Iterator[Chunk]:
-    """Cut a bin's (key, state) pairs into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
+def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
+    """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
-    A single pair is never cut; the wire splits what is larger than a frame.
+    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: a chunk is measured when it
+    is asked for.
     """
-    start = position = size = 0
-    step = 1
-    while position < len(pairs):
-        sample = pairs[position : position + step]
-        measured = len(encode(sample))
+    first, size = True, 0
+    pairs: list[tuple[Any, Any]] = []
+    timers: list[Timer] = []
+    for sample, measured, are_timers in _samples(taken):
+        if size >= CHUNK_BYTES:
+            yield Chunk(bin, source, first, False, taken_at, size, pairs, timers)
+            first, size, pairs, timers = False, 0, [], []
+        (timers if are_timers else pairs).extend(sample)
         size += measured
-        position += len(sample)
-        step = max(1, min(_KEYS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))  # overshoot: an eighth
-        if size >= CHUNK_BYTES and position < len(pairs):
-            yield Chunk(bin, source, start == 0, False, taken_at, size, pairs[start:position])
-            start, size = position, 0
-    yield Chunk(bin, source, start == 0, True, taken_at, size, pairs[start:])
+    yield Chunk(bin, source, first, True, taken_at, size, pairs, timers)
+
+
+def _samples(taken: Taken) -> Iterator[tuple[list[Any], int, bool]]:
+    """Runs of the pairs, then of the timers, with their bytes, encoded: about an eighth of a chunk at most."""
+    for items, are_timers in ((taken.pairs, False), (taken.timers, True)):
+        position, step = 0, 1
+        while position < len(items):
+            sample: list[Any] = list(items[position : position + step])
+            measured = len(encode(sample))
+            yield sample, measured, are_timers
+            position += len(sample)
+            step = max(1, min(_ITEMS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))
 
 
 class Installer:
@@ -77,12 +90,12 @@ class Installer:
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
     def install(self, time: int, chunk: Chunk) -> None:
-        """Add a chunk's pairs; the last chunk of a bin writes its ledger row. Cost: O(pairs)."""
+        """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""
         assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
         size += chunk.bytes
         keys += len(chunk.pairs)
-        self._store.install(chunk.bin, chunk.pairs)
+        self._store.install(chunk.bin, chunk.pairs, chunk.timers)
         if not chunk.last:
             self._sizes[chunk.bin] = (size, keys)
             return

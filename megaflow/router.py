@@ -1,11 +1,11 @@
 """Operator F: routes records to the owners of their bins, and takes bins out when they move.
 
-    data    ── pipeline ──▶ [F] ── addressed ──▶ S's data
+    data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
     control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
                             [F] ── addressed ──▶ F's routing    (of a worker that has joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
-What each input can lead to matters: data reaches only the data output, control only the
+What each input can lead to matters: data reaches only its data output, control only the
 state and the routing output, S's progress and F's routing nothing. With default paths the
 state frontier would trail the data frontier and every record would wait for its epoch; and
 the loops would not be legal cycles.
@@ -13,7 +13,7 @@ the loops would not be legal cycles.
 Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
  1. A record at s is routed by the table in force at s, and only once the control frontier
     has passed s: no command for s or before is still to come. Until then it is stashed,
-    under a capability of the data output.
+    under a capability of the data output (`forwarding`).
  2. F holds the state output's capability at t from the moment the command arrives until
     the last chunk is sent. So no S, here or elsewhere, applies a record at t or later
     before every bin that moves at t is in (S waits for its state frontier).
@@ -30,70 +30,76 @@ On a worker that has joined since the dataflow began F knows no table until it i
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from operator import itemgetter
 from typing import Any
 
-from megaflow.bins import BinStore, Found
+from megaflow.bins import BinStore
 from megaflow.control_input import ControlInput, ControlPorts
 from megaflow.control_stream import founders_of
 from megaflow.errors import BuildError, ProgramError
+from megaflow.forwarding import Forwarder
 from megaflow.migration import Chunk, chunks
 from megaflow.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.routing_state import RoutingState
+from megaflow.splitting import SplitterMaker
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
-from megaflow.timely.order import Time, identity
-from megaflow.timely.progress.antichain import Antichain
-
-_KNOWN_KEYS = 1 << 18
-"""Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
-
-_KEY = itemgetter(0)
+from megaflow.timely.order import identity
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
     """What F offers S."""
 
-    data: Port[Any]
+    data: list[Port[Any]]  # one for each data input
     state: Port[Chunk]
     router: Router
     close_loop: Callable[[Port[Any]], None]  # call with S's output
 
 
-def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name: str) -> Routed:
-    """Build F. Without `control` the table never changes."""
-    if port.scope.depth:
+def route(
+    ports: Sequence[Port[Any]],
+    control: Port[Numbered] | None,
+    store: BinStore,
+    name: str,
+    make_splitter: SplitterMaker,
+) -> Routed:
+    """Build F for data that comes by these ports. Without `control` the table never changes."""
+    scope = ports[0].scope
+    if scope.depth:
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
-    builder = OperatorBuilder(port.scope, f"{name}.route")
+    builder = OperatorBuilder(scope, f"{name}.route")
     node = builder.graph.nodes[-1]
     node.shape.append(f"{store.count} bins")  # to be the same on all workers
     here = identity(0)
-    data: Input[Any] = builder.new_input(port, Pipeline(), {0: here})
-    data_output, data_port = builder.new_output()
+    inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
+    data_outputs = [builder.new_output() for _ in ports]
     state_output, state_port = builder.new_output()
-    ports: ControlPorts | None = None
+    commanded: ControlPorts | None = None
     if control is not None:
-        commands: Input[Numbered] = builder.new_input(control, Pipeline(), {1: here, 2: here})
+        leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output
+        commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
         routing: Input[RoutingState] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
         connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
-        ports = ControlPorts(commands, routing, routing_output, state_output)
+        commanded = ControlPorts(commands, routing, routing_output, state_output)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
     context, founders = builder.graph.context, founders_of(builder.graph)
+    worker = context.allocator.index
     history: RoutingHistory | None = None
-    if context.allocator.index in founders or control is None:
+    if worker in founders or control is None:
         history = RoutingHistory(initial_table(store.count, founders))
-    commanded = ControlInput(name, ports, store.count, history, context)
-    router = Router(name, data, commanded, applied, data_output, state_output, store, context)
+    forwarders = [
+        Forwarder(data, output, make_splitter(store, worker, name))
+        for data, (output, _) in zip(inputs, data_outputs, strict=True)
+    ]
+    control_input = ControlInput(name, commanded, store.count, history, context)
+    router = Router(name, forwarders, control_input, applied, state_output, store, context)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         for capability in capabilities:
@@ -106,37 +112,7 @@ def route(port: Port[Any], control: Port[Numbered] | None, store: BinStore, name
         from_output = output.scope.graph.nodes[output.node].sources[output.output]
         builder.graph.connect(from_output, node.targets[-1])
 
-    return Routed(data_port, state_port, router, close_loop)
-
-
-class _Places(dict[Any, Any]):
-    """Key -> where it is under one table: the id of its worker or, on this worker, its cell, which saves S a lookup.
-
-    A dict, so that a batch is looked up without Python code per record. A key is computed when it is first asked for;
-    an own one without a state has no place here yet, and one that lost its state loses its place.
-    """
-
-    __slots__ = ("_own", "_store", "table")
-
-    def __init__(self, table: RoutingTable, store: BinStore, own: int) -> None:
-        self.table = table
-        self._store = store
-        self._own = own
-
-    def __missing__(self, key: Any) -> Any:
-        place: Any = self.table[self._store.bin_of_key(key)]
-        if place == self._own:
-            cell = self._store.cells.get(key)
-            if cell is None:
-                return place
-            place = cell
-        self[key] = place
-        return place
-
-    def renew(self, key: Any) -> Any:
-        """Look again for a key whose state was forgotten; it may have a new one."""
-        del self[key]
-        return self[key]
+    return Routed([port for _, port in data_outputs], state_port, router, close_loop)
 
 
 class Router:
@@ -145,30 +121,25 @@ class Router:
     def __init__(
         self,
         name: str,
-        data: Input[Any],
+        forwarders: Sequence[Forwarder],
         control: ControlInput,
         applied: Input[Any],
-        data_output: Output[Any],
         state_output: Output[Chunk],
         store: BinStore,
         context: Context,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
+        self.on_taken: Callable[[], None] = _nothing  # called when bins have been taken out; set by S
         self._name = name  # of the stateful operator
-        self._data = data
+        self._forwarders = forwarders
         self._control = control
         self._applied = applied
-        self._data_output = data_output
         self._state_output = state_output
         self._store = store
         self._now = context.now
         self._wall = context.wall
         self._worker = context.allocator.index
-        self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches not routable yet
-        self._waiting: list[int] = []  # heap: the times in the stash
         self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
-        self._places = _Places((), store, context.allocator.index)
-        self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
 
     @property
     def ready(self) -> bool:
@@ -191,79 +162,21 @@ class Router:
             self.bootstrap_seconds, self._waiting_since = self._now() - self._waiting_since, None
         passed = control.frontier
         control.decide(passed)
-        self._release(passed)
-        for time, batch in self._data.drain():
-            if passed.less_equal(time):
-                self._keep(time, batch)
-            else:
-                self._send(time, batch)
+        for forwarder in self._forwarders:
+            forwarder.forward(passed, control.history)
         self._install()
 
-    def _keep(self, time: Time, batch: list[Any]) -> None:
-        assert isinstance(time, int)
-        if time not in self._stash:
-            self._stash[time] = (mint(self._data_output, time), [])
-            heappush(self._waiting, time)
-        self._stash[time][1].append(batch)
-
     def _wait_for_table(self) -> None:
-        for time, batch in self._data.drain():
-            if self._waiting_since is None:
-                self._waiting_since = self._now()
-            self._keep(time, batch)
-        if self._waiting and self._control.forgotten:
+        waiting = [forwarder.keep_all() for forwarder in self._forwarders]
+        if not any(waiting):
+            return
+        if self._waiting_since is None:
+            self._waiting_since = self._now()
+        if self._control.forgotten:
             raise ProgramError(
                 f"{self._name}: worker {self._worker} has joined and has records, but control ended without telling it "
                 f"which worker owns which bin; inject Bootstrap(server, {self._worker}) once it has joined"
             )
-
-    def _release(self, passed: Antichain) -> None:
-        """Route what was kept for times that control has passed."""
-        while self._waiting and not passed.less_equal(self._waiting[0]):
-            time = heappop(self._waiting)
-            capability, batches = self._stash.pop(time)
-            for batch in batches:
-                self._send(time, batch)
-            capability.release()
-
-    def _send(self, time: Time, batch: list[Any]) -> None:
-        """Route one batch by the table in force at its time. Cost: one lookup per record, none on a lone worker."""
-        assert isinstance(time, int)
-        table = self._control.history.at(time)
-        if self._is_all_here(table):
-            self._data_output.ship_to(self._worker, time, batch)
-            return
-        places = self._places
-        if places.table is not table or len(places) > _KNOWN_KEYS:
-            places = self._places = _Places(table, self._store, self._worker)
-        parts: defaultdict[int, list[Any]] = defaultdict(list)
-        found = Found()
-        put, put_cell = found.append, found.cells.append
-        try:
-            for record, place in zip(batch, map(places.__getitem__, map(_KEY, batch)), strict=True):
-                if place.__class__ is int:
-                    parts[place].append(record)
-                elif place:
-                    put(record)
-                    put_cell(place)
-                elif (place := places.renew(record[0])).__class__ is int:
-                    parts[place].append(record)
-                else:
-                    put(record)
-                    put_cell(place)
-        except (TypeError, LookupError) as error:
-            complaint = complaint_about(batch, self._name)
-            if complaint is not None:
-                raise complaint from error
-            raise
-        self._data_output.ship_to(self._worker, time, found)
-        for worker, part in parts.items():
-            self._data_output.ship_to(worker, time, part)
-
-    def _is_all_here(self, table: RoutingTable) -> bool:
-        if self._judged[0] is not table:
-            self._judged = (table, all(owner == self._worker for owner in table))
-        return self._judged[1]
 
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
@@ -281,23 +194,11 @@ class Router:
                 claimed.release()
 
     def _ship(self, time: int, bin: int, target: int) -> None:
-        for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):
+        taken = self._store.take(bin)
+        self.on_taken()
+        for chunk in chunks(bin, taken, self._worker, self._wall()):
             self._state_output.ship_to(target, time, [chunk])
 
 
-def complaint_about(batch: list[Any], name: str) -> ProgramError | None:
-    """What is wrong with the first record that is no pair, or whose key cannot be one; None if all are right."""
-    for record in batch:
-        if not isinstance(record, (tuple, list)) or len(record) != 2:
-            return ProgramError(
-                f"{name}: records must be (key, value) pairs, but one is {record!r}, "
-                f"a {type(record).__name__}; map the stream to pairs first"
-            )
-        try:
-            hash(record[0])
-        except TypeError as error:
-            return ProgramError(
-                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({error}); "
-                "make it a tuple, a frozenset or a str"
-            )
-    return None
+def _nothing() -> None:
+    """What S wants when it keeps nothing for a bin but its state."""

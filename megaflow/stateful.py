@@ -15,7 +15,8 @@ the order of their arrival.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -23,8 +24,9 @@ from typing import Any, TypeVar
 from megaflow.bins import BinStore, Found, stable_hash
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.migration import Chunk, Installer, LedgerRow
-from megaflow.router import Routed, Router, complaint_about, route
+from megaflow.router import Routed, Router, route
 from megaflow.routing import Numbered, RoutingTable
+from megaflow.splitting import ByCell, SplitterMaker, complaint_about
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.codec import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
@@ -83,6 +85,43 @@ class StatefulView:
         return rows
 
 
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What every kind of S is made of, on one worker."""
+
+    name: str
+    store: BinStore
+    routed: Routed
+    installer: Installer
+    view: StatefulView
+
+
+def assemble(
+    ports: Sequence[Port[Any]],
+    hash: Callable[[Any], int],
+    control: Port[Numbered] | None,
+    bins: int,
+    name: str,
+    make_splitter: SplitterMaker,
+) -> Assembly:
+    """Build F for data that comes by these ports, and what S needs; own the first table's bins. Then `finish`."""
+    store = BinStore(bins, hash)
+    routed = route(ports, control, store, name, make_splitter)
+    context = ports[0].scope.graph.context
+    worker = context.allocator.index
+    installer = Installer(store, worker, context.wall)
+    for bin, owner in enumerate(routed.router.table):
+        if owner == worker:
+            store.install(bin, [])
+    return Assembly(name, store, routed, installer, StatefulView(name, store, routed.router, installer))
+
+
+def finish(assembly: Assembly, result: Port[Any]) -> None:
+    """Tie S's output to F, and show the operator to the rest of the worker."""
+    assembly.routed.close_loop(result)
+    result.scope.graph.context.views.append(assembly.view)
+
+
 def stateful_state_machine(
     port: Port[tuple[K, V]],
     fold: Fold[K, V, A, R],
@@ -98,33 +137,40 @@ def stateful_state_machine(
     Cost per record: one dict lookup and the fold; with several workers one more lookup in F.
     """
     title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
-    store = BinStore(bins, hash)
-    routed = route(port, control, store, title)
-    context = port.scope.graph.context
-    installer = Installer(store, context.allocator.index, context.wall)
-    view = StatefulView(title, store, routed.router, installer)
-    for bin, owner in enumerate(routed.router.table):
-        if owner == context.allocator.index:
-            store.install(bin, [])
-    result = _build(routed, title, _Folder(fold, store, title), installer, view)
-    routed.close_loop(result)
-    context.views.append(view)
-    return result
-
-
-def _build(routed: Routed, name: str, folder: _Folder, installer: Installer, view: StatefulView) -> Port[Any]:
-    builder = OperatorBuilder(routed.data.scope, name)
-    data: Input[Any] = builder.new_input(routed.data, Addressed())
-    state: Input[Chunk] = builder.new_input(routed.state, Addressed(Lane.STATE))
+    assembly = assemble([port], hash, control, bins, title, ByCell)
+    builder = OperatorBuilder(port.scope, title)
+    data: Input[Any] = builder.new_input(assembly.routed.data[0], Addressed())
+    state: Input[Chunk] = builder.new_input(assembly.routed.state, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    machine = _Machine(data, state, output, folder, installer, view)
+    machine = _Machine(data, state, output, _Folder(fold, assembly.store, title), assembly.installer, assembly.view)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         capabilities[0].release()
         return machine.run
 
     builder.build(make)
+    finish(assembly, result)
     return result
+
+
+class TravelTrial:
+    """Tries once for each type whether such keys, states and payloads can move: found early, not at the first move."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name  # of the operator
+        self._tried: set[type] = set()  # types that are known to travel
+
+    def check(self, key: Any, value: Any, what: str) -> None:
+        """Raise CannotTravel for a key, or something of it, of a type that cannot. `what`: "the state of "."""
+        if type(key) not in self._tried or type(value) not in self._tried:
+            for part, tried in (("", key), (what, value)):
+                try:
+                    encode(tried)
+                except CannotTravel as error:
+                    raise CannotTravel(
+                        f"{self._name}: {part}key {key!r} could not move to another worker: {error}"
+                    ) from None
+            self._tried |= {type(key), type(value)}
 
 
 class _Machine:
@@ -188,7 +234,7 @@ class _Folder:
         self._fold = fold
         self._store = store
         self._name = name
-        self._tried: set[type] = set()  # types of keys and states that are known to travel
+        self._trial = TravelTrial(name)
 
     def apply(self, time: Time, batch: list[Any]) -> list[Any]:
         """The outputs of one batch, in order.
@@ -221,17 +267,9 @@ class _Folder:
         return out
 
     def _begin(self, key: Any, state: Any) -> None:
-        """Make the cell of a new key; try once for each type whether such keys and states can travel."""
+        """Make the cell of a new key, if it can travel."""
         self._store.create(key, state)
-        if type(key) not in self._tried or type(state) not in self._tried:
-            for what, value in (("", key), ("the state of ", state)):
-                try:
-                    encode(value)
-                except CannotTravel as error:
-                    raise CannotTravel(
-                        f"{self._name}: {what}key {key!r} could not move to another worker: {error}"
-                    ) from None
-            self._tried |= {type(key), type(state)}
+        self._trial.check(key, state, "the state of ")
 
     def _complaint(self, error: Exception) -> ProgramError:
         """What is wrong when the loop itself raised and the records are right: how the fold is made."""

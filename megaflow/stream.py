@@ -12,7 +12,10 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from megaflow.bins import stable_hash
 from megaflow.control_stream import control_for
+from megaflow.distribute import distribute
+from megaflow.routing import Numbered
 from megaflow.stateful import Fold, stateful_state_machine
+from megaflow.stateful_timed import BinaryFold, UnaryFold, stateful_binary, stateful_unary
 from megaflow.timely.dataflow.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
@@ -35,6 +38,7 @@ U = TypeVar("U")
 R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
+W = TypeVar("W")
 E = TypeVar("E")
 A = TypeVar("A")
 
@@ -274,5 +278,59 @@ class Stream(Generic[T]):
         from it. `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's)
         the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
-        commands = control_for(self.port.scope, control.port if control is not None else None, bins)
-        return Stream(stateful_state_machine(self.port, fold, hash, commands, bins, name))
+        return Stream(stateful_state_machine(self.port, fold, hash, self._commands(control, bins), bins, name))
+
+    def stateful_unary(
+        self: Stream[tuple[K, V]],
+        fold: UnaryFold[K, V, A, R],
+        hash: Callable[[K], int] = stable_hash,
+        control: Stream[Any] | None = None,
+        *,
+        bins: int = 256,
+        name: str | None = None,
+    ) -> Stream[R]:
+        """Keep a state per key, as `stateful_state_machine`; fold a key's records of one time together, with timers.
+
+        `fold(key, time, records, state, timers) -> (state, outputs)` is called once for each key and time, when the
+        time is closed. `timers.at(later, payload)` has the fold called for the key at that time, too, wherever the key
+        is by then: `records` are the payloads that are due, in the order in which they were set, then the key's values
+        in the order of their arrival; it may keep and change that list. Timers that are left when all inputs have
+        ended are due in the order of their times. Keys, states and payloads must be able to travel.
+        """
+        return Stream(stateful_unary(self.port, fold, hash, self._commands(control, bins), bins, name))
+
+    def stateful_binary(
+        self: Stream[tuple[K, V]],
+        right: Stream[tuple[K, W]],
+        fold: BinaryFold[K, V, W, A, R],
+        hash: Callable[[K], int] = stable_hash,
+        control: Stream[Any] | None = None,
+        *,
+        bins: int = 256,
+        name: str | None = None,
+    ) -> Stream[R]:
+        """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
+
+        As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
+        due: payloads are the first in `left`. Both halves of a bin move together.
+        """
+        commands = self._commands(control, bins)
+        return Stream(stateful_binary(self.port, right.port, fold, hash, commands, bins, name))
+
+    def distribute(
+        self,
+        hash: Callable[[T], int] = stable_hash,
+        control: Stream[Any] | None = None,
+        *,
+        bins: int = 256,
+        name: str | None = None,
+    ) -> Stream[T]:
+        """Send each record, as it is, to the owner of the bin of `hash(record)` at its time.
+
+        Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
+        senders alike, and by the same commands as that of states.
+        """
+        return Stream(distribute(self.port, hash, self._commands(control, bins), bins, name))
+
+    def _commands(self, control: Stream[Any] | None, bins: int) -> Port[Numbered] | None:
+        return control_for(self.port.scope, control.port if control is not None else None, bins)

@@ -335,10 +335,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
             return
         taken = self.store.take(bin)
         expected = [(key, state) for key, state in self.model.items() if self.store.bin_of_key(key) == bin]
-        assert sorted(taken, key=repr) == sorted(expected, key=repr)
-        for key, _ in taken:
+        assert sorted(taken.pairs, key=repr) == sorted(expected, key=repr) and not taken.timers
+        for key, _ in taken.pairs:
             del self.model[key]
-        self.away[bin] = taken
+        self.away[bin] = taken.pairs
 
     @rule(bin=st.integers(0, 3), size=st.integers(1, 3))
     def install(self, bin: int, size: int) -> None:

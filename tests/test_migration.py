@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from megaflow import Map, Move, migration
-from megaflow.bins import BinStore
+from megaflow.bins import BinStore, Taken
 from megaflow.migration import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.routing import initial_table
 from megaflow.testing import SimulatedCluster
@@ -207,7 +207,7 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
 @pytest.mark.parametrize("length", [1, 1_000, 100_000, 400_000])
 def test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states(length: int) -> None:
     pairs = [(f"key{number}", "x" * length) for number in range(12_000_000 // (length + 10))]
-    cut = list(chunks(3, pairs, 0, 0.0))
+    cut = list(chunks(3, Taken(pairs, []), 0, 0.0))
     assert [pair for chunk in cut for pair in chunk.pairs] == pairs
     assert max(len(encode(chunk.pairs)) for chunk in cut) <= 1.15 * CHUNK_BYTES + length
     assert len(cut) <= 13 + 12_000_000 // CHUNK_BYTES or length == 400_000
@@ -215,17 +215,17 @@ def test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states(len
 
 def test_states_that_grow_large_late_in_a_bin_are_cut_soon() -> None:
     pairs = [(number, b"") for number in range(2_000)] + [(number, b"x" * 100_000) for number in range(2_000, 2_100)]
-    sizes = [len(encode(chunk.pairs)) for chunk in chunks(3, pairs, 0, 0.0)]
+    sizes = [len(encode(chunk.pairs)) for chunk in chunks(3, Taken(pairs, []), 0, 0.0)]
     assert max(sizes[1:]) < 1.2 * CHUNK_BYTES, sizes
 
 
 def test_an_empty_bin_is_one_chunk() -> None:
-    assert list(chunks(3, [], 7, 1.5)) == [Chunk(3, 7, True, True, 1.5, 0, [])]
+    assert list(chunks(3, Taken([], []), 7, 1.5)) == [Chunk(3, 7, True, True, 1.5, 0, [], [])]
 
 
 def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug() -> None:
     installer = Installer(BinStore(BINS), 1, lambda: 3.5)
-    first, second = Chunk(0, 0, True, False, 1.0, 9, [(KEY, 1)]), Chunk(0, 0, False, True, 1.0, 0, [])
+    first, second = Chunk(0, 0, True, False, 1.0, 9, [(KEY, 1)], []), Chunk(0, 0, False, True, 1.0, 0, [], [])
     with pytest.raises(AssertionError, match="in order"):
         installer.install(5, second)
     installer.install(5, first)
@@ -239,7 +239,7 @@ def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug(
 
 def test_a_clock_that_is_behind_that_of_the_sender_gives_no_negative_duration() -> None:
     installer = Installer(BinStore(BINS), 1, lambda: 0.5)
-    installer.install(5, Chunk(0, 0, True, True, 1.0, 0, []))
+    installer.install(5, Chunk(0, 0, True, True, 1.0, 0, [], []))
     assert installer.ledger[0].seconds == 0.0
 
 

@@ -8,6 +8,7 @@ from megaflow import Map, Move
 from megaflow.bins import BinStore
 from megaflow.errors import BuildError, GraphMismatch, ProgramError
 from megaflow.router import route
+from megaflow.splitting import ByKey
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.graph import Port, ScopeRef
@@ -251,7 +252,7 @@ def test_an_error_of_the_users_own_hash_stays_as_it_is() -> None:
 def test_a_stateful_operator_in_a_loop_with_times_of_its_own_is_refused() -> None:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         inside = Port(ScopeRef(records.port.scope.graph, 1), records.port.node, 0)
-        route(inside, None, BinStore(BINS), "inside")
+        route([inside], None, BinStore(BINS), "inside", ByKey)
 
     with pytest.raises(BuildError, match="inside: stateful operators work in the root scope"):
         SimulatedCluster(1, 1).run(build, {})

@@ -37,6 +37,8 @@ PURE = (
     "megaflow/migration.py",
     "megaflow/routing.py",
     "megaflow/routing_state.py",
+    "megaflow/splitting.py",
+    "megaflow/timers.py",
     "megaflow/timely/communication/wire.py",
     "megaflow/timely/membership.py",
     "megaflow/timely/order.py",

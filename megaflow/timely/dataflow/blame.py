@@ -2,7 +2,7 @@
 
 Nothing is recorded per record. When user code raises, the frames of the traceback say
 which engine loop called it; by agreement such loops name their variables `record`
-(or `key` and `value`) and `time`. A comprehension's variable is gone by then (from Python 3.12 on):
+(or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone by then (from Python 3.12 on):
 a comprehension over a `batch` goes over an iterator named `left`, which knows where it stands.
 """
 
@@ -38,8 +38,9 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
     facts = _facts(error.__traceback__)
     if "time" in facts:
         note += f", time {facts['time']}"
-    if "record" in facts:
-        note += f", record {facts['record']}"
+    for what in ("record", "key"):
+        if what in facts:
+            note += f", {what} {facts[what]}"
     error.add_note(note)
 
 
@@ -91,6 +92,8 @@ def _collect(frame: FrameType, facts: dict[str, str]) -> None:
         facts["record"] = _short(known["record"])
     elif "key" in known and "value" in known:
         facts["record"] = _short((known["key"], known["value"]))
+    elif "key" in known and "timers" in known:
+        facts["key"] = _short(known["key"])
     elif "batch" in known and "left" in known:
         facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
     time = known.get("time")

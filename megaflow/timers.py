@@ -1,0 +1,131 @@
+"""Timers of a stateful operator: what is due at which time, for which key; and the handle with which a fold sets them.
+
+A timer is (time, key, payload). It belongs to the bin of its key and moves with it, so it is due at the worker that
+owns the bin at its time, whatever moves in between:
+ 1. S fires the timers of a time when the time is closed: then each bin that moved at that time or before is in, and
+    none that moves then is still here (`router`, rules 2 and 3).
+ 2. A bin is taken out for t when everything before t is applied: no timer before t is left in it, and all later ones
+    leave with it. Nothing of them stays, so a bin that comes home cannot fire what it fired elsewhere.
+Records wait elsewhere: F has sent them to the owner of their time already, so they never move with a bin.
+"""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any, Protocol, TypeAlias
+
+from megaflow.errors import ProgramError
+
+Timer: TypeAlias = tuple[int, Any, Any]  # time, key, payload
+
+
+class TimerStore:
+    """The timers of the bins that one worker owns, by time, bin and key.
+
+    The payloads of one key and time stay in the order in which they were set. Work is by what is due or moves, never by
+    the number of bins: there is no entry for a bin, or a time, without timers.
+
+    Invariant: `_bins` names exactly the (bin, time) of `_times`, and each time of `_times` is in `_heap`.
+    """
+
+    __slots__ = ("_bins", "_heap", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[int, dict[int, dict[Any, list[Any]]]] = {}  # time -> bin -> key -> payloads; none empty
+        self._bins: dict[int, set[int]] = {}  # bin -> its times; none empty
+        self._heap: list[int] = []  # all times, and some that are gone
+
+    def least(self) -> int | None:
+        """Return the first time at which something is due; None if there is nothing. Cost: logarithmic, amortised."""
+        heap, times = self._heap, self._times
+        while heap and heap[0] not in times:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def add(self, time: int, bin: int, key: Any, payload: Any) -> None:
+        """Set a timer."""
+        bins = self._times.get(time)
+        if bins is None:
+            bins = self._times[time] = {}
+            heappush(self._heap, time)
+        keys = bins.get(bin)
+        if keys is None:
+            keys = bins[bin] = {}
+            self._bins.setdefault(bin, set()).add(time)
+        keys.setdefault(key, []).append(payload)
+
+    def pop(self, time: int) -> dict[int, dict[Any, list[Any]]]:
+        """Remove what is due at a time: bin -> key -> payloads. Cost: linear in the bins with something due."""
+        bins = self._times.pop(time, {})
+        for bin in bins:
+            self._forget(bin, time)
+        return bins
+
+    def take(self, bin: int) -> list[Timer]:
+        """Remove the timers of a bin; return them by time. Cost: linear in them, amortised."""
+        taken: list[Timer] = []
+        for time in sorted(self._bins.pop(bin, ())):
+            bins = self._times[time]
+            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items() for payload in payloads]
+            if not bins:
+                del self._times[time]
+        if len(self._heap) > 2 * len(self._times) + 8:  # or bins that go to and fro would fill it
+            self._heap = list(self._times)
+            heapify(self._heap)
+        return taken
+
+    def install(self, bin: int, timers: Iterable[Timer]) -> None:
+        """Add timers that a bin has brought."""
+        for time, key, payload in timers:
+            self.add(time, bin, key, payload)
+
+    def _forget(self, bin: int, time: int) -> None:
+        times = self._bins[bin]
+        times.discard(time)
+        if not times:
+            del self._bins[bin]
+
+    def _check(self) -> None:
+        pairs = {(bin, time) for time, bins in self._times.items() for bin in bins}
+        assert pairs == {(bin, time) for bin, times in self._bins.items() for time in times}
+        assert all(self._times.values()) and all(self._bins.values()), "an empty entry is kept"
+        assert all(payloads for bins in self._times.values() for keys in bins.values() for payloads in keys.values())
+        assert set(self._times) <= set(self._heap) and len(self._heap) <= 2 * len(self._times) + 9 + len(self._bins)
+
+
+class _Alarms(Protocol):
+    """Where a fold's timers go."""
+
+    def set_timer(self, time: int, key: Any, payload: Any) -> None:
+        """Set a timer of the key."""
+        ...
+
+
+class Timers:
+    """What a fold sets timers with: those of the key and at the time for which it was called, and not later."""
+
+    __slots__ = ("_alarms", "_name", "key", "time")
+
+    def __init__(self, name: str, alarms: _Alarms) -> None:
+        self.key: Any = None  # for which the fold is being called; written by the operator
+        self.time: int | None = None  # likewise; None: it is not
+        self._name = name
+        self._alarms = alarms
+
+    def at(self, time: int, payload: Any) -> None:
+        """Let `payload` come back to the fold, at a later time, for the present key.
+
+        Raises ProgramError unless `time` is an int greater than the present time.
+        """
+        present = self.time
+        if present is None:
+            raise ProgramError(
+                f"{self._name}: timers.at({time!r}, …) was called after the fold had returned; "
+                "set timers within the call, or in the generator of outputs that it returns"
+            )
+        if type(time) is not int or time <= present:
+            raise ProgramError(
+                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present}: a timer's time must be "
+                f"an int and later than the present one; use timers.at({present + 1}, …) at the earliest, and do now "
+                "what is due now"
+            )
+        self._alarms.set_timer(time, self.key, payload)
