@@ -6,8 +6,9 @@ of the events if need be.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -42,15 +43,15 @@ class Request:
     """What the command line asks for."""
 
     query: str
-    events: int = 10_000
-    delay_us: int = 1_000_000
-    strategy: str = ""  # "": nothing moves
+    events: int
+    delay_us: int
+    strategy: str  # "": nothing moves
 
 
-def read(words: tuple[str, ...]) -> Request:
+def read(words: Sequence[str]) -> Request:
     """Read `QUERY [EVENTS [DELAY_US [STRATEGY]]]`.
 
-    >>> read(("Q5", "500"))
+    >>> read(["Q5", "500"])
     Request(query='Q5', events=500, delay_us=1000000, strategy='')
     """
     if not words or words[0] not in QUERIES or len(words) > 4:
@@ -58,7 +59,8 @@ def read(words: tuple[str, ...]) -> Request:
             f"{' '.join(words) or 'nothing'} asked for; say QUERY [EVENTS [DELAY_US [STRATEGY]]], QUERY being one of "
             f"{', '.join(QUERIES)}"
         )
-    return Request(words[0], *map(int, words[1:3]), *words[3:])
+    query, events, delay_us, strategy = (*words, *("", "10000", "1000000", "")[len(words) :])
+    return Request(query, int(events), int(delay_us), strategy)
 
 
 def main(worker: Worker) -> list[tuple[Any, Any]]:
@@ -87,7 +89,7 @@ def main(worker: Worker) -> list[tuple[Any, Any]]:
         events.send_batch([event for _, event in batch])
         mover.advance_to(time, may_move=time >= begin)
         worker.step()
-        worker.step_while(lambda now=time: probe.less_than(now - lag))
+        worker.step_while(partial(probe.less_than, time - lag))
     time = terms.time_of(request.events)
     while mover.steps:  # what is left of the plan goes on where the events end
         events.advance_to(time + 1)

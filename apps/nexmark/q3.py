@@ -13,6 +13,7 @@ from typing import Any
 from apps.nexmark.events import Event, auctions, people
 from apps.nexmark.terms import Terms
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 Seller = tuple[str, str, str]  # name, city, state
 Suggestion = tuple[str, str, str, int]  # name, city, state, auction
@@ -23,7 +24,7 @@ _STATES = ("OR", "ID", "CA")
 
 
 def suggest(
-    id: int, time: int, sellers: list[Seller], items: list[int], known: Known | None, timers: Any
+    id: int, time: int, sellers: list[Seller], items: list[int], known: Known | None, timers: Timers
 ) -> tuple[Known, list[Suggestion]]:
     """Join the auctions of one seller with the seller."""
     seller, waiting = known or (None, [])

@@ -14,12 +14,13 @@ from apps.nexmark.events import Event
 from apps.nexmark.terms import Terms
 from apps.nexmark.winning import average, winning_bids
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 Totals = tuple[int, int]  # sum of prices, how many
 
 
 def average_price(
-    category: int, time: int, prices: list[int], totals: Totals | None, timers: Any
+    category: int, time: int, prices: list[int], totals: Totals | None, timers: Timers
 ) -> tuple[Totals, list[tuple[int, int]]]:
     """Count what was sold at one time."""
     total, count = totals or (0, 0)

@@ -17,6 +17,7 @@ from typing import Any
 from apps.nexmark.events import Event, bids
 from apps.nexmark.terms import Terms
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 Count = tuple[int, int]  # auction, bids
 Slides = dict[int, int]  # number of the slide -> bids in it
@@ -24,7 +25,7 @@ Slides = dict[int, int]  # number of the slide -> bids in it
 _WINDOW_ENDS = "window ends"  # a timer
 
 
-def hottest(end: int, time: int, counts: list[Count], state: None, timers: Any) -> tuple[None, list[Count]]:
+def hottest(end: int, time: int, counts: list[Count], state: None, timers: Timers) -> tuple[None, list[Count]]:
     """Take the auctions with the most bids in one window."""
     most = max(count for _, count in counts)
     return None, [one for one in counts if one[1] == most]
@@ -35,7 +36,7 @@ def q5(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
     size, slide = terms.hot_items_ms, terms.hot_items_slide_ms
 
     def count(
-        auction: int, time: int, news: list[str | None], slides: Slides | None, timers: Any
+        auction: int, time: int, news: list[str | None], slides: Slides | None, timers: Timers
     ) -> tuple[Slides | None, list[tuple[int, Count]]]:
         slides, results = slides or {}, []
         is_armed = bool(slides) and _WINDOW_ENDS not in news
@@ -49,6 +50,6 @@ def q5(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
             timers.at((time // slide + 1) * slide, _WINDOW_ENDS)
         return slides or None, results
 
-    counts = bids(events).map(lambda bid: (bid.auction, None))
+    counts: Stream[tuple[int, str | None]] = bids(events).map(lambda bid: (bid.auction, None))
     windows = counts.stateful_unary(count, control=control, bins=bins, name="Counts")
     return windows.stateful_unary(hottest, control=control, bins=bins, name="Q5")

@@ -13,13 +13,14 @@ from apps.nexmark.events import Event
 from apps.nexmark.terms import Terms
 from apps.nexmark.winning import average, winning_bids
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 
 def q6(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 256) -> Stream[tuple[int, int]]:
     """Average prices: (seller, average of the last ten)."""
 
     def last_prices(
-        seller: int, time: int, sold: list[tuple[int, int]], prices: list[int] | None, timers: Any
+        seller: int, time: int, sold: list[tuple[int, int]], prices: list[int] | None, timers: Timers
     ) -> tuple[list[int], list[tuple[int, int]]]:
         prices = [*(prices or []), *(price for _, price in sorted(sold))][-terms.last_auctions :]
         return prices, [(seller, average(sum(prices), len(prices)))]

@@ -15,6 +15,7 @@ from typing import Any
 from apps.nexmark.events import Event, bids
 from apps.nexmark.terms import Terms
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 Offer = tuple[int, int, int]  # auction, price, bidder
 
@@ -27,7 +28,7 @@ def highest(offers: list[Offer]) -> list[Offer]:
     return [offer for offer in offers if offer[1] == price]
 
 
-def highest_of_all(end: int, time: int, offers: list[Offer], state: None, timers: Any) -> tuple[None, list[Offer]]:
+def highest_of_all(end: int, time: int, offers: list[Offer], state: None, timers: Timers) -> tuple[None, list[Offer]]:
     """Take the highest offers of one window."""
     return None, highest(offers)
 
@@ -37,7 +38,7 @@ def q7(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
     size = terms.highest_bid_ms
 
     def highest_of_auction(
-        auction: int, time: int, news: list[Offer | str], best: list[Offer] | None, timers: Any
+        auction: int, time: int, news: list[Offer | str], best: list[Offer] | None, timers: Timers
     ) -> tuple[list[Offer] | None, list[tuple[int, Offer]]]:
         results: list[tuple[int, Offer]] = []
         if _WINDOW_ENDS in news:
@@ -50,6 +51,8 @@ def q7(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
             timers.at((time // size + 1) * size, _WINDOW_ENDS)
         return highest([*(best or []), *offers]), results
 
-    offers = bids(events).map(lambda bid: (bid.auction, (bid.auction, bid.price, bid.bidder)))
+    offers: Stream[tuple[int, Offer | str]] = bids(events).map(
+        lambda bid: (bid.auction, (bid.auction, bid.price, bid.bidder))
+    )
     windows = offers.stateful_unary(highest_of_auction, control=control, bins=bins, name="Highest")
     return windows.stateful_unary(highest_of_all, control=control, bins=bins, name="Q7")

@@ -14,6 +14,7 @@ from typing import Any
 from apps.nexmark.events import Event, auctions, people
 from apps.nexmark.terms import Terms
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 User = tuple[int, str]  # time, name
 Offer = tuple[int, int]  # time, reserve
@@ -28,7 +29,7 @@ def q8(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
     period = terms.new_users_ms
 
     def fold(
-        id: int, time: int, news: list[User | str], offers: list[Offer], known: Known | None, timers: Any
+        id: int, time: int, news: list[User | str], offers: list[Offer], known: Known | None, timers: Timers
     ) -> tuple[Known | None, list[NewUser]]:
         user, waiting = known or (None, [])
         if user is not None and user[0] + period <= time:
@@ -44,6 +45,6 @@ def q8(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 25
             timers.at(time + period, _EXPIRY)
         return (None, waiting) if waiting else None, []
 
-    users = people(events).map(lambda person: (person.id, (person.time, person.name)))
+    users: Stream[tuple[int, User | str]] = people(events).map(lambda person: (person.id, (person.time, person.name)))
     offers = auctions(events).map(lambda auction: (auction.seller, (auction.time, auction.reserve)))
     return users.stateful_binary(offers, fold, control=control, bins=bins, name="Q8")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from apps.nexmark.events import Event, auctions, bids
 from apps.nexmark.terms import Terms
 from megaflow.timely import Stream
+from megaflow.timers import Timers
 
 
 class Sale(NamedTuple):
@@ -31,6 +32,8 @@ class Sale(NamedTuple):
 Sold = tuple[Sale, int]  # the auction, the winning price
 Known = tuple[Sale | None, int]  # the auction once it is open, the highest bid so far (0: none)
 
+News = Sale | str  # the auction opens, or a timer
+
 _CLOSE, _FORGET = "close", "forget"  # timers
 
 
@@ -39,7 +42,7 @@ def winning_bids(events: Stream[Event], control: Stream[Any], terms: Terms, bins
     patience = terms.patience_ms
 
     def fold(
-        id: int, time: int, news: list[Sale | str], prices: list[int], known: Known | None, timers: Any
+        id: int, time: int, news: list[News], prices: list[int], known: Known | None, timers: Timers
     ) -> tuple[Known | None, list[Sold]]:
         sale, best = known or (None, 0)
         if _CLOSE in news:
@@ -55,7 +58,9 @@ def winning_bids(events: Stream[Event], control: Stream[Any], terms: Terms, bins
             timers.at(time + patience, _FORGET)
         return (sale, max([best, *prices])), []
 
-    sales = auctions(events).map(lambda one: (one.id, Sale(one.id, one.reserve, one.expires, one.seller, one.category)))
+    sales: Stream[tuple[int, News]] = auctions(events).map(
+        lambda one: (one.id, Sale(one.id, one.reserve, one.expires, one.seller, one.category))
+    )
     prices = bids(events).map(lambda bid: (bid.auction, bid.price))
     return sales.stateful_binary(prices, fold, control=control, bins=bins, name="WinningBids")
 

@@ -37,7 +37,8 @@ def test_q2_takes_every_123rd_auction() -> None:
 
 def test_q3_joins_every_auction_in_category_10_with_a_seller_of_three_states_whoever_comes_first() -> None:
     events = [
-        auction(1, 101, seller=1), person(2, 1, "Ann"), auction(3, 102, seller=1), auction(3, 103, seller=1, category=11),
+        auction(1, 101, seller=1), person(2, 1, "Ann"), auction(3, 102, seller=1),
+        auction(3, 103, seller=1, category=11),
         person(0, 2, "Ben", "WA"), auction(1, 104, seller=2), auction(9, 105, seller=3), person(0, 4, "Dan", "CA"),
     ]  # fmt: skip
     assert results("Q3", *events) == [(2, ("Ann", "Bend", "OR", 101)), (3, ("Ann", "Bend", "OR", 102))]
@@ -58,7 +59,8 @@ def test_an_auction_is_won_by_the_highest_bid_before_it_expires_if_it_reaches_th
 
 def test_q4_averages_all_that_a_category_has_sold_so_far() -> None:
     events = [
-        auction(0, 1, expires=10), auction(0, 2, expires=20), auction(0, 3, expires=20), auction(0, 4, expires=15, category=11),
+        auction(0, 1, expires=10), auction(0, 2, expires=20), auction(0, 3, expires=20),
+        auction(0, 4, expires=15, category=11),
         bid(5, 1, 100), bid(5, 2, 201), bid(5, 3, 300), bid(5, 4, 7),
     ]  # fmt: skip
     assert results("Q4", *events) == [(10, (10, 100)), (15, (11, 7)), (20, (10, 200))]
