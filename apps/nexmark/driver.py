@@ -33,6 +33,7 @@ QUERIES: dict[str, Callable[[Stream[Event], Stream[Any], Terms, int], Stream[Any
     "Q1": q1, "Q2": q2, "Q3": q3, "Q4": q4, "Q5": q5, "Q6": q6, "Q7": q7, "Q8": q8,
 }  # fmt: skip
 
+STRATEGIES = ("", "fluid", "all-at-once", "optimized")  # "": nothing moves
 BINS = 64
 _LAG_EVENTS = 2000
 """How far a worker may run ahead of the results: enough to keep all of them busy, little enough to hold."""
@@ -45,7 +46,7 @@ class Request:
     query: str
     events: int
     delay_us: int
-    strategy: str  # "": nothing moves
+    strategy: str  # one of STRATEGIES
 
 
 def read(words: Sequence[str]) -> Request:
@@ -54,12 +55,13 @@ def read(words: Sequence[str]) -> Request:
     >>> read(["Q5", "500"])
     Request(query='Q5', events=500, delay_us=1000000, strategy='')
     """
-    if not words or words[0] not in QUERIES or len(words) > 4:
+    query, events, delay_us, strategy = (*words[:4], *("", "10000", "1000000", "")[len(words) :])
+    numbers = events.isdecimal() and delay_us.isdecimal()
+    if query not in QUERIES or not numbers or strategy not in STRATEGIES or len(words) > 4:
         raise SystemExit(
             f"{' '.join(words) or 'nothing'} asked for; say QUERY [EVENTS [DELAY_US [STRATEGY]]], QUERY being one of "
-            f"{', '.join(QUERIES)}"
+            f"{', '.join(QUERIES)} and STRATEGY one of {', '.join(filter(None, STRATEGIES))}"
         )
-    query, events, delay_us, strategy = (*words, *("", "10000", "1000000", "")[len(words) :])
     return Request(query, int(events), int(delay_us), strategy)
 
 
@@ -91,7 +93,7 @@ def main(worker: Worker) -> list[tuple[Any, Any]]:
         worker.step()
         worker.step_while(partial(probe.less_than, time - lag))
     time = terms.time_of(request.events)
-    while mover.steps:  # what is left of the plan goes on where the events end
+    while mover.steps or mover.is_waiting():  # what is left of the plan goes on where the events end
         events.advance_to(time + 1)
         mover.advance_to(time, may_move=True)
         mover.advance_to(time + 1, may_move=False)
