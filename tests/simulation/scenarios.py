@@ -1,10 +1,11 @@
 """Random runs of stateful dataflows on a simulated cluster, and the oracle that judges them.
 
 A scenario is drawn from its seed: how many workers, what they are fed, which commands come
-at which times, which operators stand in a row. The oracle is one worker without commands:
-the same records with the same times must come out. Besides, every record must have been
-applied by the worker that owns its bin at its time, and the ledger must tell exactly the
-moves that the commands imply.
+at which times, which operators stand in a row: with one input or two, with timers or
+without. The oracle is one worker without commands: the same records with the same times
+must come out. Besides, every record must have been applied, and every timer been due, at
+the worker that owns its bin at its time, and the ledger must tell exactly the moves that
+the commands imply.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Scenario:
     commands: list[tuple[int, Any]]
     two_in_a_row: bool
     hold_back: bool  # an operator that keeps records until their time is closed
+    kinds: tuple[str, str] = ("machine", "machine")  # of the two operators
+    spread: bool = False  # whether the outputs are distributed
 
 
 def draw(seed: int) -> Scenario:
@@ -50,7 +53,10 @@ def draw(seed: int) -> Scenario:
         for worker in range(workers)
     }
     commands = [(time, _command(random, workers)) for time in _times(random, times, random.randint(0, 8))]
-    return Scenario(seed, workers, times, feeds, commands, random.random() < 0.4, random.random() < 0.4)
+    scenario = Scenario(seed, workers, times, feeds, commands, random.random() < 0.4, random.random() < 0.4)
+    scenario.kinds = (random.choice(["machine", "unary", "binary"]), random.choice(["machine", "unary", "binary"]))
+    scenario.spread = random.random() < 0.25
+    return scenario
 
 
 def _times(random: Random, times: int, count: int) -> list[int]:
@@ -70,6 +76,10 @@ class Log:
     applied: list[tuple[str, int, int, int]] = field(default_factory=list)
     views: list[tuple[int, Any]] = field(default_factory=list)  # (worker, view of a stateful operator)
 
+    def note(self, operator: str, key: Any, time: int, worker: Worker) -> None:
+        """Something of this key was applied."""
+        self.applied.append((operator, bin_of(stable_hash(key), LOG2_BINS), time, worker.index))
+
 
 def run(scenario: Scenario) -> None:
     """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
@@ -87,12 +97,15 @@ def run(scenario: Scenario) -> None:
 
 
 def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
-    """Running counts; perhaps counts of counts; perhaps held back until their time is closed."""
-    counts = records.stateful_state_machine(_counter("count", log, worker), control=commands, bins=BINS, name="count")
+    """Running counts; perhaps counts of counts; perhaps held back until their time is closed, perhaps distributed."""
+    first, second = scenario.kinds
+    counts = OPERATORS[first](records, commands, "count", log, worker)
     if scenario.two_in_a_row:
         parities = counts.map(lambda output: (output[1] % 3, output[2]))
-        counts = parities.stateful_state_machine(
-            _counter("again", log, worker), control=commands, bins=BINS, name="again"
+        counts = OPERATORS[second](parities, commands, "again", log, worker)
+    if scenario.spread:
+        counts = counts.distribute(control=commands, bins=BINS, name="spread").inspect(
+            lambda output: log.note("spread", output, output[2], worker)
         )
     log.views += [(worker.index, view) for view in worker.stateful]
     if scenario.hold_back:
@@ -100,13 +113,62 @@ def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], co
     return counts.inspect_time(_check_time)
 
 
-def _counter(operator: str, log: Log, worker: Worker) -> Any:
+# Operators: each is given records (key, time) and gives outputs (key, total, time, …) ------------------------------
+
+
+def machine(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
+    """Running counts."""
+
     def fold(key: Any, time: int, count: int | None) -> tuple[int | None, list[Any]]:
-        log.applied.append((operator, bin_of(stable_hash(key), LOG2_BINS), time, worker.index))
+        log.note(name, key, time, worker)
         total = (count or 0) + 1
         return (None if total == 7 else total), [(key, total, time)]  # a seventh time is the first again
 
-    return fold
+    return records.stateful_state_machine(fold, control=commands, bins=BINS, name=name)
+
+
+def unary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
+    """Running counts of records and timers; most records set timers, some of which set timers again."""
+
+    def fold(key: Any, time: int, records: list[Any], count: int | None, timers: Any) -> tuple[int | None, list[Any]]:
+        log.note(name, key, time, worker)
+        set_timers(key, time, records, timers)
+        total = (count or 0) + len(records)
+        return (None if total % 5 == 0 else total), [(key, total, time, tuple(sorted(map(str, records))))]
+
+    return records.stateful_unary(fold, control=commands, bins=BINS, name=name)
+
+
+def binary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
+    """Running counts of both inputs, which are parts of the records, some in both; the right one is behind."""
+
+    def fold(
+        key: Any, time: int, left: list[Any], right: list[Any], count: int | None, timers: Any
+    ) -> tuple[int | None, list[Any]]:
+        log.note(name, key, time, worker)
+        set_timers(key, time, left, timers)
+        total = (count or 0) + len(left) + 3 * len(right)
+        return (None if total % 5 == 0 else total), [(key, total, time, tuple(sorted(map(str, left))), len(right))]
+
+    left = records.filter(lambda record: record[1] % 3 != 1)
+    right = records.filter(lambda record: record[1] % 3 == 1 or record[1] % 2 == 1).exchange(
+        lambda record: stable_hash(record[0])
+    )
+    return left.stateful_binary(right, fold, control=commands, bins=BINS, name=name)
+
+
+OPERATORS = {"machine": machine, "unary": unary, "binary": binary}
+
+
+def set_timers(key: Any, time: int, records: list[Any], timers: Any) -> None:
+    """Set the timers that records (their times, ints) and payloads ("due", how many more) ask for."""
+    kinds = [not isinstance(record, tuple) for record in records]
+    assert kinds == sorted(kinds), f"payloads come first: {records}"
+    for record in records:
+        delay = stable_hash((key, time, record)) >> 32
+        more = record[1] if isinstance(record, tuple) else delay % 3
+        if more:
+            timers.at(time + 1 + delay % 5, ("due", more - 1))
 
 
 def hold_back(capability: Any, info: Any) -> Any:
@@ -124,7 +186,7 @@ def hold_back(capability: Any, info: Any) -> Any:
     return logic
 
 
-def _check_time(time: Any, output: tuple[Any, int, int]) -> None:
+def _check_time(time: Any, output: tuple[Any, ...]) -> None:
     assert output[2] == time, f"{output} came out at time {time}"
 
 
@@ -139,10 +201,10 @@ def _tables(scenario: Scenario, commands: Sequence[tuple[int, Any]]) -> list[tup
 
 
 def check_owners(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any]]) -> None:
-    """Every record was applied by the owner of its bin at its time."""
+    """Every record was applied, and every timer was due, at the owner of its bin at its time."""
     tables = _tables(scenario, commands)
     for operator, bin, time, worker in log.applied:
-        owner = tables[time + 1][bin]
+        owner = tables[min(time + 1, len(tables) - 1)][bin]  # timers may be due after all else
         assert worker == owner, (
             f"seed {scenario.seed}: {operator} applied a record of bin {bin} at time {time} on worker {worker}, "
             f"but worker {owner} owned it then"

@@ -58,7 +58,7 @@ FAULTS = {
         "        self._end.send(worker, time, batch)\n        return len(batch) if worker == self._end.index else 0",
     ),
     "F routes before the control frontier has passed": Fault(
-        "router.py",
+        "forwarding.py",
         "            if passed.less_equal(time):\n                self._keep(time, batch)",
         "            if passed.less_than(time):\n                self._keep(time, batch)",
     ),
@@ -86,7 +86,7 @@ FAULTS = {
         "self._state_output.ship_to(target, time + 1, [chunk])",
     ),
     "F routes by the active table, whatever is pending": Fault(
-        "router.py", "table = self._control.history.at(time)", "table = self._control.history.active"
+        "forwarding.py", "history.at(time)", "history.active"
     ),
     "a reconfiguration is in force only after its time": Fault(
         "routing.py",
@@ -110,6 +110,54 @@ FAULTS = {
         "stateful.py",
         "                    self._apply(waiting, batch)",
         "                    self._apply(max([waiting, *self._stash]), batch)",
+    ),
+    "timers stay where they were set": Fault(
+        "bins.py", "cell in taken.items()], self.timers.take(bin))", "cell in taken.items()], [])"
+    ),
+    "timers stay where they were set, and leave as well": Fault(
+        "timers.py",
+        "            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items()",
+        "            self._bins.setdefault(bin, set()).add(time)\n"
+        "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
+    ),
+    "timers do not travel": Fault(
+        "migration.py", "in ((taken.pairs, False), (taken.timers, True)):", "in ((taken.pairs, False),):"
+    ),
+    "S applies a time before it is closed": Fault(
+        "stateful_timed.py", "any(frontier.less_equal(time) for", "any(frontier.less_than(time) for"
+    ),
+    "S applies a time before the bins that move at it are in": Fault(
+        "stateful_timed.py", "for each in (*self._data, self._state)]", "for each in self._data]"
+    ),
+    "S does not wait for its second input": Fault(
+        "stateful_timed.py", "for each in (*self._data, self._state)]", "for each in (self._data[0], self._state)]"
+    ),
+    "S holds nothing for timers": Fault(
+        "stateful_timed.py",
+        "        self._hold(time)\n",
+        "        self._hold(self._waiting[0] if self._waiting else None)\n",
+    ),
+    "S lets go of its capability when the first of several times is applied": Fault(
+        "stateful_timed.py", "                held.downgrade(least)", "                held.downgrade(least + 1)"
+    ),
+    "S never lets go of what it held for a bin that left": Fault(
+        "stateful_timed.py", "                held.release()\n                self._held = None", "                pass"
+    ),
+    "S keeps the time of a timer that is later than an earlier record": Fault(
+        "stateful_timed.py",
+        "                self._held = mint(self._output, least)\n                held.release()",
+        "                pass",
+    ),
+    "payloads come after the records": Fault(
+        "stateful_timed.py",
+        "                records = [group.get(key) or [] for group in groups]",
+        "                records = [(group.get(key) or [])[::-1] for group in groups]",
+    ),
+    "the two halves of a key go by tables of different times": Fault(
+        "router.py",
+        "            forwarder.forward(passed, control.history)",
+        "            forwarder.forward(passed, control.history if forwarder is self._forwarders[0] else "
+        "RoutingHistory(control.history.active))",
     ),
 }
 

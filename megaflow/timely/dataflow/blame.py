@@ -2,8 +2,9 @@
 
 Nothing is recorded per record. When user code raises, the frames of the traceback say
 which engine loop called it; by agreement such loops name their variables `record`
-(or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone by then (from Python 3.12 on):
-a comprehension over a `batch` goes over an iterator named `left`, which knows where it stands.
+(or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone
+by then (from Python 3.12 on): one over a `batch` goes over an iterator named `left`, which
+knows where it stands.
 """
 
 import sys
