@@ -26,13 +26,13 @@ from tests.timely.cases import run_threads
 
 BINS = 8
 SEEDS = 3  # the whole suite takes MORE_SEEDS
-MORE_SEEDS = 40
+MORE_SEEDS = 25
 EVERY_QUERY = pytest.mark.parametrize("query", QUERIES)
 
 # A small auction house: what takes hours takes milliseconds. Windows end between, at and after the events.
-WINDOWS = Terms(hot_items_ms=20, hot_items_slide_ms=5, highest_bid_ms=7, new_users_ms=15)
-SMALL = replace(WINDOWS, in_flight=9, active_people=7, auction_skip=3)
-EVENTS = 900
+WINDOWS = {"hot_items_ms": 20, "hot_items_slide_ms": 5, "highest_bid_ms": 7}
+SMALL = Terms(in_flight=9, active_people=7, auction_skip=3, **WINDOWS)
+EVENTS = {"Q3": 4500, "Q8": 4500}  # of people and auctions there are few among 900
 
 
 class Run:
@@ -42,14 +42,23 @@ class Run:
         self.random = Random(seed)
         self.query = query
         self.workers = self.random.choice([1, 2, 2, 3, 4]) + changes
-        self.terms = replace(SMALL, seed=seed, delay_us=self.random.choice([60, 100]))
-        self.history = list(generate(self.terms, range(EVENTS)))
+        events = EVENTS.get(query, 900)
+        self.last = self.random.choice([50, 90])  # ms
+        self.terms = replace(
+            SMALL,
+            seed=seed,
+            delay_us=self.last * 1000 // events,
+            new_users_ms=self.random.choice([3, 15]),
+            hot_sellers=self.random.choice([1, 4]),
+            hot_auctions=self.random.choice([1, 2]),
+        )
+        self.history = list(generate(self.terms, range(events)))
         self.cluster = SimulatedCluster(seed, self.workers, monitor=monitor)
         self.commands = sorted(self._commands(self.random.randint(1, 15)), key=lambda pair: pair[0])
 
     def _commands(self, count: int) -> Iterable[tuple[int, Any]]:
         for _ in range(count):
-            time = self.random.randrange(self.terms.time_of(EVENTS) + 20)
+            time = self.random.randrange(self.last + 20)
             if self.random.random() < 0.7:
                 yield time, Move(self.random.randrange(BINS), self.random.randrange(self.workers))
             else:
@@ -98,7 +107,7 @@ def test_results_equal_the_oracles_for_many_seeds(query: str) -> None:
     [
         pytest.param(query, seeds, marks=marks, id=f"{query}-{len(seeds)}")
         for query in QUERIES
-        for seeds, marks in ((range(1), ()), (range(1, 20), (pytest.mark.slow, pytest.mark.timeout(300))))
+        for seeds, marks in ((range(1), ()), (range(1, 10), (pytest.mark.slow, pytest.mark.timeout(300))))
     ],
 )
 def test_results_equal_the_oracles_while_workers_join_and_leave(query: str, seeds: range) -> None:
