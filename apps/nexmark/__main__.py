@@ -1,0 +1,14 @@
+"""NEXMark: eight queries over the events of an auction house, whose state can move while they run.
+
+python apps/nexmark QUERY [EVENTS [DELAY_US [STRATEGY]]] [-w WORKERS] [-n PROCESSES -p PROCESS]
+
+QUERY is Q1 to Q8. The defaults are 10,000 events, a second of event time apart, so that windows of
+minutes and hours come to pass; DELAY_US 100 is the benchmark's own rate of 10,000 a second. With a
+STRATEGY (fluid, all-at-once, optimized) half of each worker's bins move to the next worker meanwhile.
+"""
+
+from apps.nexmark.driver import main
+from megaflow.timely import execute_from_args
+
+if __name__ == "__main__":
+    execute_from_args(main)
