@@ -1,9 +1,10 @@
-"""What bins cost while none of them moves: jobs with few and with many of them beside one whose state is pinned.
+"""What bins cost while none of them moves: few and many of them, each beside state that cannot move.
 
-The same job of key-count on two processes, at the same rate, each time with another operator: a `state_machine`, which
-has no bins, no routing table and no control input, or a `stateful_state_machine` with so many bins. Jobs take turns,
-so that all see the same machine; medians are shown, and of ratios the medians of those within a turn. Epochs are 10 ms
-apart, which hides small costs from latencies; so what the processes compute is shown beside them.
+A job of key-count on two processes has two operators, a `stateful_state_machine` with so many bins and a
+`state_machine`, which has no bins and no routing table. They take turns: for some seconds all lines go to the one, then
+to the other, so that both see the same machine. (What the idle one does at each tick of the control stream is in both.)
+Shown are medians of turns, and of ratios the medians of those of neighbours. Epochs are 10 ms apart, which hides small
+costs from latencies; so what the processes compute is shown beside them.
 """
 
 import statistics
@@ -15,17 +16,19 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.bench.job import write_numbers
-from apps.bench.migration_job import Load, before, calm_job, processor_seconds, rate_for
-from apps.bench.migration_load import PINNED, plain_rate
+from apps.bench.migration_job import KeyCount, Load, before, calm_job, processor_seconds, rate_for
+from apps.bench.migration_load import MOVABLE, PINNED, plain_rate, side_at
 from megaflow.control.screen import table_text
 
-WARM_UP_SECONDS = 40.0  # that there are lines for
+WARM_UP_SECONDS = 60.0  # that there are lines for
 PLAIN_LINES = 500_000
+SETTLE_SHARE = 0.2  # of a turn, at its beginning: left out
 COMPARED = 1 << 12  # bins that are compared with none
 MANY = 1 << 16
 RATIO_MAX = 1.5  # of p99 with these bins to p99 without
-KNEE_MAX = 1.1  # of p99 with many to p99 with those: none, but for what two runs differ by
+KNEE_MAX = 1.1  # of that with many bins to that with those: none, but for what two runs differ by
 FIGURES = ("p50", "p99", "max", "processor_us")
+NAMES = {MOVABLE: "movable", PINNED: "pinned"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,102 +38,119 @@ class Sizes:
     keys: int = size(1_000_000, "Keys that have a count.")
     log2_bins: str = size("8,12,16", "Numbers of bins, as powers of two.")
     rate: float = size(0.0, "Records per second; 0: a share of what the processes can do, found in a short trial.")
-    seconds: float = size(5.0, "How long latencies are measured in each job.")
-    repeat: int = size(3, "Repetitions.")
+    turn: float = size(2.0, "Seconds of a turn.")
+    turns: int = size(7, "Turns of each operator in a job.")
 
 
 def measure(sizes: Sizes) -> Record:
-    """Run everything; return the figures of each repetition."""
-    bins = [1 << int(power) for power in sizes.log2_bins.split(",")]
-    found: dict[str, list[Record]] = {PINNED: [], **{str(count): [] for count in bins}}
+    """Run all jobs; return the figures of each turn."""
+    jobs = []
     with tempfile.TemporaryDirectory(prefix="megaflow-bench-") as folder:
         path = Path(folder, "lines.txt")
         rate = rate_for(sizes.rate, 0, Path(folder))
-        write_numbers(path, round(rate * (WARM_UP_SECONDS + sizes.seconds)))
-        for _ in range(sizes.repeat):
-            for name, runs in found.items():
-                runs.append(measure_job(Load(name, sizes.keys, 0, rate), path, sizes.seconds))
+        write_numbers(path, round(rate * (WARM_UP_SECONDS + 2 * (sizes.turns + 1) * sizes.turn)))
+        for power in sizes.log2_bins.split(","):
+            load = Load(1 << int(power), sizes.keys, 0, rate, sizes.turn)
+            jobs.append(measure_job(load, path, sizes.turns))
     plain = plain_rate(sizes.keys, 0, min(PLAIN_LINES, round(rate * WARM_UP_SECONDS)))
-    exact = all(run["exact"] for runs in found.values() for run in runs)
-    return {"keys": sizes.keys, "rate": rate, "plain": plain, "runs": found, "exact": exact}
+    exact = all(job["exact"] for job in jobs)
+    return {"keys": sizes.keys, "rate": rate, "plain": plain, "jobs": jobs, "exact": exact}
 
 
-def measure_job(load: Load, path: Path, seconds: float) -> Record:
-    """Run one job; return how late its lines were, and what a record took of processors."""
+def measure_job(load: Load, path: Path, turns: int) -> Record:
+    """Run one job; return for each turn how late its lines were, and what a record took of processors."""
+    seen: list[tuple[int, float, float, float]] = []
     with calm_job(load, path) as job:
-        began, computed = time.monotonic(), processor_seconds(job.pids)
-        job.running.rest(seconds)
-        ended, computed = time.monotonic(), processor_seconds(job.pids) - computed
-    late = job.figures(began, before(ended))
-    return {**late, "processor_us": 1e6 * computed / (load.rate * seconds), "exact": job.is_exact()}
+        for _ in range(2 * turns):
+            seen.append(watch_turn(job))
+    found: dict[str, list[Record]] = {name: [] for name in NAMES.values()}
+    for side, began, ended, computed in seen:
+        cost = {"processor_us": 1e6 * computed / (load.rate * (ended - began))}
+        found[NAMES[side]].append({**job.figures(began, before(ended)), **cost})
+    return {"bins": load.bins, **found, "exact": job.is_exact()}
+
+
+def watch_turn(job: KeyCount) -> tuple[int, float, float, float]:
+    """Wait for the next turn and its end; return whose it was, when what belongs to it began and ended, and the cost.
+
+    The cost is in seconds of processors.
+    """
+    seconds = job.load.turn_seconds
+    start = (time.monotonic() // seconds + 1) * seconds
+    job.running.rest(start + SETTLE_SHARE * seconds - time.monotonic())
+    began, computed = time.monotonic(), processor_seconds(job.pids)
+    job.running.rest(max(0.0, before(start + seconds) - began))
+    return side_at(began, seconds), began, time.monotonic(), processor_seconds(job.pids) - computed
 
 
 def text(record: Record) -> str:
     """Return the table and whether many bins go unnoticed."""
     rows = []
-    for name, runs in record["runs"].items():
-        middle = [statistics.median(run[figure] for run in runs) for figure in FIGURES]
-        label = name if name == PINNED else f"{int(name):,} bins"
-        rows.append([label, *(f"{each:.1f}" for each in middle), f"{ratio(record, name, PINNED):.2f}"])
+    for job in record["jobs"]:
+        for name, label in (("pinned", "pinned"), ("movable", f"{job['bins']:,} bins")):
+            middle = [statistics.median(turn[figure] for turn in job[name]) for figure in FIGURES]
+            rows.append([label, *(f"{each:.1f}" for each in middle), f"{ratio(job):.2f}" if name == "movable" else ""])
     head = ["", "p50 ms", "p99 ms", "max ms", "µs of processors a record", "p99 to pinned"]
     return "\n".join((
-        f"{record['keys']:,} keys on two processes, {record['rate']:,.0f} records/s, median of "
-        f"{len(record['runs'][PINNED])}; the plain Python loop does {record['plain']:,.0f} records/s",
+        f"{record['keys']:,} keys on two processes, {record['rate']:,.0f} records/s, medians of "
+        f"{len(record['jobs'][0]['movable'])} turns; the plain Python loop does {record['plain']:,.0f} records/s",
         table_text(head, rows),
         *goals(record),
         f"counts {'equal to Counters' if record['exact'] else 'WRONG'}",
     ))  # fmt: skip
 
 
-def ratio(record: Record, name: str, base: str, figure: str = "p99") -> float:
-    """Return a figure of some jobs in those of others, as the median of the ratios within a turn."""
-    pairs = zip(record["runs"][name], record["runs"][base])
-    return float(statistics.median(run[figure] / other[figure] for run, other in pairs))
+def ratio(job: Record) -> float:
+    """Return the p99 of turns with bins in that of the pinned ones beside them, as a median."""
+    return float(statistics.median(one["p99"] / other["p99"] for one, other in zip(job["movable"], job["pinned"])))
 
 
 def goals(record: Record) -> list[str]:
     """Return a line for each goal that these numbers of bins speak of."""
-    lines, compared, many = [], str(COMPARED), str(MANY)
-    if compared in record["runs"]:
-        found = ratio(record, compared, PINNED)
+    ratios, lines = {job["bins"]: ratio(job) for job in record["jobs"]}, []
+    if COMPARED in ratios:
+        found = ratios[COMPARED]
         good = verdict(found <= RATIO_MAX)
         lines.append(f"{COMPARED:,} bins: {found:.2f} times the p99 of pinned state, {RATIO_MAX:g} allowed: {good}")
-        if many in record["runs"]:
-            knee = ratio(record, many, compared)
+        if MANY in ratios:
+            knee = ratios[MANY] / found
             lines.append(f"{MANY:,} bins: {knee:.2f} times that, {KNEE_MAX:g} allowed: {verdict(knee <= KNEE_MAX)}")
     return lines
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw each figure of each job, every repetition as a point."""
-    names = list(record["runs"])
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    shown = (("max", "maximum", COLOURS[1]), ("p99", "p99", COLOURS[0]), ("p50", "p50", COLOURS[2]))
-    for figure_name, label, colour in shown:
-        found = [[run[figure_name] for run in runs] for runs in record["runs"].values()]
-        draw_points(left, found, label, colour)
-    found = [[run["processor_us"] for run in runs] for runs in record["runs"].values()]
-    draw_points(right, found, None, COLOURS[0])
-    for axes in (left, right):
-        axes.set_xticks(range(len(names)), [name if name == PINNED else f"{int(name):,}" for name in names])
+    """Draw the figures of each job, every turn as a point."""
+    late, cost = figure.subplots(1, 2, width_ratios=(2, 1))
+    jobs = record["jobs"]
+    shown = (("max", "maximum", COLOURS[1]), ("p99", "p99", COLOURS[0]))
+    for name, style in (("movable", "-"), ("pinned", ":")):
+        end = "" if name == "movable" else ", pinned state beside"
+        for figure_name, label, colour in shown:
+            found = [[turn[figure_name] for turn in job[name]] for job in jobs]
+            draw_points(late, found, label + end, colour, style)
+        draw_points(cost, [[turn["processor_us"] for turn in job[name]] for job in jobs], None, COLOURS[0], style)
+    for axes in (late, cost):
+        axes.set_xticks(range(len(jobs)), [f"{job['bins']:,}" for job in jobs])
+        axes.margins(x=0.1)
         axes.set_ylim(0)
-    left.legend(frameon=False, fontsize=8)
-    plain_axes(left, "latency at a fixed rate", "bins", "ms")
-    plain_axes(right, "computed for a record", "bins", "µs")
+    plain_axes(late, "latency at a fixed rate", "bins", "ms")
+    plain_axes(cost, "computed for a record", "bins", "µs")
+    late.legend(frameon=False, fontsize=8)
 
 
-def draw_points(axes: Any, found: list[list[float]], label: str | None, colour: str) -> None:
+def draw_points(axes: Any, found: list[list[float]], label: str | None, colour: str, style: str) -> None:
     """Draw a line through the medians, and all points."""
-    axes.plot(range(len(found)), [statistics.median(each) for each in found], "-", color=colour, label=label)
+    medians = [statistics.median(each) for each in found]
+    axes.plot(range(len(found)), medians, style, color=colour, label=label)
     for place, each in enumerate(found):
-        axes.plot([place] * len(each), each, "o", color=colour, markersize=3)
+        axes.plot([place] * len(each), each, "." if style == "-" else "x", color=colour, markersize=3, alpha=0.6)
 
 
 BINS = Experiment(
     "bins",
     "What bins cost while none of them moves.",
     Sizes,
-    Sizes(keys=1_000, log2_bins="4", rate=2_000.0, seconds=0.3, repeat=1),
+    Sizes(keys=1_000, log2_bins="4", rate=2_000.0, turn=0.4, turns=1),
     measure,
     text,
     draw,

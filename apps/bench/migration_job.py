@@ -24,7 +24,7 @@ from megaflow.run.loop import Account
 
 PROCESSES = 2
 RATE_SHARE = 0.2  # of what the processes can do: a worker that owns three quarters of a million keys keeps up
-TRIAL_LINES = 300_000
+TRIAL_LINES = 200_000
 TRIAL_KEYS = 10_000
 CALM_SECONDS = 0.1  # between two looks
 CALM_SHARE = 0.15  # how far from the rate lines may be read when all is calm
@@ -39,15 +39,16 @@ MEBIBYTE = 1 << 20
 class Load:
     """What a job counts, and how fast its lines come."""
 
-    bins: str  # how many, or PINNED
+    bins: int
     keys: int
     value_bytes: int
     rate: float  # lines per second
+    turn_seconds: float = 0.0  # see `key_count`
 
     @property
     def args(self) -> tuple[str, ...]:
         """What the dataflow is told."""
-        return self.bins, str(self.keys), str(self.value_bytes)
+        return str(self.bins), str(self.keys), str(self.value_bytes), str(self.turn_seconds)
 
 
 class KeyCount:
@@ -118,7 +119,7 @@ def rate_for(given: float, value_bytes: int, folder: Path) -> float:
         return given
     path = folder / "trial.txt"
     write_numbers(path, TRIAL_LINES)
-    args = Load(bins="256", keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
+    args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
     account = launch(RunOptions(pickle_app(key_count), str(path), processes=PROCESSES, args=args), NothingWriter)
     return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
 

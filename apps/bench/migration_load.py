@@ -20,7 +20,7 @@ from megaflow.run.rendering import Form
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.pact import Pipeline
 
-PINNED = "pinned"  # instead of a number of bins: a state_machine, whose state stays where it is
+MOVABLE, PINNED = 0, 1  # sides: whose bins can move, and a state_machine, whose state stays where it is
 WARM_UP = -1  # the number of a record that gives a key its state and is not counted
 NUMBER = "Q"  # how numbers and counts are packed
 
@@ -30,19 +30,38 @@ Fold = Callable[[int, int, Any], tuple[Any, list[tuple[int, int]]]]
 def key_count(flow: Flow) -> Stream[Any]:
     """Count the keys of lines that are numbers. Outputs are batches of (number, count of its key so far), packed.
 
-    `flow.args`: how many bins, or PINNED; how many keys; how many bytes of state a key has besides its count.
+    `flow.args`: how many bins; how many keys; how many bytes of state a key has besides its count; and for how many
+    seconds keys are counted with state that can move before it is the turn of pinned state, which has counts of its
+    own, for as long. 0: there is no pinned state.
     """
-    bins, keys, value_bytes = flow.args[0], int(flow.args[1]), int(flow.args[2])
+    bins, keys, value_bytes, turn_seconds = (*map(int, flow.args[:3]), float(flow.args[3]))
     worker, fold = flow.worker, fold_of(value_bytes)
 
     def pair(line: str) -> tuple[int, int]:
         number = int(line)
         return key_of(number, keys), number
 
-    own = ((key, WARM_UP) for key in range(worker.index, keys, worker.peers))
-    pairs = flow.lines().map(pair).concat(flow.scope.to_stream(own))
-    counted = pairs.state_machine(fold) if bins == PINNED else pairs.stateful_state_machine(fold, bins=int(bins))
-    return counted.unary(Pipeline(), "Pack", pack)
+    def warm_up() -> Stream[tuple[int, int]]:
+        return flow.scope.to_stream((key, WARM_UP) for key in range(worker.index, keys, worker.peers))
+
+    pairs = flow.lines().map(pair)
+    if not turn_seconds:
+        counted = pairs.concat(warm_up()).stateful_state_machine(fold, bins=bins)
+        return counted.unary(Pipeline(), "Pack", packing(MOVABLE))
+    movable, pinned = pairs.branch(lambda epoch, record: side_at(time.monotonic(), turn_seconds) == PINNED)
+    counted = movable.concat(warm_up()).stateful_state_machine(fold, bins=bins)
+    beside = pinned.concat(warm_up()).state_machine(fold)
+    packed = counted.unary(Pipeline(), "Pack", packing(MOVABLE))
+    return packed.concat(beside.unary(Pipeline(), "Pack", packing(PINNED)))
+
+
+def side_at(moment: float, turn_seconds: float) -> int:
+    """Return whose turn it is at a moment of the machine's clock, which all processes have in common.
+
+    >>> side_at(11.0, turn_seconds=2.0) == PINNED, side_at(12.5, turn_seconds=2.0) == MOVABLE
+    (True, True)
+    """
+    return int(moment // turn_seconds) % 2
 
 
 def fold_of(value_bytes: int) -> Fold:
@@ -65,16 +84,20 @@ def fold_of(value_bytes: int) -> Fold:
     return count_beside if value_bytes else count
 
 
-def pack(initial: Any, info: object) -> Callable[[Any, Any], None]:
-    """Build an operator that makes one record of each batch."""
-    initial.release()
+def packing(side: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
+    """Return what builds an operator that makes one record of each batch: (side, packed)."""
 
-    def logic(input: Any, output: Any) -> None:
-        for capability, batch in input:
-            with output.session(capability) as session:
-                session.give(array(NUMBER, chain.from_iterable(batch)).tobytes())
+    def build(initial: Any, info: object) -> Callable[[Any, Any], None]:
+        initial.release()
 
-    return logic
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                with output.session(capability) as session:
+                    session.give((side, array(NUMBER, chain.from_iterable(batch)).tobytes()))
+
+        return logic
+
+    return build
 
 
 class Packed:
@@ -85,26 +108,26 @@ class Packed:
     def __init__(self, keys: int) -> None:
         self.began = False  # something has come, so all keys have their state
         self._keys = keys
-        self._batches: list[bytes] = []  # those of a key are in order
+        self._batches: list[tuple[int, bytes]] = []  # those of a side and a key are in order
 
-    def write(self, epoch: int, records: list[bytes]) -> None:
+    def write(self, epoch: int, records: list[tuple[int, bytes]]) -> None:
         """Take in what came out in an epoch."""
         self._batches += records
         self.began = True
 
     def is_exact(self, lines: int) -> bool:
         """Whether so many different lines were counted, each once, as a Counter counts them, one after the other."""
-        totals: Counter[int] = Counter()
+        totals: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         seen: set[int] = set()
-        for batch in self._batches:
-            flat = array(NUMBER, batch)
+        for side, batch in self._batches:
+            flat, total = array(NUMBER, batch), totals[side]
             for number, count in zip(flat[::2], flat[1::2]):
                 key = key_of(number, self._keys)
-                totals[key] += 1
-                if count != totals[key]:
+                total[key] += 1
+                if count != total[key]:
                     return False
                 seen.add(number)
-        return len(seen) == lines == totals.total()
+        return len(seen) == lines == sum(total.total() for total in totals)
 
     def flush(self) -> None:
         """Nothing is buffered."""

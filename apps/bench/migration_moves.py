@@ -56,7 +56,7 @@ def measure(sizes: Sizes) -> Record:
     parts = {}
     for name, keys, value_bytes in (("counts", sizes.keys, 0), ("values", sizes.value_keys, sizes.value_bytes)):
         with tempfile.TemporaryDirectory(prefix="megaflow-bench-") as folder:
-            load = Load(str(sizes.bins), keys, value_bytes, rate_for(sizes.rate, value_bytes, Path(folder)))
+            load = Load(sizes.bins, keys, value_bytes, rate_for(sizes.rate, value_bytes, Path(folder)))
             parts[name] = measure_job(sizes, load, Path(folder, "lines.txt"))
     return {"parts": parts, "exact": all(part["exact"] for part in parts.values())}
 
@@ -161,12 +161,12 @@ def part_text(part: Record) -> str:
         f"{part['keys']:,} keys{values} in {part['bins']} bins on two processes, {part['rate']:,.0f} records/s; "
         f"{moved:.1f} MB move; the plain Python loop does {part['plain']:,.0f} records/s",
         table_text(head, rows),
-        *goals(found),
+        *goals(found, part["value_bytes"]),
         f"counts {'equal to Counters' if part['exact'] else 'WRONG'}",
     ))  # fmt: skip
 
 
-def goals(found: dict[str, Record]) -> list[str]:
+def goals(found: dict[str, Record], value_bytes: int) -> list[str]:
     """Return a line for each goal: what was found, and whether that is good enough."""
     stall, lines = found[ALL_AT_ONCE]["max"], []
     for strategy in (FLUID, OPTIMIZED):
@@ -178,6 +178,10 @@ def goals(found: dict[str, Record]) -> list[str]:
             lines.append(f"{strategy}: all-at-once stalls less than {STALL_MS:.0f} ms, so there is nothing to compare")
         lines.append(f"{strategy}: at most {late:.1f} ms late, {LATENCY_MS_MAX:.0f} allowed: "
                      f"{verdict(late <= LATENCY_MS_MAX)}")  # fmt: skip
+    if not value_bytes:
+        took = found[ALL_AT_ONCE]["per_key"]
+        lines.append(f"all-at-once: {took:.2f} µs per key, {MICROSECONDS_PER_KEY_MAX:g} allowed: "
+                     f"{verdict(took <= MICROSECONDS_PER_KEY_MAX)}")  # fmt: skip
     return lines
 
 
