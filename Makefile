@@ -1,6 +1,7 @@
 # megaflow: "make demo" shows it, "make test" proves it. Needs make and Python 3.11 or newer; the rest goes into .venv.
 
 PYTHON ?= python3
+BENCH ?= wordcount
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -36,8 +37,8 @@ lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move while it runs
 	@$(BIN)/python apps/demo.py
 
-bench: $(STAMP)  ## word count beside the plain Python loop
-	@$(BIN)/python apps/bench/wordcount.py
+bench: $(STAMP)  ## word count beside the plain Python loop; BENCH=migration or BENCH=rescaling: what moving state costs
+	@$(BIN)/python apps/bench/$(BENCH).py
 
 clean:  ## remove .venv and every cache
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

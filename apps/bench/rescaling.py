@@ -8,13 +8,8 @@ measures. `all` takes some minutes; with `--quick` everything is too small to me
 goal is said to, wrong counts are an error.
 """
 
-import sys
-from pathlib import Path
-
-import click
-
+from apps.bench.experiment import commands, main
 from apps.bench.rescaling_bootstrap import BOOTSTRAP
-from apps.bench.rescaling_experiment import carry_out, reporting
 from apps.bench.rescaling_latency import LATENCY
 from apps.bench.rescaling_overhead import OVERHEAD
 from apps.bench.rescaling_progress import PROGRESS
@@ -22,21 +17,5 @@ from apps.bench.rescaling_restart import COMPARISON
 
 EXPERIMENTS = (OVERHEAD, LATENCY, PROGRESS, BOOTSTRAP, COMPARISON)
 
-
-def commands() -> click.Group:
-    """Return the command line."""
-    group = click.Group(help="Measure what rescaling costs and gains.")
-    for experiment in EXPERIMENTS:
-        group.add_command(experiment.command())
-
-    def run_all(quick: bool, as_json: bool, plots: Path | None) -> None:
-        planned = [(each, each.quick if quick else each.sizes()) for each in EXPERIMENTS]
-        carry_out(planned, as_json, plots)
-
-    quick = click.Option(["--quick"], is_flag=True, help="Small sizes, which show only that everything works.")
-    group.add_command(click.Command("all", callback=run_all, params=[quick, *reporting()], help="All experiments."))
-    return group
-
-
 if __name__ == "__main__":
-    sys.exit(commands()())
+    main(commands("rescaling", "Measure what rescaling costs and gains.", EXPERIMENTS))

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
-from apps.bench.rescaling_job import Growth, Running, Tally, grow, shrink
-from apps.bench.rescaling_load import LIGHT, numbered, write_numbers
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
+from apps.bench.job import Running, write_numbers
+from apps.bench.rescaling_job import Growth, Tally, grow, shrink
+from apps.bench.rescaling_load import LIGHT, numbered
 from megaflow.control.screen import table_text
 
 FIRST_RECORD_SECONDS_MAX = 1.0

@@ -17,9 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
-from apps.bench.rescaling_job import Growth, Running, Tally, between, grow, latency, timeline
-from apps.bench.rescaling_load import LIGHT, numbered, write_numbers
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
+from apps.bench.job import Running, between, latency, timeline, write_numbers
+from apps.bench.rescaling_job import Growth, Tally, grow
+from apps.bench.rescaling_load import LIGHT, numbered
 from megaflow.control.screen import table_text
 from megaflow.control.statistics import Histogram
 from megaflow.run.loop import Account

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from apps.wordcount import count
@@ -54,9 +53,9 @@ def _key_and_number(line: str) -> tuple[int, int]:
     return key_of(number), number
 
 
-def key_of(number: int) -> int:
+def key_of(number: int, keys: int = KEYS) -> int:
     """Return the key of the line of this number: one of many, all over the place."""
-    return number * 2654435761 % 2**32 % KEYS
+    return number * 2654435761 % 2**32 % keys
 
 
 def spend_processor(seconds: float) -> None:
@@ -94,15 +93,6 @@ def packed(keys_and_stamps: Iterable[tuple[str, str]]) -> Iterator[str]:
     pairs = iter(keys_and_stamps)
     while some := list(islice(pairs, KEYS_PER_LINE)):
         yield " ".join(f"{key} {stamp}" for key, stamp in some)
-
-
-def write_numbers(path: Path, lines: int, line_bytes: int = 0) -> None:
-    """Write lines that begin with their number, filled up to so many bytes."""
-    with path.open("w", encoding="ascii") as text:
-        if line_bytes:
-            text.writelines(f"{number} ".ljust(line_bytes - 1, ".") + "\n" for number in range(lines))
-        else:
-            text.writelines(f"{number}\n" for number in range(lines))
 
 
 class OpenLoop:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size
-from apps.bench.rescaling_job import between
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
+from apps.bench.job import between
 from apps.bench.rescaling_load import pinned_words
 from apps.bench.wordcount import plain, write_text
 from apps.wordcount import dataflow

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.wordcount import count
 from megaflow.control.screen import table_text
 from megaflow.front import Worker

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from apps.bench.rescaling_experiment import COLOURS, Experiment, Record, plain_axes, size
-from apps.bench.rescaling_job import Running, grow
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
+from apps.bench.job import Running
+from apps.bench.rescaling_job import grow
 from apps.bench.rescaling_load import FIRST, RESTORED, OpenLoop, packed, stamped
 from megaflow.control.screen import table_text
 from megaflow.run.rendering import Form

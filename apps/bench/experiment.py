@@ -1,9 +1,10 @@
-"""What an experiment of the rescaling benchmarks is, and how it becomes a command, a table and a picture."""
+"""What an experiment of a benchmark is, and how it becomes a command, a table and a picture."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,8 @@ class Experiment:
     text: Callable[[Record], str]
     draw: Callable[[Record, Any], None]  # into a matplotlib Figure
 
-    def command(self) -> click.Command:
-        """Return the subcommand, with an option for each size."""
+    def command(self, benchmark: str) -> click.Command:
+        """Return the subcommand of a benchmark, with an option for each size."""
         options: list[click.Parameter] = [
             click.Option(
                 [f"--{field.name.replace('_', '-')}"],
@@ -49,9 +50,29 @@ class Experiment:
         ]
 
         def run(as_json: bool, plots: Path | None, **sizes: Any) -> None:
-            carry_out([(self, self.sizes(**sizes))], as_json, plots)
+            carry_out(benchmark, [(self, self.sizes(**sizes))], as_json, plots)
 
         return click.Command(self.name, callback=run, params=[*options, *reporting()], help=self.help)
+
+
+def commands(benchmark: str, help: str, experiments: Sequence[Experiment]) -> click.Group:
+    """Return the command line of a benchmark: a subcommand for each experiment, and `all`."""
+    group = click.Group(benchmark, help=help)
+    for experiment in experiments:
+        group.add_command(experiment.command(benchmark))
+
+    def run_all(quick: bool, as_json: bool, plots: Path | None) -> None:
+        planned = [(each, each.quick if quick else each.sizes()) for each in experiments]
+        carry_out(benchmark, planned, as_json, plots)
+
+    small = click.Option(["--quick"], is_flag=True, help="Small sizes, which show only that everything works.")
+    group.add_command(click.Command("all", callback=run_all, params=[small, *reporting()], help="All experiments."))
+    return group
+
+
+def main(group: click.Group) -> None:
+    """Run a benchmark's command line; without words it does everything. Never returns."""
+    group.main(args=sys.argv[1:] or ["all"])
 
 
 def reporting() -> Sequence[click.Parameter]:
@@ -63,7 +84,9 @@ def reporting() -> Sequence[click.Parameter]:
     )
 
 
-def carry_out(planned: Sequence[tuple[Experiment, Any]], as_json: bool, plots: Path | None) -> None:
+def carry_out(
+    benchmark: str, planned: Sequence[tuple[Experiment, Any]], as_json: bool, plots: Path | None
+) -> None:
     """Run experiments with their sizes, show each as it is done; raise ClickException if a count was wrong."""
     figure_of = plotter() if plots is not None else None
     records: dict[str, Record] = {}
@@ -76,7 +99,7 @@ def carry_out(planned: Sequence[tuple[Experiment, Any]], as_json: bool, plots: P
             plots.mkdir(parents=True, exist_ok=True)
             figure = figure_of()
             experiment.draw(record, figure)
-            figure.savefig(plots / f"rescaling-{experiment.name}.png")
+            figure.savefig(plots / f"{benchmark}-{experiment.name}.png")
     if as_json:
         click.echo(json.dumps(records))
     if wrong := [name for name, record in records.items() if not record.get("exact", True)]:

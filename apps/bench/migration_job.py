@@ -1,0 +1,182 @@
+"""Key-count on two processes under a steady load: started, warmed up and calm; and what its processes take."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import click
+
+from apps.bench.experiment import Record
+from apps.bench.job import Running, between, latency, write_numbers
+from apps.bench.migration_load import Packed, key_count
+from megaflow.control.commands import Conversation, ask_status
+from megaflow.control.statistics import WINDOW_SECONDS
+from megaflow.run.app import pickle_app
+from megaflow.run.gather import NothingWriter
+from megaflow.run.launch import RunOptions, launch
+from megaflow.run.loop import Account
+
+PROCESSES = 2
+RATE_SHARE = 0.2  # of what the processes can do: a worker that owns three quarters of a million keys keeps up
+TRIAL_LINES = 200_000
+TRIAL_KEYS = 10_000
+CALM_SECONDS = 0.1  # between two looks
+CALM_SHARE = 0.15  # how far from the rate lines may be read when all is calm
+PATIENCE_SECONDS = 40.0  # until it must be
+SAMPLE_SECONDS = 0.005  # between looks at the memory
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a job counts, and how fast its lines come."""
+
+    bins: int
+    keys: int
+    value_bytes: int
+    rate: float  # lines per second
+    turn_seconds: float = 0.0  # see `key_count`
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """What the dataflow is told."""
+        return str(self.bins), str(self.keys), str(self.value_bytes), str(self.turn_seconds)
+
+
+class KeyCount:
+    """A running job; made by `calm_job`."""
+
+    def __init__(self, running: Running, talk: Conversation, outputs: Packed, load: Load) -> None:
+        self.running = running
+        self.talk = talk
+        self.load = load
+        self.account: Account | None = None  # set when it has ended
+        self.pids = {worker["id"]: worker["pid"] for worker in ask_status(talk, tables=False)["workers"]}
+        self._outputs = outputs
+
+    @property
+    def ended(self) -> Account:
+        """What it came to."""
+        assert self.account is not None, "it runs"
+        return self.account
+
+    def is_exact(self) -> bool:
+        """Whether it counted right, once it has ended."""
+        return self._outputs.is_exact(self.ended.lines)
+
+    def figures(self, start: float, end: float) -> Record:
+        """Return how late the lines were that were done in a stretch of time, once it has ended."""
+        late = between(self.ended.latency, start, end)
+        return {"seconds": end - start, "lines": late.lines, **latency(late)}
+
+    def await_calm(self) -> None:
+        """Wait until lines are read as fast as they come, twice in a row. Raises ClickException if they never are."""
+        until, calm, before = time.monotonic() + PATIENCE_SECONDS, 0, self._lines()
+        while calm < 2:
+            self.running.rest(CALM_SECONDS)
+            now = self._lines()
+            speed = (now[1] - before[1]) / (now[0] - before[0])
+            calm = calm + 1 if abs(speed / self.load.rate - 1) < CALM_SHARE else 0
+            before = now
+            if time.monotonic() > until:
+                raise click.ClickException(f"{self.load.rate:,.0f} lines/s are too many for this machine: use --rate")
+
+    def _lines(self) -> tuple[float, int]:
+        workers = ask_status(self.talk, tables=False)["workers"]
+        return time.monotonic(), sum(worker["lines"] for worker in workers)
+
+
+@contextlib.contextmanager
+def calm_job(load: Load, lines: Path) -> Iterator[KeyCount]:
+    """Give a job whose keys all have their state and whose lines are in time; it is stopped after the block."""
+    outputs = Packed(load.keys)
+    with Running(key_count, str(lines), outputs, processes=PROCESSES, rate=load.rate, args=load.args) as running:
+        job = KeyCount(running, running.converse(), outputs, load)
+        while not outputs.began:
+            running.rest(CALM_SECONDS)
+        job.await_calm()
+        yield job
+        running.stop()
+    job.account = running.account()
+
+
+def before(moment: float) -> float:
+    """Return the end of a stretch that none of the windows of what begins at this moment is part of."""
+    return moment - WINDOW_SECONDS
+
+
+def rate_for(given: float, value_bytes: int, folder: Path) -> float:
+    """Return a rate that two processes can sustain: the one that is given, if it is, else from a short trial."""
+    if given:
+        return given
+    path = folder / "trial.txt"
+    write_numbers(path, TRIAL_LINES)
+    args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
+    account = launch(RunOptions(pickle_app(key_count), str(path), processes=PROCESSES, args=args), NothingWriter)
+    return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
+
+
+class Memory:
+    """How much memory processes hold, looked at every few milliseconds while the `with` block runs; Linux only."""
+
+    def __init__(self, pids: dict[int, int]) -> None:
+        """`pids` has the process of each worker."""
+        self._files = {worker: Path(f"/proc/{pid}/statm") for worker, pid in pids.items()}
+        self._samples: list[tuple[float, dict[int, int]]] = []  # (second, worker -> bytes), by the thread alone
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def peaks(self, start: float, end: float) -> dict[int, float]:
+        """Return the most that each worker's process held in a stretch of time, in MiB."""
+        found = [held for moment, held in self._samples if start <= moment <= end]
+        return {worker: max((held[worker] for held in found), default=0) / MEBIBYTE for worker in self._files}
+
+    def _run(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            try:
+                held = {worker: resident(path) for worker, path in self._files.items()}
+            except OSError:
+                return  # no such files on this system, or the job has ended
+            self._samples.append((time.monotonic(), held))
+
+
+def resident(statm: Path) -> int:
+    """Return the resident bytes that a process's file tells of."""
+    return int(statm.read_text(encoding="ascii").split()[1]) * PAGE_BYTES
+
+
+def processor_seconds(pids: dict[int, int]) -> float:
+    """Return the processor time that processes have taken so far, all together; 0.0 where that is not told."""
+    ticks = 0
+    for pid in pids.values():
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # of the user's code and of the system's
+    return ticks / TICKS_PER_SECOND
+
+
+def medians(records: list[Record], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the median of each of these figures.
+
+    >>> medians([{"max": 3.0}, {"max": 9.0}, {"max": 4.0}], ("max",))
+    {'max': 4.0}
+    """
+    return {name: sorted(record[name] for record in records)[len(records) // 2] for name in names}
