@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from megaflow.bins import BinStore, Found, stable_hash
 from megaflow.errors import CannotTravel, ProgramError
+from megaflow.load import Load, LoadMeter, bin_sizes
 from megaflow.migration import Chunk, Installer, LedgerRow
 from megaflow.router import Routed, Router, complaint_about, route
 from megaflow.routing import Numbered, RoutingTable
@@ -46,9 +47,12 @@ Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 class StatefulView:
     """What the rest of the worker may see of a stateful operator."""
 
-    def __init__(self, name: str, store: BinStore, router: Router, installer: Installer) -> None:
+    def __init__(
+        self, name: str, store: BinStore, router: Router, installer: Installer, now: Callable[[], float]
+    ) -> None:
         self.name = name
         self.bins = store.count
+        self.meter = LoadMeter(store.bin_of_key, now)  # written by S
         self.records = 0  # applied so far; written by S
         self._store = store
         self._router = router
@@ -76,6 +80,18 @@ class StatefulView:
         """How many keys have state here. Cost: O(1)."""
         return len(self._store.cells)
 
+    def load(self) -> Load:
+        """The load of the last seconds, also of bins that have left meanwhile."""
+        return self.meter.load()
+
+    def keys_by_bin(self) -> dict[int, int]:
+        """How many keys each bin has that is here."""
+        return {bin: len(held) for bin, held in self._store.bins.items()}
+
+    def bytes_by_bin(self) -> dict[int, int]:
+        """How large each bin is that is here, about. Cost: some ten milliseconds if states are large."""
+        return bin_sizes(self._store.bins)
+
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)
@@ -102,7 +118,7 @@ def stateful_state_machine(
     routed = route(port, control, store, title)
     context = port.scope.graph.context
     installer = Installer(store, context.allocator.index, context.wall)
-    view = StatefulView(title, store, routed.router, installer)
+    view = StatefulView(title, store, routed.router, installer, context.now)
     for bin, owner in enumerate(routed.router.table):
         if owner == context.allocator.index:
             store.install(bin, [])
@@ -177,8 +193,11 @@ class _Machine:
         self._stash[time][1].append(batch)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
+        meter = self._view.meter
+        began = meter.now()
         self._view.records += len(batch)
         self._output.ship(time, self._folder.apply(time, batch))
+        meter.note(batch, began)
 
 
 class _Folder:

@@ -34,6 +34,7 @@ PURE = (
     "megaflow/control/controller.py",
     "megaflow/control/planner.py",
     "megaflow/control/policy.py",
+    "megaflow/load.py",
     "megaflow/migration.py",
     "megaflow/routing.py",
     "megaflow/routing_state.py",
