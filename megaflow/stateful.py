@@ -84,6 +84,10 @@ class StatefulView:
         """The load of the last seconds, also of bins that have left meanwhile."""
         return self.meter.load()
 
+    def bin_of_key(self, key: Any) -> int:
+        """The bin that a key falls into."""
+        return self._store.bin_of_key(key)
+
     def keys_by_bin(self) -> dict[int, int]:
         """How many keys each bin has that is here."""
         return {bin: len(held) for bin, held in self._store.bins.items()}
