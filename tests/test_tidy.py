@@ -32,7 +32,9 @@ CLOCKS_AND_DICE = {
 PURE = (
     "megaflow/bins.py",
     "megaflow/control/controller.py",
+    "megaflow/control/load_balance.py",
     "megaflow/control/planner.py",
+    "megaflow/control/plans.py",
     "megaflow/control/policy.py",
     "megaflow/load.py",
     "megaflow/migration.py",
