@@ -16,6 +16,8 @@ from megaflow.timely.membership import WorkerId
 Change: TypeAlias = tuple[int, WorkerId, WorkerId]  # bin, from, to
 Step: TypeAlias = list[Move]
 
+HOTTEST_FIRST: Final = "hottest-first"
+
 
 def plan(
     table: RoutingTable,
@@ -42,8 +44,8 @@ def plan(
         raise UsageError(f"batch={batch!r} with strategy {strategy!r}: a number of bins a step goes with batched alone")
     if batch is not None and batch < 1:
         raise UsageError(f"batch={batch}: a step moves at least one bin")
-    if strategy == "hottest-first" and loads is None:
-        raise UsageError("hottest-first goes by the load of each bin, and none is given")
+    if strategy == HOTTEST_FIRST and loads is None:
+        raise UsageError(f"{HOTTEST_FIRST} goes by the load of each bin, and none is given")
     changes = difference(table, target)
     if loads is not None:
         weights = loads
@@ -128,7 +130,7 @@ STRATEGIES: Final[dict[str, Callable[[list[Change], int], list[list[Change]]]]] 
     "fluid": _batched,  # batches of one
     "batched": _batched,
     "optimized": _optimized,
-    "hottest-first": _batched,
+    HOTTEST_FIRST: _batched,
 }  # name -> (changes, batch) -> steps
 
 
