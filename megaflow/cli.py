@@ -24,12 +24,10 @@ from megaflow.control.commands import (
     check_removal,
     remove_worker,
     run_plan,
-    run_steps,
     stop_job,
     take_up_plan,
     total,
 )
-from megaflow.control.messages import KeptPlan
 from megaflow.control.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.screen import (
     bootstrapped_text,
@@ -236,21 +234,21 @@ def move_bins(
 
 
 @control.command()
+@option("--gap", env="GAP", metavar="SECONDS", type=float, help="How long to wait between two steps, if not as before.")
 @steering
-def resume(job: str | None, connect: str | None, timeout: float, as_json: bool) -> None:
+def resume(job: str | None, connect: str | None, timeout: float, as_json: bool, gap: float | None) -> None:
     """Go on with a plan of move-bins whose command was ended on the way; status shows whether there is one."""
     with conversation(job, connect, timeout) as talk:
         kept = take_up_plan(talk)
-        left = remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept)
-        done = total(carry_out(talk, left, kept))
+        left = remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
+        done = total(carry_out(talk, left, kept.number))
     print(json.dumps(done) if as_json else moved_text(done))
 
 
-def carry_out(talk: Conversation, plan: Plan, kept: KeptPlan | None = None) -> list[dict[str, Any]]:
-    """Run a plan, or go on with one that is kept; return the accounts of its steps. Shows a bar on a terminal."""
-    steps = run_plan(talk, plan, time.sleep) if kept is None else run_steps(talk, kept, plan.steps, time.sleep)
-    with counted(steps, len(plan.steps), "moving bins") as shown:
-        return list(shown)
+def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> list[dict[str, Any]]:
+    """Run a plan, or go on with the one of this number; return the accounts of its steps. Shows a bar on a terminal."""
+    with counted(run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
+        return list(steps)
 
 
 @control.command("add-workers")

@@ -25,7 +25,6 @@ from megaflow.control.messages import (
     StatusQuery,
     StopJob,
 )
-from megaflow.control.planner import Step
 from megaflow.control.plans import RUNNER_LENGTH_MAX
 from megaflow.control.selection import Plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
@@ -132,30 +131,24 @@ def stop_job(conversation: Conversation) -> None:
 
 
 def run_plan(
-    conversation: Conversation, plan: Plan, pause: Callable[[float], None]
+    conversation: Conversation, plan: Plan, pause: Callable[[float], None], number: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
-    `pause` sleeps for so many seconds between steps.
+    `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
+    is begun.
     """
-    if plan.steps:
+    if number is None and plan.steps:
         begin = BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
-        kept: KeptPlan = conversation.ask(begin)
-        yield from run_steps(conversation, kept, plan.steps, pause)
-
-
-def run_steps(
-    conversation: Conversation, kept: KeptPlan, steps: Sequence[Step], pause: Callable[[float], None]
-) -> Iterator[dict[str, Any]]:
-    """Carry out the steps of a plan that the coordinator keeps, like `run_plan`."""
-    for number, step in enumerate(steps):
-        if number and kept.gap_seconds:
-            pause(kept.gap_seconds)
+        number = conversation.ask(begin).number
+    for place, step in enumerate(plan.steps):
+        if place and plan.gap:
+            pause(plan.gap)
         try:
-            yield conversation.ask(Reconfigure(tuple(step), kept.number))
+            yield conversation.ask(Reconfigure(tuple(step), number))
         except MegaflowError as error:
-            if len(steps) > 1:
-                where = f"step {number + 1} of {len(steps)}"
+            if len(plan.steps) > 1:
+                where = f"step {place + 1} of {len(plan.steps)}"
                 raise type(error)(f"{where}: {error} (the steps before it are done)") from error
             raise
 

@@ -77,8 +77,13 @@ def check_selection(selection: Selection) -> None:
         raise UsageError("--batch N goes with --strategy batched, and only with that")
     if selection.by == "load" and not selection.balance:
         raise UsageError("--by load says how to --balance, and goes only with that")
-    if not 0 <= selection.gap < math.inf:
-        raise UsageError(f"--gap must be 0 seconds or more, not {selection.gap:g}")
+    check_gap(selection.gap)
+
+
+def check_gap(seconds: float) -> None:
+    """Raise UsageError unless one can wait for so long."""
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"--gap must be 0 seconds or more, not {seconds:g}")
 
 
 def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
@@ -101,11 +106,13 @@ def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
     )
 
 
-def remaining_plan(status: dict[str, Any], kept: KeptPlan) -> Plan:
-    """Return what is left of a plan whose runner has gone."""
+def remaining_plan(status: dict[str, Any], kept: KeptPlan, gap: float | None = None) -> Plan:
+    """Return what is left of a plan whose runner has gone, with another gap between the steps if one is given."""
+    gap = kept.gap_seconds if gap is None else gap
+    check_gap(gap)
     table: RoutingTable = tuple(status["operators"][0]["table"])
     steps = steps_to(status, table, kept.target, kept.strategy, kept.batch)
-    return Plan(table, kept.target, steps, kept.strategy, kept.batch, kept.gap_seconds)
+    return Plan(table, kept.target, steps, kept.strategy, kept.batch, gap)
 
 
 def steps_to(
