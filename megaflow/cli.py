@@ -42,6 +42,7 @@ from megaflow.control.selection import (
     Plan,
     Selection,
     check_bins,
+    check_no_plan,
     check_selection,
     make_plan,
     plan_removal,
@@ -261,7 +262,9 @@ def add_workers(
     """Start N more worker processes; return when they have joined and may own bins."""
     with conversation(job, connect, timeout) as talk:
         if balance:
-            check_bins(ask_status(talk))
+            before = ask_status(talk, tables=False)
+            check_bins(before)
+            check_no_plan(before)
         with progress_bar("adding workers") as show:
             done = add_processes(talk, count, show)
         for join in done["joins"] if not as_json else ():

@@ -441,6 +441,14 @@ def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeC
     assert result.exit_code == 1 and "no stateful operator" in result.stderr and job.changed == []
 
 
+def test_while_a_plan_is_carried_out_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
+    plan = {"number": 0, "strategy": "fluid", "bins": 9, "left": 3, "runner": "pid 7 on a", "running": True}
+    job.record = status([0, 1], plan=plan)
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert result.exit_code == 1 and "pid 7 on a is carrying out a plan" in result.stderr and job.changed == []
+    assert "plan: fluid, 3 of 9 bins left; pid 7 on a is carrying it out" in megaflow("control", "status").stdout
+
+
 def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -> None:
     job.failed = ["no file 'app.py'"]
     result = megaflow("control", "add-workers", "2")

@@ -146,6 +146,12 @@ def check_bins(status: dict[str, Any]) -> None:
         raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
 
 
+def check_no_plan(status: dict[str, Any]) -> None:
+    """Raise CommandRefused if somebody is carrying out a plan, so that no other may begin."""
+    if status["plan"] is not None and status["plan"]["running"]:
+        raise CommandRefused(f"{status['plan']['runner']} is carrying out a plan: wait until it is over")
+
+
 def owners_of(status: dict[str, Any]) -> set[int]:
     """Return the workers that may own bins."""
     return {worker["id"] for worker in status["workers"] if worker["state"] == "running"}

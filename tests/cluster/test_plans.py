@@ -83,7 +83,7 @@ def test_loads_are_shown_and_bins_are_placed_by_them(start: Callable[..., Run], 
     write_numbered(text, 200_000)
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", f"jsonl:{out}")
     run.reading()
-    drained = run.control("move-bins", "--drain", "1", "--strategy", "optimized")
+    drained = run.control("move-bins", "--drain", "1", "--strategy", "all-at-once")
     assert drained.returncode == 0, drained.stderr
     shown = run.control("status", "--bins")
     assert shown.returncode == 0 and "busiest bins of 256" in shown.stdout and "most frequent keys" in shown.stdout
@@ -91,11 +91,11 @@ def test_loads_are_shown_and_bins_are_placed_by_them(start: Callable[..., Run], 
     assert {row["bin"] for row in operator["loads"]} == set(range(256)) and set(operator["table"]) == {0}
     assert all(row["owner"] == 0 and row["bytes"] > 0 and row["keys"] > 0 for row in operator["loads"])
     assert operator["hot_keys"][0]["key"].startswith("'word") and "loads" not in run.status()["operators"][0]
-    words = ["move-bins", "--balance", "--by", "load", "--strategy", "hottest-first"]
-    planned = json.loads(run.control(*words, "--dry-run", "--json").stdout)
+    words = ["move-bins", "--balance", "--by", "load", "--json", "--strategy"]
+    planned = json.loads(run.control(*words, "hottest-first", "--dry-run").stdout)
     assert 0 < len(planned["moves"]) < 256 and planned["bytes"] > 0 and planned["keys"] > 0
     assert all(len(step) == 1 for step in planned["steps"])
-    moved = run.control(*words, "--json")
+    moved = run.control(*words, "all-at-once")
     assert moved.returncode == 0, moved.stderr
     assert 0 < json.loads(moved.stdout)["bins"] < 256 and set(run.status()["operators"][0]["table"]) == {0, 1}
     assert run.control("stop").returncode == 0
