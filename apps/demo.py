@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 import click
 
 from apps.wordcount import dataflow
-from megaflow.control.commands import Conversation, Plan, Selection, ask_status, make_plan, run_plan, total
+from megaflow.control.commands import Conversation, ask_status, run_plan, total
 from megaflow.control.messages import LatencyWindow
 from megaflow.control.screen import bytes_text, table_text
+from megaflow.control.selection import Plan, Selection, make_plan
 from megaflow.control.statistics import merged
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.run.app import pickle_app
@@ -176,7 +177,7 @@ def steer(running: Running, text: Text) -> tuple[dict[str, Any], float, float]:
         plan = half_of(status)
         began = time.monotonic()
         moved = []
-        for done in run_plan(talk, plan.steps):
+        for done in run_plan(talk, plan, time.sleep):
             moved.append(done)
             await_lines(running, talk, text, bar, 0.0)
         ended = time.monotonic()

@@ -9,32 +9,26 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from megaflow.control.commands import (
     Conversation,
-    Plan,
-    Selection,
     add_processes,
     ask_explanation,
     ask_status,
     bootstrap_worker,
-    check_bins,
     check_removal,
-    check_selection,
-    make_plan,
-    plan_removal,
     remove_worker,
     run_plan,
     stop_job,
+    take_up_plan,
     total,
 )
-from megaflow.control.messages import Progress
-from megaflow.control.planner import STRATEGIES
+from megaflow.control.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.screen import (
     bootstrapped_text,
     explanation_text,
@@ -44,6 +38,16 @@ from megaflow.control.screen import (
     removed_text,
     status_text,
 )
+from megaflow.control.selection import (
+    Plan,
+    Selection,
+    check_bins,
+    check_no_plan,
+    check_selection,
+    make_plan,
+    plan_removal,
+    remaining_plan,
+)
 from megaflow.errors import MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.app import find_app
 from megaflow.run.contact import conversation
@@ -52,17 +56,11 @@ from megaflow.run.gather import open_writer
 from megaflow.run.job import Job
 from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
+from megaflow.steering import counted, option, progress_bar, steering
 from megaflow.timely.dataflow.picture import LANGUAGES
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 INTERRUPTED = 130
 WATCH_SECONDS = 1.0
-
-
-def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
-    """Declare an option together with its environment variable, which --help shows."""
-    return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
 
 
 def say(text: str) -> None:
@@ -183,30 +181,16 @@ def control() -> None:
     """Look at a running job and steer it."""
 
 
-def steering(command: F) -> F:
-    """Add the options that every control command has."""
-    for decorate in reversed((
-        option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
-        option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where its coordinator listens; the secret is taken from MEGAFLOW_SECRET."),
-        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
-               help="How long to wait until a command has taken effect."),
-        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
-
-
 @control.command()
 @option("--watch", env="WATCH", is_flag=True, help="Show it again every second until the job ends.")
-@option("--bins", env="SHOW_BINS", is_flag=True, help="Show the owner of each bin, too.")
+@option("--bins", env="SHOW_BINS", is_flag=True, help="Show the owner and load of each bin, and the hottest keys, too.")
 @steering
 def status(job: str | None, connect: str | None, timeout: float, as_json: bool, watch: bool, bins: bool) -> None:
     """Show workers, rates, latency, bins and what was moved."""
     with conversation(job, connect, timeout) as talk:
         while True:
             try:
-                record = ask_status(talk, tables=bins or as_json)
+                record = ask_status(talk, tables=bins or as_json, loads=bins)
             except PeerLost:
                 if watch:  # the job has ended, and was seen to
                     return
@@ -223,12 +207,16 @@ def status(job: str | None, connect: str | None, timeout: float, as_json: bool, 
 @option("--bins", env="BINS", metavar="LIST", help="The bins to move, such as 0-127,200.")
 @option("--to", env="TO", metavar="WORKER", type=int, help="The worker that gets them.")
 @option("--balance", env="BALANCE", is_flag=True, help="Give all workers equally many.")
+@option("--by", env="BALANCE_BY", type=click.Choice(["number", "load"]), default="number", show_default=True,
+        help="With --balance: equally many bins, or equally much work as measured in the last seconds.")  # fmt: skip
 @option("--drain", env="DRAIN", metavar="WORKER", type=int, help="Take all from this worker.")
 @option("--map", "map_file", env="MAP", metavar="FILE", type=click.File(),
         help="The wanted owner of each bin: worker ids separated by spaces, commas or lines.")  # fmt: skip
 @option("--strategy", env="STRATEGY", type=click.Choice(list(STRATEGIES)), default="fluid", show_default=True,
         help="How many bins move in a step; the next step starts when one is done.")  # fmt: skip
 @option("--batch", env="BATCH", metavar="N", type=int, help="Bins in a step, for --strategy batched.")
+@option("--gap", env="GAP", metavar="SECONDS", type=float, default=0.0, show_default=True,
+        help="How long to wait between two steps.")  # fmt: skip
 @option("--dry-run", env="DRY_RUN", is_flag=True, help="Show the plan and change nothing.")
 @steering
 def move_bins(
@@ -238,7 +226,7 @@ def move_bins(
     selection = Selection(map_text=map_file.read() if map_file else None, **words)
     check_selection(selection)
     with conversation(job, connect, timeout) as talk:
-        plan = make_plan(ask_status(talk), selection)
+        plan = make_plan(ask_status(talk, loads=dry_run or selection.needs_loads), selection)
         if dry_run:
             print(json.dumps(plan.record()) if as_json else plan_text(plan))
             return
@@ -246,28 +234,22 @@ def move_bins(
     print(json.dumps(done) if as_json else moved_text(done))
 
 
-def carry_out(talk: Conversation, plan: Plan) -> list[dict[str, Any]]:
-    """Run a plan, with a progress bar on a terminal; return the accounts of its steps."""
-    steps = run_plan(talk, plan.steps)
-    if not sys.stderr.isatty():
+@control.command()
+@option("--gap", env="GAP", metavar="SECONDS", type=float, help="How long to wait between two steps, if not as before.")
+@steering
+def resume(job: str | None, connect: str | None, timeout: float, as_json: bool, gap: float | None) -> None:
+    """Go on with a plan of move-bins whose command was ended on the way; status shows whether there is one."""
+    with conversation(job, connect, timeout) as talk:
+        kept = take_up_plan(talk)
+        left = remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
+        done = total(carry_out(talk, left, kept.number))
+    print(json.dumps(done) if as_json else moved_text(done))
+
+
+def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> list[dict[str, Any]]:
+    """Run a plan, or go on with the one of this number; return the accounts of its steps. Shows a bar on a terminal."""
+    with counted(run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
         return list(steps)
-    with click.progressbar(steps, length=len(plan.steps), label="moving bins", file=sys.stderr) as shown:
-        return list(shown)
-
-
-@contextlib.contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[Progress], None] | None]:
-    """Give what shows how far a long command has come, on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=lambda what: what or "") as bar:
-
-        def show(news: Progress) -> None:
-            bar.length = news.steps
-            bar.update(news.done - bar.pos, news.what)
-
-        yield show
 
 
 @control.command("add-workers")
@@ -280,7 +262,9 @@ def add_workers(
     """Start N more worker processes; return when they have joined and may own bins."""
     with conversation(job, connect, timeout) as talk:
         if balance:
-            check_bins(ask_status(talk))
+            before = ask_status(talk, tables=False)
+            check_bins(before)
+            check_no_plan(before)
         with progress_bar("adding workers") as show:
             done = add_processes(talk, count, show)
         for join in done["joins"] if not as_json else ():

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from megaflow.bins import BinStore, Found, stable_hash
 from megaflow.errors import CannotTravel, ProgramError
+from megaflow.load import Load, LoadMeter, bin_sizes
 from megaflow.migration import Chunk, Installer, LedgerRow
 from megaflow.router import Routed, Router, route
 from megaflow.routing import Numbered, RoutingTable
@@ -48,9 +49,12 @@ Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 class StatefulView:
     """What the rest of the worker may see of a stateful operator."""
 
-    def __init__(self, name: str, store: BinStore, router: Router, installer: Installer) -> None:
+    def __init__(
+        self, name: str, store: BinStore, router: Router, installer: Installer, now: Callable[[], float]
+    ) -> None:
         self.name = name
         self.bins = store.count
+        self.meter = LoadMeter(store.bin_of_key, now)  # written by S
         self.records = 0  # applied so far; written by S
         self._store = store
         self._router = router
@@ -77,6 +81,22 @@ class StatefulView:
     def keys(self) -> int:
         """How many keys have state here. Cost: O(1)."""
         return len(self._store.cells)
+
+    def load(self) -> Load:
+        """The load of the last seconds, also of bins that have left meanwhile."""
+        return self.meter.load()
+
+    def bin_of_key(self, key: Any) -> int:
+        """The bin that a key falls into."""
+        return self._store.bin_of_key(key)
+
+    def keys_by_bin(self) -> dict[int, int]:
+        """How many keys each bin has that is here."""
+        return {bin: len(held) for bin, held in self._store.bins.items()}
+
+    def bytes_by_bin(self) -> dict[int, int]:
+        """How large each bin is that is here, about. Cost: some ten milliseconds if states are large."""
+        return bin_sizes(self._store.bins)
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
@@ -113,7 +133,7 @@ def assemble(
     for bin, owner in enumerate(routed.router.table):
         if owner == worker:
             store.install(bin, [])
-    return Assembly(name, store, routed, installer, StatefulView(name, store, routed.router, installer))
+    return Assembly(name, store, routed, installer, StatefulView(name, store, routed.router, installer, context.now))
 
 
 def finish(assembly: Assembly, result: Port[Any]) -> None:
@@ -223,8 +243,11 @@ class _Machine:
         self._stash[time][1].append(batch)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
+        meter = self._view.meter
+        began = meter.now()
         self._view.records += len(batch)
         self._output.ship(time, self._folder.apply(time, batch))
+        meter.note(batch, began)
 
 
 class _Folder:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any, TypeVar
 
 from megaflow.bins import BinStore, stable_hash
@@ -177,8 +178,12 @@ class _Machine:
         if self._waiting and self._waiting[0] == time:
             heappop(self._waiting)
             inputs = self._stash.pop(time)
-        self._view.records += sum(len(batch) for batches in inputs for batch in batches)
+        meter = self._view.meter
+        began = meter.now()
         out = self._folder.apply(time, inputs)
+        records = list(chain.from_iterable(chain.from_iterable(inputs)))
+        self._view.records += len(records)
+        meter.note(records, began)
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
 

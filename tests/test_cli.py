@@ -12,9 +12,22 @@ from click.testing import CliRunner, Result
 
 from megaflow import cli as module
 from megaflow.cli import cli
-from megaflow.control.commands import Conversation, Selection, make_plan, plan_removal, run_plan, total
-from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, Done, Progress, RemoveWorker
-from megaflow.control.screen import NOTHING, bytes_text, plan_text, status_text
+from megaflow.control.commands import Conversation, run_plan, total
+from megaflow.control.messages import (
+    Accepted,
+    AddProcesses,
+    BeginPlan,
+    BootstrapWorker,
+    Done,
+    KeptPlan,
+    Progress,
+    RemoveWorker,
+    ResumePlan,
+    StatusQuery,
+)
+from megaflow.control.plans import Plans
+from megaflow.control.screen import NOTHING, bytes_text, status_text
+from megaflow.control.selection import Plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.job import Job, process_start, publish
 from megaflow.run.loop import Account
@@ -90,6 +103,10 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
         (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
         (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
+        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load says how to --balance"),
+        (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
+        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be 0 seconds or more"),
+        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be 0 seconds or more"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
         (["control", "add-workers"], "N"),
         (["control", "add-workers", "0"], "0"),
@@ -199,8 +216,17 @@ def status(table: list[int], workers: tuple[int, ...] = (0, 1), **more: Any) -> 
             for worker in workers
         ],
         "operators": [{"name": "count", "bins": len(table), "table": table}] if table else [],
-        "pending": [], "changes": [], "ledger": [], **more,
+        "pending": [], "plan": None, "changes": [], "ledger": [], **more,
     }  # fmt: skip
+
+
+def load_rows(table: list[int], *busy: float) -> list[dict[str, Any]]:
+    """The loads of the bins of one operator, 10 keys and 1024 bytes each, busiest first."""
+    rows = [
+        {"bin": bin, "owner": table[bin], "records_per_s": 7 * ms, "busy_ms_per_s": ms, "keys": 10, "bytes": 1024}
+        for bin, ms in enumerate(busy)
+    ]
+    return sorted(rows, key=lambda row: -float(str(row["busy_ms_per_s"])))
 
 
 class FakeConversation:
@@ -212,10 +238,17 @@ class FakeConversation:
         self.moved: list[list[tuple[int, int]]] = []
         self.changed: list[Any] = []  # requests about the membership
         self.failed: list[str] = []  # processes that do not start
+        self.plans = Plans()
+        self.with_loads = 0  # questions for loads
 
     def ask(self, body: Any, show: Any = None) -> Any:
-        if type(body).__name__ == "StatusQuery":
+        if isinstance(body, StatusQuery):
+            self.with_loads += body.loads
             return self.record
+        if isinstance(body, BeginPlan):
+            return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
+        if isinstance(body, ResumePlan):
+            return self.plans.resume("cli", body.runner)
         if isinstance(body, AddProcesses | RemoveWorker | BootstrapWorker):
             self.changed.append(body)
         match body:
@@ -234,6 +267,7 @@ class FakeConversation:
                 return {"worker": worker, "server": server, "epoch": 9, "seconds": 0.25, "paused": 0.125}
         if len(self.moved) >= self.last:
             raise CommandRefused("too late")
+        assert self.plans.kept is not None and body.plan == self.plans.kept.number
         self.moved.append([(move.bin, move.worker) for move in body.commands])
         return {"epoch": 9, "bins": len(body.commands), "bytes": 1024, "keys": 10, "seconds": 0.25}
 
@@ -274,13 +308,45 @@ def test_a_map_is_read_from_its_file(job: FakeConversation, tmp_path: Path) -> N
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(job: FakeConversation) -> None:
-    shown = megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--dry-run").stdout
+    job.record["operators"][0]["loads"] = load_rows([0, 1, 0, 1], 1.0, 2.0, 3.0, 4.0)
+    shown = megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "0.5", "--dry-run").stdout
     assert shown == (
-        "would move 2 bins (about 20 keys) in 2 steps:\n  step 1: 0 from 0 to 1\n  step 2: 2 from 0 to 1\n"
+        "would move 2 bins (about 20 keys, 2.0 KiB) in 2 steps, 0.5 seconds apart:\n"
+        "  step 1: 0 from 0 to 1\n  step 2: 2 from 0 to 1\n"
     )
-    record = json.loads(megaflow("control", "move-bins", "--bins", "0", "--to", "1", "--dry-run", "--json").stdout)
-    assert record == {"moves": [{"bin": 0, "from": 0, "to": 1}], "steps": [[0]], "keys": 10, "bytes": None}
-    assert job.moved == []
+    words = ("--drain", "0", "--strategy", "hottest-first", "--dry-run", "--json")
+    shown = megaflow("control", "move-bins", *words).stdout
+    assert json.loads(shown) == {
+        "moves": [{"bin": 0, "from": 0, "to": 1}, {"bin": 2, "from": 0, "to": 1}],
+        "steps": [[2], [0]], "gap_s": 0.0, "keys": 20, "bytes": 2048,
+    }  # fmt: skip
+    assert job.moved == [] and job.plans.kept is None and job.with_loads == 2
+
+
+def test_loads_are_asked_for_where_the_plan_goes_by_them_and_only_there(job: FakeConversation) -> None:
+    job.record["operators"][0]["loads"] = load_rows([0, 1, 0, 1], 9.0, 1.0, 5.0, 1.0)
+    assert megaflow("control", "move-bins", "--bins", "0", "--to", "1").exit_code == 0 and job.with_loads == 0
+    assert megaflow("control", "move-bins", "--drain", "0", "--strategy", "hottest-first").exit_code == 0
+    assert job.with_loads == 1
+    assert megaflow("control", "move-bins", "--balance", "--by", "load").exit_code == 0 and job.with_loads == 2
+    assert job.moved == [[(0, 1)], [(0, 1)], [(2, 1)], [(2, 1)]]
+
+
+def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    assert megaflow("control", "move-bins", "--map", os.devnull, "--gap", "2.5").exit_code == 1
+    assert megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "2.5").exit_code == 0
+    assert pauses == [2.5] and len(job.moved) == 2
+
+
+def test_resume_does_what_is_left_of_the_plan(job: FakeConversation) -> None:
+    result = megaflow("control", "resume")
+    assert result.exit_code == 1 and "no plan to go on with: none was begun" in result.stderr
+    job.plans = Plans(KeptPlan(4, (1, 1, 1, 0), "batched", 2, 900.0, 7, "pid 1"))
+    result = megaflow("control", "resume", "--gap", "0", "--json")
+    assert json.loads(result.stdout)["steps"] == 2, result.stderr
+    assert job.moved == [[(0, 1), (2, 1)], [(3, 0)]]
 
 
 @pytest.mark.parametrize(
@@ -337,16 +403,19 @@ def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.M
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 2
 
 
-def test_a_plan_estimates_by_what_was_moved_before() -> None:
-    ledger = [{"operator": "count", "bin": 1, "epoch": 2, "from": 0, "to": 1, "bytes": 900, "keys": 9, "seconds": 0.1}]
-    record = status([0, 0, 1, 1], ledger=ledger)
-    plan = make_plan(record, Selection(balance=True))
-    assert plan.moves == [] and plan_text(plan) == NOTHING
-    plan = make_plan(record, Selection(drain=0, strategy="batched", batch=2))
-    assert (len(plan.moves), len(plan.steps), plan.keys, plan.bytes) == (2, 1, 20, 2000)
-    assert "moved so far: 1 bin, 900 bytes" in status_text(record)
-    with pytest.raises(CommandRefused, match="no stateful operator"):
-        make_plan(status([]), Selection(balance=True))
+def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: FakeConversation) -> None:
+    entry = {"operator": "count", "bin": 1, "epoch": 2, "from": 0, "to": 1, "bytes": 900, "keys": 9, "seconds": 0.1}
+    plan = Plans(KeptPlan(4, (1, 1, 1, 1), "fluid", None, 0.0, 2, "pid 1")).record((0, 1, 0, 1))
+    job.record = status([0, 1, 0, 1], ledger=[entry], plan=plan)
+    operator = job.record["operators"][0]
+    operator["loads"] = load_rows([0, 1, 0, 1], 1.0, 2.0, 3.0, 4.5)
+    operator["hot_keys"] = [{"key": "'the'", "bin": 3, "records_per_s": 30.0, "error_per_s": 2.0}]
+    text = megaflow("control", "status", "--bins").stdout
+    rows = [line.split() for line in text.splitlines()]
+    assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
+    assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
+    assert "plan: fluid, 2 of 2 bins left; pid 1 ended before it was over: megaflow control resume" in text
+    assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == job.record and job.with_loads == 2
 
 
 def test_added_workers_are_shown_phase_by_phase(job: FakeConversation) -> None:
@@ -372,6 +441,14 @@ def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeC
     assert result.exit_code == 1 and "no stateful operator" in result.stderr and job.changed == []
 
 
+def test_while_a_plan_is_carried_out_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
+    plan = {"number": 0, "strategy": "fluid", "bins": 9, "left": 3, "runner": "pid 7 on a", "running": True}
+    job.record = status([0, 1], plan=plan)
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert result.exit_code == 1 and "pid 7 on a is carrying out a plan" in result.stderr and job.changed == []
+    assert "plan: fluid, 3 of 9 bins left; pid 7 on a is carrying it out" in megaflow("control", "status").stdout
+
+
 def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -> None:
     job.failed = ["no file 'app.py'"]
     result = megaflow("control", "add-workers", "2")
@@ -392,17 +469,6 @@ def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) 
     result = megaflow("control", "remove-workers", "--id", "0", "--json")
     assert result.exit_code == 1 and "coordinates" in result.stderr and result.stdout == ""
     assert job.moved == [] and job.changed == [RemoveWorker(0, True)]
-
-
-def test_all_workers_of_the_process_are_drained_to_those_that_may_own_bins() -> None:
-    record = status([0, 1, 2, 3, 4, 2], (0, 1, 2, 3, 4))
-    for worker in record["workers"]:
-        worker["address"] = f"h:{worker['id'] // 2}"
-    record["workers"][4]["state"] = "joined"
-    plan = plan_removal(record, 3)
-    assert [move for step in plan.steps for move in step] and {bin for bin, _, _ in plan.moves} == {2, 3, 5}
-    assert {target for _, _, target in plan.moves} == {0, 1} and [len(step) for step in plan.steps] == [1, 1, 1]
-    assert plan_removal(status([], (0, 1)), 1).steps == []
 
 
 def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
@@ -453,7 +519,8 @@ def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
 
 
 def test_the_total_of_no_step_is_nothing() -> None:
-    assert total(list(run_plan(FakeConversation(status([0])), []))) == {  # type: ignore[arg-type]
+    talk: Any = FakeConversation(status([0]))
+    assert total(list(run_plan(talk, Plan((), (), []), lambda _: None))) == {
         "steps": 0, "bins": 0, "bytes": 0, "keys": 0, "seconds": 0, "epochs": []
     }  # fmt: skip
     assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [

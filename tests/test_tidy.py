@@ -11,7 +11,7 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (420, "a vocabulary: every record that the parts of a job exchange, and no code"),
+    "megaflow/control/messages.py": (520, "a vocabulary: every record that the parts of a job exchange, and no code"),
     "megaflow/timely/rescale/messages.py": (400, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
@@ -32,8 +32,11 @@ CLOCKS_AND_DICE = {
 PURE = (
     "megaflow/bins.py",
     "megaflow/control/controller.py",
+    "megaflow/control/load_balance.py",
     "megaflow/control/planner.py",
+    "megaflow/control/plans.py",
     "megaflow/control/policy.py",
+    "megaflow/load.py",
     "megaflow/migration.py",
     "megaflow/routing.py",
     "megaflow/routing_state.py",

@@ -21,7 +21,8 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size,
 from apps.bench.job import timeline, write_numbers
 from apps.bench.migration_job import KeyCount, Load, Memory, before, calm_job, medians, rate_for
 from apps.bench.migration_load import plain_rate
-from megaflow.control.commands import Selection, ask_status, make_plan, run_plan, total
+from megaflow.control.commands import ask_status, run_plan, total
+from megaflow.control.selection import Selection, make_plan
 from megaflow.control.screen import table_text
 
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
@@ -106,8 +107,8 @@ def move(job: KeyCount, strategy: str, bins: Sequence[int], to: int, sizes: Size
     began = time.monotonic()
     batch = sizes.batch if strategy == BATCHED else None
     selection = Selection(bins=",".join(map(str, bins)), to=to, strategy=strategy, batch=batch)
-    steps = make_plan(ask_status(job.talk), selection).steps
-    account = total(list(run_plan(job.talk, steps)))
+    plan = make_plan(ask_status(job.talk), selection)
+    account = total(list(run_plan(job.talk, plan, time.sleep)))
     ended = time.monotonic()
     job.running.rest(sizes.after)
     moments = {"calm": calm, "began": began, "ended": ended, "after": time.monotonic()}

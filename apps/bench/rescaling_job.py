@@ -8,16 +8,14 @@ from typing import Any
 from apps.bench.rescaling_load import key_of
 from megaflow.control.commands import (
     Conversation,
-    Selection,
     add_processes,
     ask_status,
     check_removal,
-    make_plan,
-    plan_removal,
     remove_worker,
     run_plan,
     total,
 )
+from megaflow.control.selection import Selection, make_plan, plan_removal
 from megaflow.run.rendering import Form
 
 
@@ -44,7 +42,7 @@ def grow(talk: Conversation) -> Growth:
     record = add_processes(talk, 1)
     joined = time.monotonic()
     [join] = record["joins"]
-    moved = total(list(run_plan(talk, make_plan(ask_status(talk), Selection(balance=True)).steps)))
+    moved = total(list(run_plan(talk, make_plan(ask_status(talk), Selection(balance=True)), time.sleep)))
     ended = time.monotonic()
     asking = joined - began - sum(join["seconds"].values())  # until it was heard, and until the answer had come
     seconds = {"asking": asking, **join["seconds"], "moves": ended - joined}
@@ -54,7 +52,7 @@ def grow(talk: Conversation) -> Growth:
 def shrink(talk: Conversation, worker: int) -> None:
     """Have a process leave, as `remove-workers` does."""
     check_removal(talk, worker)
-    for _ in run_plan(talk, plan_removal(ask_status(talk), worker).steps):
+    for _ in run_plan(talk, plan_removal(ask_status(talk), worker), time.sleep):
         pass
     remove_worker(talk, worker)
 

@@ -32,6 +32,7 @@ from megaflow.control.events import (
     WorkersLeft,
 )
 from megaflow.control.explanation import explanation_record, is_settled
+from megaflow.control.loads import operator_load
 from megaflow.control.messages import (
     Done,
     ExplainQuery,
@@ -102,7 +103,7 @@ class Agent:
 
     def _read(self, source: int, body: Any) -> None:
         if isinstance(body, StatusAsk):
-            self._worker.post(source, TOPIC, self.status(body.id))
+            self._worker.post(source, TOPIC, self.status(body.id, body.loads))
         elif self._coordinator is not None:
             self._coordinator.put(Mailed(source, body))
         else:
@@ -111,8 +112,8 @@ class Agent:
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
 
-    def status(self, id: int) -> WorkerStatus:
-        """The answer to the question `id`; the ledger's new rows go with it, once."""
+    def status(self, id: int, loads: bool = False) -> WorkerStatus:
+        """The answer to the question `id`; the ledger's new rows go with it, once. `loads` take their time."""
         views = self._worker.stateful
         self._rate.observe(self._worker.now(), self._records())
         recent = self._lateness.log.recent()
@@ -134,6 +135,10 @@ class Agent:
                 for view in views
                 for row in view.take_ledger()
             ),
+            loads=tuple(
+                operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
+                for view in views
+            ) if loads else (),
         )
 
 

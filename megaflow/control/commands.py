@@ -1,30 +1,33 @@
-"""How a running job is steered, from the side of whoever steers: questions, plans, and plans carried out.
+"""How a running job is steered, from the side of whoever steers: questions, commands, and plans carried out.
 
 A plan is run by the client, one step after another; each step is a request of its own that is done before the next is
-made. If the client dies, the job goes on with the table of the last step.
+made. If the client dies, the job goes on with the table of the last step, and another client may go on with the plan.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
+    BeginPlan,
     BootstrapWorker,
     Done,
     ExplainQuery,
+    KeptPlan,
     Progress,
     Reconfigure,
     Refused,
     RemoveWorker,
     Request,
+    ResumePlan,
     StatusQuery,
     StopJob,
 )
-from megaflow.control.planner import Step, balance, drain, parse_bins, plan, read_map
-from megaflow.errors import CommandRefused, MegaflowError, PeerLost, UsageError
-from megaflow.routing import Move, RoutingTable, apply, difference, validate
+from megaflow.control.plans import RUNNER_LENGTH_MAX
+from megaflow.control.selection import Plan
+from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
 
 
@@ -79,9 +82,9 @@ class Conversation:
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"
 
 
-def ask_status(conversation: Conversation, tables: bool = True) -> dict[str, Any]:
-    """Return the status record of a job."""
-    record: dict[str, Any] = conversation.ask(StatusQuery(tables))
+def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> dict[str, Any]:
+    """Return the status record of a job; its loads cost the workers some ten milliseconds if states are large."""
+    record: dict[str, Any] = conversation.ask(StatusQuery(tables, loads))
     return record
 
 
@@ -127,135 +130,38 @@ def stop_job(conversation: Conversation) -> None:
             raise  # else: it was quicker than its answer
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which bins are to go where; exactly one of bins, balance, drain and map_text is given."""
+def run_plan(
+    conversation: Conversation, plan: Plan, pause: Callable[[float], None], number: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
-    bins: str | None = None
-    to: int | None = None  # with bins
-    balance: bool = False
-    drain: int | None = None
-    map_text: str | None = None
-    strategy: str = "fluid"
-    batch: int | None = None  # bins a step, with strategy batched
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps to a wanted table."""
-
-    moves: list[tuple[int, int, int]]  # (bin, from, to)
-    steps: list[Step]
-    keys: int  # that move with them, about
-    bytes: int | None  # about; None if no bin was ever moved, so that nothing is known of their size
-
-    def record(self) -> dict[str, Any]:
-        """Return it for `--dry-run --json`."""
-        return {
-            "moves": [{"bin": bin, "from": source, "to": target} for bin, source, target in self.moves],
-            "steps": [[move.bin for move in step] for step in self.steps],
-            "keys": self.keys,
-            "bytes": self.bytes,
-        }
-
-
-def check_selection(selection: Selection) -> None:
-    """Raise UsageError unless the words make one selection."""
-    ways = {
-        "--bins": selection.bins is not None,
-        "--balance": selection.balance,
-        "--drain": selection.drain is not None,
-        "--map": selection.map_text is not None,
-    }
-    given = [way for way, chosen in ways.items() if chosen]
-    if len(given) != 1:
-        raise UsageError(f"say which bins move by one of {', '.join(ways)}; given: {' and '.join(given) or 'none'}")
-    if (selection.to is not None) != (selection.bins is not None):
-        raise UsageError("--bins and --to go together: --bins 0-127 --to 1")
-    if (selection.batch is not None) != (selection.strategy == "batched"):
-        raise UsageError("--batch N goes with --strategy batched, and only with that")
-
-
-def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
-    """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused, as apt."""
-    check_selection(selection)
-    check_bins(status)
-    table: RoutingTable = tuple(status["operators"][0]["table"])
-    members = owners_of(status)
-    target = wanted_table(table, members, selection)
-    steps = plan(table, target, selection.strategy, selection.batch)
-    for step in steps:
-        for move in step:
-            validate(move, len(table), members)
-    return _planned(status, table, target, steps)
-
-
-def plan_removal(status: dict[str, Any], worker: int) -> Plan:
-    """Return the plan that takes all bins from the workers of this worker's process, one by one."""
-    address = next((each["address"] for each in status["workers"] if each["id"] == worker), None)
-    process = {each["id"] for each in status["workers"] if each["address"] == address}  # a port each
-    if not status["operators"]:
-        return Plan([], [], 0, None)
-    table: RoutingTable = tuple(status["operators"][0]["table"])
-    target = table
-    for each in sorted(process):
-        target = drain(target, each, (owners_of(status) - process) | {each})
-    return _planned(status, table, target, plan(table, target, "fluid"))
-
-
-def check_bins(status: dict[str, Any]) -> None:
-    """Raise CommandRefused if the job has no bins."""
-    if not status["operators"]:
-        raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
-
-
-def owners_of(status: dict[str, Any]) -> set[int]:
-    """Return the workers that may own bins."""
-    return {worker["id"] for worker in status["workers"] if worker["state"] == "running"}
-
-
-def _planned(status: dict[str, Any], table: RoutingTable, target: RoutingTable, steps: list[Step]) -> Plan:
-    moves = difference(table, target)
-    per_bin = keys_per_bin(status)
-    keys = sum(per_bin.get(source, 0.0) for _, source, _ in moves)
-    moved_keys = sum(entry["keys"] for entry in status["ledger"])
-    moved_bytes = sum(entry["bytes"] for entry in status["ledger"])
-    return Plan(moves, steps, round(keys), round(keys * moved_bytes / moved_keys) if moved_keys else None)
-
-
-def wanted_table(table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:
-    """Return the table that a selection asks for."""
-    if selection.balance:
-        return balance(table, members)
-    if selection.drain is not None:
-        return drain(table, selection.drain, members)
-    if selection.map_text is not None:
-        return read_map(selection.map_text, len(table))
-    assert selection.bins is not None and selection.to is not None
-    bins = parse_bins(selection.bins, len(table)) if selection.bins.strip() else []
-    if not bins:
-        raise CommandRefused(f"--bins {selection.bins!r} names no bin; bins are 0 to {len(table) - 1}")
-    moves = [Move(bin, selection.to) for bin in bins]
-    for move in moves:  # also when the bins are there already
-        validate(move, len(table), members)
-    return apply(table, moves)
-
-
-def keys_per_bin(status: dict[str, Any]) -> dict[int, float]:
-    """Return worker -> keys that a bin of it holds on average."""
-    return {worker["id"]: worker["keys"] / max(1, worker["bins"]) for worker in status["workers"]}
-
-
-def run_plan(conversation: Conversation, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    """Carry out the steps; yield the account of each (epoch, bins, bytes, keys, seconds) when it is done."""
-    for number, step in enumerate(steps):
+    `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
+    is begun.
+    """
+    if number is None and plan.steps:
+        begin = BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
+        number = conversation.ask(begin).number
+    for place, step in enumerate(plan.steps):
+        if place and plan.gap:
+            pause(plan.gap)
         try:
-            yield conversation.ask(Reconfigure(tuple(step)))
+            yield conversation.ask(Reconfigure(tuple(step), number))
         except MegaflowError as error:
-            if len(steps) > 1:
-                where = f"step {number + 1} of {len(steps)}"
+            if len(plan.steps) > 1:
+                where = f"step {place + 1} of {len(plan.steps)}"
                 raise type(error)(f"{where}: {error} (the steps before it are done)") from error
             raise
+
+
+def take_up_plan(conversation: Conversation) -> KeptPlan:
+    """Become the runner of the plan that nobody runs any more, and return it."""
+    kept: KeptPlan = conversation.ask(ResumePlan(this_process()))
+    return kept
+
+
+def this_process() -> str:
+    """Say for people which process this is."""
+    return f"pid {os.getpid()} on {os.uname().nodename}"[:RUNNER_LENGTH_MAX]
 
 
 def total(accounts: Sequence[dict[str, Any]]) -> dict[str, Any]:

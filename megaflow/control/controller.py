@@ -15,7 +15,6 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
    gives whoever has joined a routing table first: what waits there for one would be held for ever.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -43,6 +42,7 @@ from megaflow.control.messages import (
     Accepted,
     AddProcesses,
     AssignSplits,
+    BeginPlan,
     BootstrapWorker,
     Busy,
     CommitBatch,
@@ -50,11 +50,11 @@ from megaflow.control.messages import (
     CommitTaken,
     EndOfLines,
     IngestPorts,
-    LedgerEntry,
     PushedEnded,
     Reconfigure,
     Refused,
     RemoveWorker,
+    ResumePlan,
     RoutingReady,
     SourceEnded,
     Split,
@@ -76,8 +76,6 @@ TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a comma
 TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
 BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
 LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
-LEDGER_MAX = 10_000  # entries a status shows
-
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -121,7 +119,6 @@ class Controller:
         self._commands = 0  # the next number
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
-        self._ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)
         self._ticked_at = float("-inf")  # wall clock, seconds
         self._busy_until = float("-inf")
 
@@ -139,6 +136,7 @@ class Controller:
                 self._tick(frontier, out, now)
             case Gone():
                 self._commits.staged(event.client)
+                self._moves.plans.gone(event.client)
             case WorkersJoined():
                 self._changes.joined(event, out, now)
             case WorkersLeft():
@@ -178,8 +176,11 @@ class Controller:
             match request.body:
                 case StatusQuery():
                     self._ask(asked, out)
-                case Reconfigure(commands):
-                    self._reconfigure(asked, commands, out, now)
+                case BeginPlan() | ResumePlan():
+                    self._check_bins()
+                    out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
+                case Reconfigure() as body:
+                    self._reconfigure(asked, body, out, now)
                 case StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, Accepted(request.id, self.epoch)))
@@ -212,16 +213,17 @@ class Controller:
         if reason := self._too_late():
             raise CommandRefused(reason)
 
-    def _reconfigure(self, asked: Asked, commands: Sequence[Any], out: list[Instruction], now: float) -> None:
+    def _check_bins(self) -> None:
         self._refuse_if_ended()
         if not self._moves.table:
             raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
-        if not isinstance(commands, tuple | list) or not commands:
-            raise CommandRefused("an empty reconfiguration: no bin is named")
-        self._moves.check_room()
-        self._roster.check_commands(commands, len(self._moves.table))
-        epoch = self._issue(commands, out, now)
-        out.append(self._moves.add(asked, commands, epoch, now))
+
+    def _reconfigure(self, asked: Asked, body: Reconfigure, out: list[Instruction], now: float) -> None:
+        self._check_bins()
+        self._moves.check(asked, body)
+        self._roster.check_commands(body.commands, len(self._moves.table))
+        epoch = self._issue(body.commands, out, now)
+        out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
     def _commit(self, asked: Asked, commit: CommitBatch, out: list[Instruction], now: float) -> None:
         epoch = self._commits.epoch_of(commit)
@@ -263,12 +265,11 @@ class Controller:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
     def _ask(self, about: About, out: list[Instruction]) -> None:
-        out += self._questions.ask(about, self._roster.members.ids)
+        loads = isinstance(about, Asked) and bool(about.request.body.loads)
+        out += self._questions.ask(about, self._roster.members.ids, loads)
 
     def _collect(self, status: WorkerStatus, out: list[Instruction]) -> None:
-        for entry in status.ledger:
-            self._ledger.append(entry)
-            self._moves.note(entry)
+        self._moves.note(status.ledger)
         if question := self._questions.answered(status):
             self._conclude(question, out)
 
@@ -277,15 +278,14 @@ class Controller:
         if isinstance(about, Pending):
             out += self._moves.finish(about)
             return
-        members = self._roster.members.workers
+        states = {id: self._roster.state_of(id) for id in self._roster.members.ids}
         record = status_record(
             job=self._job, state=self._state, epoch=self.epoch, frontier=self._frontier,
-            workers=[(status, self._roster.state_of(worker)) for worker, status in question.answers.items()
-                     if worker in members],
+            workers=[(question.answers[id], state) for id, state in states.items() if id in question.answers],
             operators=self._operators,
             table=self._moves.table if about.request.body.bins else None,
-            pending=[(pending.epoch, pending.bins) for pending in self._moves],
-            changes=self._changes.records(), ledger=self._ledger,
+            pending=self._moves, plan=self._moves.plans.record(self._moves.table),
+            changes=self._changes.records(), ledger=self._moves.ledger,
         )  # fmt: skip
         out.append(done(about, record))
 

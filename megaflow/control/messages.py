@@ -79,6 +79,7 @@ class StatusQuery:
     """Ask for the status record of API.md section 3, answered by `Done`."""
 
     bins: bool = False  # with a table per operator
+    loads: bool = False  # and with loads by bin and by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,40 @@ class Reconfigure:
     """Change owners at one time: `Move` and `Map` commands, validated together, all or none."""
 
     commands: tuple[Any, ...]
+    plan: int | None = None  # the number of the plan that it is a step of; None: of none
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPlan:
+    """Announce the steps to a wanted table, each to come as a `Reconfigure`; `Done` carries the `KeptPlan`."""
+
+    table: tuple[int, ...]  # bin -> worker, that the plan was made from; refused if it has changed meanwhile
+    target: tuple[int, ...]  # bin -> worker, that it leads to
+    strategy: str
+    batch: int | None  # bins a step, for some strategies
+    gap_seconds: float  # between steps
+    runner: str  # who makes the steps, for people
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePlan:
+    """Go on with the plan that nobody runs any more; `Done` carries the `KeptPlan`."""
+
+    runner: str  # who makes the steps from now on, for people
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """The last plan that was begun, as the coordinator keeps it; what is left of it is what the table lacks."""
+
+    number: int  # of the plan; each has its own
+    target: tuple[int, ...]  # bin -> worker
+    strategy: str
+    batch: int | None
+    gap_seconds: float
+    bins: int  # that it moves, all together
+    runner: str
+    over: bool = False  # its last step was issued
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +414,20 @@ class StatusAsk:
     """The coordinator asks a worker how it does."""
 
     id: int
+    loads: bool = False  # with the loads of its operators
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLoad:
+    """The load of one stateful operator on one worker, of the last seconds; one entry per bin, heaviest first."""
+
+    operator: str
+    bins: tuple[int, ...]
+    records_per_second: tuple[float, ...]
+    busy_ms_per_second: tuple[float, ...]
+    keys: tuple[int, ...]
+    bytes: tuple[int, ...]  # about
+    hot_keys: tuple[tuple[str, int, float, float], ...]  # (how it shows, bin, records per second, error of that)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,3 +461,4 @@ class WorkerStatus:
     bins: dict[str, int]  # operator -> owned bins
     keys: dict[str, int]  # operator -> keys held
     ledger: tuple[LedgerEntry, ...]  # new since the last answer
+    loads: tuple[OperatorLoad, ...] = ()  # if it was asked for them

@@ -16,6 +16,8 @@ from megaflow.timely.membership import WorkerId
 Change: TypeAlias = tuple[int, WorkerId, WorkerId]  # bin, from, to
 Step: TypeAlias = list[Move]
 
+HOTTEST_FIRST: Final = "hottest-first"
+
 
 def plan(
     table: RoutingTable,
@@ -28,7 +30,8 @@ def plan(
 
     `all-at-once` is one step, `fluid` moves one bin a step, `batched` moves `batch` bins a step, `optimized` takes at
     most one bin out of and puts at most one into each worker a step, in the fewest steps that allows. With `loads`,
-    one figure per bin, the heaviest bins move first; without, the order is that of the bins.
+    one figure per bin, the heaviest bins move first, which `hottest-first` is: fluid, with loads; without, the order is
+    that of the bins.
 
     >>> plan((0, 0, 0), (1, 2, 0), "fluid")
     [[Move(bin=0, worker=1)], [Move(bin=1, worker=2)]]
@@ -41,6 +44,8 @@ def plan(
         raise UsageError(f"batch={batch!r} with strategy {strategy!r}: a number of bins a step goes with batched alone")
     if batch is not None and batch < 1:
         raise UsageError(f"batch={batch}: a step moves at least one bin")
+    if strategy == HOTTEST_FIRST and loads is None:
+        raise UsageError(f"{HOTTEST_FIRST} goes by the load of each bin, and none is given")
     changes = difference(table, target)
     if loads is not None:
         weights = loads
@@ -125,6 +130,7 @@ STRATEGIES: Final[dict[str, Callable[[list[Change], int], list[list[Change]]]]] 
     "fluid": _batched,  # batches of one
     "batched": _batched,
     "optimized": _optimized,
+    HOTTEST_FIRST: _batched,
 }  # name -> (changes, batch) -> steps
 
 

@@ -36,14 +36,14 @@ class Questions(Generic[T]):
         """Whether one more may be asked."""
         return len(self._open) < QUESTIONS_MAX
 
-    def ask(self, about: T, members: tuple[int, ...]) -> list[Mail]:
-        """Return the mail that asks them all. Raises CommandRefused if too many questions are under way."""
+    def ask(self, about: T, members: tuple[int, ...], loads: bool = False) -> list[Mail]:
+        """Return the mail that asks them all, for their loads too. Raises CommandRefused if too many are under way."""
         if not self.has_room:
             raise CommandRefused(f"{len(self._open)} questions are being answered already")
         id = self._next
         self._next += 1
         self._open[id] = Question(about, set(members), {})
-        return [Mail(worker, StatusAsk(id)) for worker in members]
+        return [Mail(worker, StatusAsk(id, loads)) for worker in members]
 
     def answered(self, status: WorkerStatus) -> Question[T] | None:
         """Take an answer; return the question if that was the last one to it."""

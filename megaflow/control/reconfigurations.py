@@ -4,15 +4,18 @@ A reconfiguration is done when the probe behind the outputs has passed its epoch
 took. Its account adds up what their ledgers say.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from megaflow.control.events import Asked, Reply
-from megaflow.control.messages import Accepted, Done, LedgerEntry
+from megaflow.control.messages import Accepted, Done, LedgerEntry, Reconfigure
+from megaflow.control.plans import Plans
 from megaflow.errors import CommandRefused
 from megaflow.routing import Map, Move, RoutingTable, apply, difference
 
 PENDING_MAX = 1_000
+LEDGER_MAX = 10_000  # entries a status shows
 
 
 @dataclass(slots=True)
@@ -40,6 +43,8 @@ class Reconfigurations:
 
     def __init__(self, table: RoutingTable) -> None:
         self.table = table  # all that was issued; empty: there are no bins
+        self.plans = Plans()
+        self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)  # bins that have moved, the newest
         self._pending: dict[int, Pending] = {}  # epoch -> reconfiguration
 
     def __len__(self) -> int:
@@ -50,13 +55,18 @@ class Reconfigurations:
         """Those under way, by epoch; they may be finished meanwhile."""
         return iter(list(self._pending.values()))
 
-    def check_room(self) -> None:
-        """Raise CommandRefused if too many are under way."""
+    def check(self, asked: Asked, body: Reconfigure) -> None:
+        """Raise CommandRefused if too many are under way, or not this client is to change owners now."""
+        if not isinstance(body.commands, tuple | list) or not body.commands:
+            raise CommandRefused("an empty reconfiguration: no bin is named")
+        self.plans.check_step(asked.client, body.plan)
         if len(self._pending) >= PENDING_MAX:
             raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
 
-    def add(self, asked: Asked, commands: Iterable[Move | Map], epoch: int, now: float) -> Reply:
-        """Note that these commands, which are valid, were issued at `epoch`; return the answer."""
+    def add(
+        self, asked: Asked, commands: Iterable[Move | Map], epoch: int, now: float, plan: int | None = None
+    ) -> Reply:
+        """Note that these commands, which are valid, were issued at `epoch` as a step of `plan`; return the answer."""
         commands = tuple(commands)
         table = apply(self.table, commands)
         changes = difference(self.table, table)
@@ -65,13 +75,16 @@ class Reconfigurations:
         named |= {source for _, source, _ in changes}
         self.table = table
         self._pending[epoch] = Pending(asked, epoch, len(changes), frozenset(named), now)
+        self.plans.stepped(asked.client, plan, table)
         return Reply(asked.client, Accepted(asked.request.id, epoch))
 
-    def note(self, entry: LedgerEntry) -> None:
-        """Add an installed bin to the account that it belongs to."""
-        if pending := self._pending.get(entry.epoch):
-            pending.bytes += entry.bytes
-            pending.keys += entry.keys
+    def note(self, entries: Iterable[LedgerEntry]) -> None:
+        """Add installed bins to the ledger and to the accounts that they belong to."""
+        for entry in entries:
+            self.ledger.append(entry)
+            if pending := self._pending.get(entry.epoch):
+                pending.bytes += entry.bytes
+                pending.keys += entry.keys
 
     def finish(self, pending: Pending) -> list[Reply]:
         """Forget a reconfiguration; return its answer, once."""
@@ -87,4 +100,4 @@ class Reconfigurations:
         for pending in self._pending.values():
             if named := pending.workers.intersection(ids):
                 return f"worker {min(named)} is named by the reconfiguration of epoch {pending.epoch}, not done yet"
-        return None
+        return self.plans.binds(ids)

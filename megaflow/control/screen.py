@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from megaflow.control.commands import Plan
 from megaflow.control.requests import workers_text
+from megaflow.control.selection import Plan
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
+BINS_SHOWN = 10  # busiest; --json has them all
 STEPS_SHOWN = 20
 
 
@@ -29,24 +30,58 @@ def status_text(record: dict[str, Any]) -> str:
         parts.append(f"operator {operator['name']}: {operator['bins']} bins")
         if "table" in operator:
             parts += [f"  worker {worker}: {ranges}" for worker, ranges in owners(operator["table"]).items()]
+        parts += loads_texts(operator)
+    if record.get("plan"):
+        parts.append(kept_text(record["plan"]))
     parts += [f"pending: {pending['bins']} bins at epoch {pending['epoch']}" for pending in record["pending"]]
     if ledger := record["ledger"]:
         size = bytes_text(sum(entry["bytes"] for entry in ledger))
         parts.append(f"moved so far: {count(len(ledger), 'bin')}, {size}; the last:")
-        names = ["bin", "epoch", "from", "to", "bytes", "keys"]
+        names = ["operator", "bin", "epoch", "from", "to", "bytes", "keys"]
         newest = ledger[-LEDGER_SHOWN:]
         shown = [[*(entry[name] for name in names), f"{entry['seconds'] * 1000:.1f}"] for entry in newest]
         parts.append(table_text([*names, "ms"], shown))
     return "\n".join(parts)
 
 
+def loads_texts(operator: dict[str, Any]) -> list[str]:
+    """Return the busiest bins of an operator and its most frequent keys, if the status has them."""
+    parts = []
+    if rows := operator.get("loads"):
+        more = f" of {len(rows)}" if len(rows) > BINS_SHOWN else ""
+        parts.append(f"  busiest bins{more}, last seconds:")
+        shown = [
+            [row["bin"], row["owner"], f"{row['records_per_s']:.0f}", f"{row['busy_ms_per_s']:.1f}", row["keys"],
+             bytes_text(row["bytes"])]
+            for row in rows[:BINS_SHOWN]
+        ]  # fmt: skip
+        parts.append(table_text(["bin", "worker", "rec/s", "ms/s", "keys", "about"], shown))
+    if rows := operator.get("hot_keys"):
+        parts.append("  most frequent keys:")
+        shown = [[row["key"], row["bin"], f"{row['records_per_s']:.0f}", f"{row['error_per_s']:.0f}"] for row in rows]
+        parts.append(table_text(["key", "bin", "rec/s", "less at most"], shown[:BINS_SHOWN]))
+    return parts
+
+
+def kept_text(kept: dict[str, Any]) -> str:
+    """Return a plan that is not over.
+
+    >>> kept_text({"strategy": "fluid", "bins": 64, "left": 3, "runner": "pid 7 on a", "running": False})
+    'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
+    """
+    what = f"plan: {kept['strategy']}, {kept['left']} of {count(kept['bins'], 'bin')} left; {kept['runner']} "
+    if kept["running"]:
+        return f"{what}is carrying it out"
+    return f"{what}ended before it was over: megaflow control resume goes on with it"
+
+
 def plan_text(plan: Plan) -> str:
     """Return a plan, its longest parts cut."""
     if not plan.moves:
         return NOTHING
-    size = "" if plan.bytes is None else f", {bytes_text(plan.bytes)}"
-    parts = [f"would move {count(len(plan.moves), 'bin')} (about {count(plan.keys, 'key')}{size}) "
-             f"in {count(len(plan.steps), 'step')}:"]  # fmt: skip
+    size = "" if plan.size is None else f" (about {count(plan.size[0], 'key')}, {bytes_text(plan.size[1])})"
+    gap = f", {plan.gap:g} seconds apart" if plan.gap else ""
+    parts = [f"would move {count(len(plan.moves), 'bin')}{size} in {count(len(plan.steps), 'step')}{gap}:"]
     sources = {bin: source for bin, source, _ in plan.moves}
     for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
         changes: dict[tuple[int, int], list[int]] = {}

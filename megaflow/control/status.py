@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from megaflow.control.loads import load_records
 from megaflow.control.messages import LedgerEntry, WorkerStatus
+from megaflow.control.reconfigurations import Pending
 
 
 def status_record(
@@ -15,20 +17,26 @@ def status_record(
     workers: Iterable[tuple[WorkerStatus, str]],  # (what it says, its state)
     operators: Mapping[str, int],  # name -> bins
     table: Sequence[int] | None,  # bin -> worker; None leaves it out
-    pending: Iterable[tuple[int, int]],  # (epoch, bins that move)
+    pending: Iterable[Pending],
+    plan: dict[str, Any] | None,  # that is not over
     changes: Sequence[dict[str, Any]],  # of the membership
     ledger: Iterable[LedgerEntry],
 ) -> dict[str, Any]:
     """Return the record that `megaflow control status --json` prints; workers sorted by id."""
     tables = {} if table is None else {"table": list(table)}
+    workers = sorted(workers, key=lambda each: each[0].worker)
+    loads = load_records([status for status, _ in workers], table)
     return {
         "job": job,
         "state": state,
         "epoch": epoch,
         "frontier": frontier,
-        "workers": [worker_record(status, state) for status, state in sorted(workers, key=lambda each: each[0].worker)],
-        "operators": [{"name": name, "bins": bins, **tables} for name, bins in operators.items()],
-        "pending": [{"epoch": epoch, "bins": bins} for epoch, bins in pending],
+        "workers": [worker_record(status, state) for status, state in workers],
+        "operators": [
+            {"name": name, "bins": bins, **tables, **loads.get(name, {})} for name, bins in operators.items()
+        ],
+        "pending": [{"epoch": each.epoch, "bins": each.bins} for each in pending],
+        "plan": plan,
         "changes": list(changes),
         "ledger": [ledger_record(entry) for entry in ledger],
     }

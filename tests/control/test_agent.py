@@ -133,6 +133,24 @@ def test_status_comes_from_the_members_themselves() -> None:
     assert (worker["id"], worker["address"], worker["lines"]) == (0, "127.0.0.1:2101", 17)
 
 
+def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> None:
+    bench, records = Bench(), InputHandle[tuple[str, int]]()
+    with bench.worker.dataflow() as scope:
+        scope.input_from(records).stateful_state_machine(lambda k, v, s: (v, []), bins=4, name="count")
+    records.send_batch([("a", 1), ("b", 2), ("a", 3)])
+    records.close()
+    for id, loads in ((9, False), (10, True)):
+        bench.ask(id, StatusQuery(bins=True, loads=loads))
+        bench.turn()
+        bench.turn()
+    without, with_loads = (answer.result["operators"][0] for answer in bench.client.answers)
+    assert without == {"name": "count", "bins": 4, "table": [0, 0, 0, 0]}
+    rows = with_loads["loads"]
+    assert sum(row["records_per_s"] for row in rows) == 3.0 and sum(row["keys"] for row in rows) == 2
+    assert all(row["owner"] == 0 and row["bytes"] > 0 for row in rows)
+    assert [(row["key"], row["records_per_s"]) for row in with_loads["hot_keys"]] == [("'a'", 2.0), ("'b'", 1.0)]
+
+
 def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:
     bench = Bench()
     bench.turn()

@@ -42,7 +42,7 @@ def largest_degree(changes: list[tuple[int, int, int]]) -> int:
 def test_a_plan_moves_exactly_the_difference(tables: Any, strategy: str, size: int, weighed: bool) -> None:
     table, target = tables
     batch = size if strategy == "batched" else None
-    loads = [(bin * 7919) % 101 for bin in range(len(table))] if weighed else None
+    loads = [(bin * 7919) % 101 for bin in range(len(table))] if weighed or strategy == "hottest-first" else None
     steps = plan(table, target, strategy, batch, loads)
     changes = difference(table, target)
     moves = [move for step in steps for move in step]
@@ -69,8 +69,9 @@ def check_optimized(table: RoutingTable, steps: list[list[Move]], changes: list[
 
 
 def test_heavy_bins_move_first() -> None:
-    steps = plan((0, 0, 0), (1, 1, 1), "fluid", loads=[1.0, 9.0, 5.0])
-    assert [step[0].bin for step in steps] == [1, 2, 0]
+    for strategy in ("fluid", "hottest-first"):
+        steps = plan((0, 0, 0), (1, 1, 1), strategy, loads=[1.0, 9.0, 5.0])
+        assert [[move.bin for move in step] for step in steps] == [[1], [2], [0]]
 
 
 def test_an_optimized_plan_of_65536_bins_is_made_in_reasonable_time() -> None:
@@ -84,6 +85,7 @@ def test_an_optimized_plan_of_65536_bins_is_made_in_reasonable_time() -> None:
     [
         (((0,), (0, 1), "fluid"), CommandRefused, "has 2 bins, the job has 1"),
         (((0,), (1,), "quick"), UsageError, "no strategy 'quick'; use one of all-at-once, fluid, batched, optimized"),
+        (((0,), (1,), "hottest-first"), UsageError, "none is given"),
         (((0,), (1,), "fluid", 3), UsageError, "batched alone"),
         (((0,), (1,), "batched"), UsageError, "batch=None"),
         (((0,), (1,), "batched", 0), UsageError, "at least one"),
