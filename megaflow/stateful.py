@@ -50,6 +50,7 @@ class StatefulView:
         self.name = name
         self.bins = store.count
         self.records = 0  # applied so far; written by S
+        self.busy_seconds = 0.0  # in the fold so far; written by S
         self._store = store
         self._router = router
         self._installer = installer
@@ -117,7 +118,7 @@ def _build(routed: Routed, name: str, folder: _Folder, installer: Installer, vie
     data: Input[Any] = builder.new_input(routed.data, Addressed())
     state: Input[Chunk] = builder.new_input(routed.state, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    machine = _Machine(data, state, output, folder, installer, view)
+    machine = _Machine(data, state, output, folder, installer, view, routed.data.scope.graph.context.now)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         capabilities[0].release()
@@ -138,11 +139,13 @@ class _Machine:
         folder: _Folder,
         installer: Installer,
         view: StatefulView,
+        now: Callable[[], float],
     ) -> None:
         self._data = data
         self._state = state
         self._output = output
         self._folder = folder
+        self._now = now
         self._installer = installer
         self._view = view
         self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches in arrival order
@@ -177,8 +180,11 @@ class _Machine:
         self._stash[time][1].append(batch)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
+        began = self._now()
+        outputs = self._folder.apply(time, batch)
         self._view.records += len(batch)
-        self._output.ship(time, self._folder.apply(time, batch))
+        self._view.busy_seconds += self._now() - began
+        self._output.ship(time, outputs)
 
 
 class _Folder:

@@ -100,6 +100,7 @@ class Worker(Generic[S]):
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
         self._steps = 0
+        self.parked_seconds = 0.0  # so far; what is left of a stretch of time, the worker was busy
 
     # What a program may know ------------------------------------------------------------
 
@@ -278,13 +279,14 @@ class Worker(Generic[S]):
         return bool(self._handed) or (active and not self.rescaling.joining)
 
     def _park(self, seconds: float | None) -> None:
-        emit = self.log.emit
+        emit, began = self.log.emit, self._now()
         if emit is None:
             self._allocator.park(seconds)
         else:
             emit(Parked(seconds))
             self._allocator.park(seconds)
             emit(Unparked())
+        self.parked_seconds += self._now() - began
 
     def _run(self) -> None:
         self._steps += 1
