@@ -1,4 +1,4 @@
-"""The command line: `megaflow run` and `megaflow control`; the only module that prints.
+"""The command line: `megaflow run` and `megaflow control`; with `megaflow.scaling` the only module that prints.
 
 Records go to standard output, everything else of `run` to standard error; what `control` was asked for goes to
 standard output. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 130 interrupted.
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -45,6 +45,7 @@ from megaflow.control.screen import (
     status_text,
 )
 from megaflow.errors import MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.options import option, steering
 from megaflow.run.app import find_app
 from megaflow.run.contact import conversation
 from megaflow.run.drawing import draw_app
@@ -52,17 +53,11 @@ from megaflow.run.gather import open_writer
 from megaflow.run.job import Job
 from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
+from megaflow.scaling import autoscale, recommend
 from megaflow.timely.dataflow.picture import LANGUAGES
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 INTERRUPTED = 130
 WATCH_SECONDS = 1.0
-
-
-def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
-    """Declare an option together with its environment variable, which --help shows."""
-    return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
 
 
 def say(text: str) -> None:
@@ -181,20 +176,6 @@ def graph(app: str, args: tuple[str, ...], language: str) -> None:
 @cli.group()
 def control() -> None:
     """Look at a running job and steer it."""
-
-
-def steering(command: F) -> F:
-    """Add the options that every control command has."""
-    for decorate in reversed((
-        option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
-        option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where its coordinator listens; the secret is taken from MEGAFLOW_SECRET."),
-        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
-               help="How long to wait until a command has taken effect."),
-        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
 
 
 @control.command()
@@ -343,6 +324,10 @@ def stop(job: str | None, connect: str | None, timeout: float, as_json: bool) ->
     with conversation(job, connect, timeout) as talk:
         stop_job(talk)
     print(json.dumps({"stopped": True}) if as_json else "the job has stopped")
+
+
+for command in (recommend, autoscale):
+    control.add_command(command)
 
 
 def main() -> None:

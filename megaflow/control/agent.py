@@ -149,6 +149,7 @@ class Agent:
             ),
             now=now,
             busy_seconds=now - self._began - self._worker.parked_seconds,
+            done=self._lateness.done,
             waiting=self._waiting(now),
             useful={view.name: (view.records, view.busy_seconds) for view in views},
         )

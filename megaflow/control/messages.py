@@ -414,5 +414,6 @@ class WorkerStatus:
     ledger: tuple[LedgerEntry, ...]  # new since the last answer
     now: float = 0.0  # seconds of its own clock, when it answered
     busy_seconds: float = 0.0  # so far: not waiting for something to do
+    done: int = 0  # lines so far whose epoch has closed
     waiting: int | None = 0  # lines due and not read; None: some are, and no rate says how many
     useful: dict[str, tuple[int, float]] = field(default_factory=dict)  # operator -> (records, seconds) applied so far

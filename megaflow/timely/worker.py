@@ -280,11 +280,10 @@ class Worker(Generic[S]):
 
     def _park(self, seconds: float | None) -> None:
         emit, began = self.log.emit, self._now()
-        if emit is None:
-            self._allocator.park(seconds)
-        else:
+        if emit is not None:
             emit(Parked(seconds))
-            self._allocator.park(seconds)
+        self._allocator.park(seconds)
+        if emit is not None:
             emit(Unparked())
         self.parked_seconds += self._now() - began
 
