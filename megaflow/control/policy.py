@@ -14,8 +14,8 @@ needs add up.
    workers is too low, never too high: growing approaches the right number from below, shrinking from above, without
    passing it, and each step starts nearer. Where work grows linearly the first step is the last.
 5. Between growing and shrinking lies a band in which nothing is done: a job that was grown to n shrinks from n only
-   when it needs a tenth less, one that was shrunk to n grows from n only when it needs a fifth more. So a rate that
-   wavers by less than a tenth changes nothing twice.
+   when it needs a tenth less, one that was shrunk to n grows from n only when it needs a fifth more. So a rate
+   whose highest is less than a tenth above its lowest is never followed up and down.
 
 Known limits: load that is skewed cannot be spread by more workers, so the busiest one is named and its excess keeps the
 job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
@@ -31,6 +31,7 @@ TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for what no model k
 TOLERANCE = 0.1  # of the target, either way: see 5
 BACKLOG_SECONDS = 1.0  # lines that wait longer than this keep a job from shrinking
 SKEW = 1.5  # a worker that is so many times as busy as the average is named
+MENTIONED = 0.005  # workers; an operator that needs less is left out of the sentences
 ELSEWHERE = "everything else"  # the operator that stands for reading, mapping, routing and sending
 
 
@@ -107,7 +108,7 @@ def recommend(sample: Sample, goal: Goal) -> Recommendation:
         )
         return Recommendation(sample, (), rate, None, len(sample.processes), (comes,), verdict)
     needs = _needs(sample, growth)
-    facts = (comes, *(_sentence(need, sample.workers) for need in needs if need.workers))
+    facts = (comes, *(_sentence(need, sample.workers) for need in needs if need.workers >= MENTIONED))
     workers = sum(need.workers for need in needs)
     wanted, why = _processes(sample, goal, workers, rate)
     processes, limit = _within(wanted, goal)
@@ -144,8 +145,12 @@ def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -
         if because := _why_not_shrink(sample, high, rate):
             return now, f"{total}, which {_count(wanted, each)} would have; but {because}."
         return wanted, f"{total}: {_count(wanted, each)} would have it within {_percent(low)} of theirs."
-    aim = _percent(goal.utilization)
-    return now, f"{total}: {_count(now, each)} would be {_percent(load)} busy, near enough to the aim of {aim}."
+    right = f"{total}: {_count(now, each)} would be {_percent(load)} busy"
+    if load >= low:
+        return now, f"{right}, near enough to the aim of {_percent(goal.utilization)}."
+    if now == 1:
+        return now, f"{right}, and fewer there cannot be."
+    return now, f"{right}, one fewer {_percent(workers / (sample.workers - each))}."
 
 
 def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | None:

@@ -38,8 +38,7 @@ from megaflow.timely.timers import Timers
 
 S = TypeVar("S")
 
-_LONGEST_WAIT_SECONDS = 0.1
-"""`step_while` looks at its predicate at least this often, because it may depend on more than the dataflow."""
+_LONGEST_WAIT_SECONDS = 0.1  # `step_while` looks at its predicate this often: it may depend on more than dataflows
 
 
 class Worker(Generic[S]):
