@@ -1,4 +1,4 @@
-"""The command line: `megaflow run` and `megaflow control`; the only module that prints.
+"""The command line: `megaflow run` and `megaflow control`; with `megaflow.scaling` the only module that prints.
 
 Records go to standard output, everything else of `run` to standard error; what `control` was asked for goes to
 standard output. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 130 interrupted.
@@ -56,6 +56,7 @@ from megaflow.run.gather import open_writer
 from megaflow.run.job import Job
 from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
+from megaflow.scaling import autoscale, recommend
 from megaflow.steering import counted, option, progress_bar, steering
 from megaflow.timely.dataflow.picture import LANGUAGES
 
@@ -327,6 +328,10 @@ def stop(job: str | None, connect: str | None, timeout: float, as_json: bool) ->
     with conversation(job, connect, timeout) as talk:
         stop_job(talk)
     print(json.dumps({"stopped": True}) if as_json else "the job has stopped")
+
+
+for command in (recommend, autoscale):
+    control.add_command(command)
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from apps.bench.job import timeline, write_numbers
 from apps.bench.migration_job import KeyCount, Load, Memory, before, calm_job, medians, rate_for
 from apps.bench.migration_load import plain_rate
 from megaflow.control.commands import ask_status, run_plan, total
-from megaflow.control.selection import Selection, make_plan
 from megaflow.control.screen import table_text
+from megaflow.control.selection import Selection, make_plan
 
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
 STEADY = "steady"

@@ -68,12 +68,24 @@ class Client(Protocol):
 class Agent:
     """What a worker says of itself, and its way to the coordinator."""
 
-    def __init__(self, worker: Worker, address: str, lines: Callable[[], int], lateness: Lateness) -> None:
-        """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were."""
+    def __init__(
+        self,
+        worker: Worker,
+        address: str,
+        lines: Callable[[], int],
+        lateness: Lateness,
+        waiting: Callable[[float], int | None] = lambda now: 0,
+    ) -> None:
+        """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were.
+
+        `waiting` tells how many are due now and not read, None if nobody knows.
+        """
         self._worker = worker
         self._address = address
         self._lines = lines
         self._lateness = lateness
+        self._waiting = waiting
+        self._began = worker.now()
         self._rate = RateMeter()
         self._coordinator: Coordinator | None = None
         self._learning = False  # this worker has joined, and its operators do not all know their tables
@@ -115,7 +127,8 @@ class Agent:
     def status(self, id: int, loads: bool = False) -> WorkerStatus:
         """The answer to the question `id`; the ledger's new rows go with it, once. `loads` take their time."""
         views = self._worker.stateful
-        self._rate.observe(self._worker.now(), self._records())
+        now = self._worker.now()
+        self._rate.observe(now, self._records())
         recent = self._lateness.log.recent()
         return WorkerStatus(
             id=id,
@@ -139,6 +152,11 @@ class Agent:
                 operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
                 for view in views
             ) if loads else (),
+            now=now,
+            busy_seconds=now - self._began - self._worker.parked_seconds,
+            done=self._lateness.done,
+            waiting=self._waiting(now),
+            useful={view.name: (view.records, view.meter.busy_seconds) for view in views},
         )
 
 

@@ -14,7 +14,7 @@ Five conversations, each a set of frozen records:
 Every record is checked by whoever receives it; none is trusted for its type.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 # 1. On the control stream -------------------------------------------------------------
@@ -462,3 +462,8 @@ class WorkerStatus:
     keys: dict[str, int]  # operator -> keys held
     ledger: tuple[LedgerEntry, ...]  # new since the last answer
     loads: tuple[OperatorLoad, ...] = ()  # if it was asked for them
+    now: float = 0.0  # seconds of its own clock, when it answered
+    busy_seconds: float = 0.0  # so far: not waiting for something to do
+    done: int = 0  # lines so far whose epoch has closed
+    waiting: int | None = 0  # lines due and not read; None: some are, and no rate says how many
+    useful: dict[str, tuple[int, float]] = field(default_factory=dict)  # operator -> (records, seconds) applied so far

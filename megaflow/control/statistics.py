@@ -114,12 +114,13 @@ class Lateness:
     Invariant: epochs never decrease from the oldest open batch to the newest.
     """
 
-    __slots__ = ("_open", "began", "ended", "log")
+    __slots__ = ("_open", "began", "done", "ended", "log")
 
     def __init__(self) -> None:
         self.log = LatencyLog()
         self.began: float | None = None  # seconds, when the first batch was read or due
         self.ended: float | None = None  # seconds, when the latest was done
+        self.done = 0  # lines in all that were
         self._open: deque[tuple[int, float, int]] = deque()  # (epoch, begun in seconds, lines), begun by the source
 
     def begin(self, epoch: int, since: float, lines: int) -> None:
@@ -135,6 +136,7 @@ class Lateness:
             _, since, lines = waiting.popleft()
             self.log.add(now, max(0.0, now - since) * 1000, lines)
             self.ended = now
+            self.done += lines
 
 
 class RateMeter:

@@ -55,6 +55,11 @@ def worker_record(status: WorkerStatus, state: str) -> dict[str, Any]:
         "latency_ms": {"p50": status.latency_ms_p50, "p99": status.latency_ms_p99, "max": status.latency_ms_max},
         "bins": max(status.bins.values(), default=0),
         "keys": sum(status.keys.values()),
+        "done": status.done,
+        "waiting": status.waiting,
+        "now": status.now,
+        "busy_s": status.busy_seconds,
+        "useful": {name: {"records": records, "s": seconds} for name, (records, seconds) in status.useful.items()},
     }
 
 

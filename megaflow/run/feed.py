@@ -219,6 +219,17 @@ class LineFeed:
             return 0.0
         return max(0.0, self._schedule.due_at(self.lines_taken) - now)
 
+    def waiting(self, now: float) -> int | None:
+        """Return how many lines are due and not taken; None if there are some, and no rate says how many.
+
+        Looks no further than the batch that comes next. Cost: O(changes of the rate).
+        """
+        if not self._next:
+            return 0
+        if self._rate is None:
+            return None
+        return 0 if self._schedule is None else max(0, self._schedule.due(now) - self.lines_taken)
+
     def take_reports(self) -> list[Report]:
         """Return, once, what has happened since the last call."""
         if not self._next:

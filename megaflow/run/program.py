@@ -71,7 +71,9 @@ class Program:
         if not spec.pushed:
             self._feed.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
-        self._agent = Agent(worker, shared.address, lambda: self._feed.lines_taken, self._lateness)
+        self._agent = Agent(
+            worker, shared.address, lambda: self._feed.lines_taken, self._lateness, self._feed.waiting
+        )
         self._coordinator: Coordinator | None = None
 
     def run(self) -> None:

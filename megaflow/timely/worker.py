@@ -38,8 +38,7 @@ from megaflow.timely.timers import Timers
 
 S = TypeVar("S")
 
-_LONGEST_WAIT_SECONDS = 0.1
-"""`step_while` looks at its predicate at least this often, because it may depend on more than the dataflow."""
+_LONGEST_WAIT_SECONDS = 0.1  # `step_while` looks at its predicate this often: it may depend on more than dataflows
 
 
 class Worker(Generic[S]):
@@ -100,6 +99,7 @@ class Worker(Generic[S]):
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
         self._steps = 0
+        self.parked_seconds = 0.0  # so far; what is left of a stretch of time, the worker was busy
 
     # What a program may know ------------------------------------------------------------
 
@@ -278,13 +278,13 @@ class Worker(Generic[S]):
         return bool(self._handed) or (active and not self.rescaling.joining)
 
     def _park(self, seconds: float | None) -> None:
-        emit = self.log.emit
-        if emit is None:
-            self._allocator.park(seconds)
-        else:
+        emit, began = self.log.emit, self._now()
+        if emit is not None:
             emit(Parked(seconds))
-            self._allocator.park(seconds)
+        self._allocator.park(seconds)
+        if emit is not None:
             emit(Unparked())
+        self.parked_seconds += self._now() - began
 
     def _run(self) -> None:
         self._steps += 1

@@ -48,9 +48,11 @@ def test_a_batch_is_late_until_its_epoch_is_closed() -> None:
     lateness.begin(3, 10.0, 7)
     lateness.begin(4, 10.5, 2)
     lateness.settle(3, 11.0)
+    assert lateness.done == 0
     assert merged(lateness.log.windows()).lines == 0
     lateness.settle(4, 11.0)
     assert (lateness.log.recent().lines, lateness.log.recent().max_ms) == (7, 1000.0)
+    assert lateness.done == 7
     lateness.settle(None, 12.5)
     assert (lateness.log.recent().lines, lateness.log.recent().max_ms) == (9, 2000.0)
 
