@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.timely.membership import Membership, WorkerId
-from megaflow.timely.rescale.changes import Join, Leave
+from megaflow.timely.rescale.changes import Join, Leave, due, due_for, in_words
 from megaflow.timely.rescale.foundings import add_founding, founders_of
 from megaflow.timely.rescale.messages import (
     Abort,
@@ -64,14 +64,12 @@ WAITING_MAX = 1_000  # requests in the queue
 class Coordinator:
     """Orders the changes. One writer: the coordinating worker's thread."""
 
-    def __init__(
-        self, membership: Membership, processes: dict[int, Process], foundings: Foundings, change: int = 1
-    ) -> None:
+    def __init__(self, membership: Membership, processes: dict[int, Process], foundings: Foundings) -> None:
         self.membership = membership
         self.processes = dict(processes)
         self.foundings = foundings
         self.veto: Callable[[str, tuple[WorkerId, ...]], str | None] = _nothing_against
-        self._next_change = change
+        self._next_change = 1
         self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
         self._next_process = max(processes, default=0) + 1
         self._waiting: deque[JoinAsk | LeaveAsk] = deque()
@@ -113,10 +111,22 @@ class Coordinator:
         """Give up what takes too long; to be called about once a second while a change is under way."""
         out: Mail = []
         if self._change is not None and now > self._deadline and not self._committed:
-            names = ", ".join(map(str, sorted(set(_workers(self._change.silent)))))
+            names = ", ".join(map(str, sorted({worker for worker, _ in self._change.silent})))
             self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self._change.stage})", out)
             self._begin(out, now)
         return out
+
+    def take_warning(self, now: float) -> str | None:
+        """What of a committed change has taken too long, in words, and once in that time; nothing else is done."""
+        change = self._change
+        if change is None or not self._committed or now <= self._deadline:
+            return None
+        self._deadline = now + PATIENCE_SECONDS
+        kind, names = type(change).__name__.lower(), ", ".join(map(str, change.ids))
+        return (
+            f"change {change.change} ({kind} of worker {names}) has been {change.stage} for more than "
+            f"{PATIENCE_SECONDS:g} s and goes on waiting: no {'; no '.join(in_words(change.silent))}"
+        )
 
     def give_up(self, reason: str, now: float) -> Mail:
         """Abort the change that is under way, if it can still be aborted."""
@@ -183,7 +193,7 @@ class Coordinator:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
         self._next_id += ask.workers
         server = self.membership.coordinator if ask.server is None else ask.server
-        join = Join(self._next_change, ask, self._next_process, ids, server, now, silent=set(ids))
+        join = Join(self._next_change, ask, self._next_process, ids, server, now, silent=due(Hello, *ids))
         self._next_change += 1
         self._next_process += 1
         self._start(join, now)
@@ -196,7 +206,7 @@ class Coordinator:
     def _ask_members(self, ask: LeaveAsk, out: Mail, now: float) -> None:
         process = process_of(ask.worker, self.processes)
         ids, members = self.processes[process][2], self.membership.ids
-        leave = Leave(self._next_change, ask, process, ids, now, members, silent=set(members))
+        leave = Leave(self._next_change, ask, process, ids, now, members, silent=due(Objections, *members))
         self._next_change += 1
         self._start(leave, now)
         out += [(member, MayLeave(leave.change, ids)) for member in members]
@@ -245,8 +255,7 @@ class Coordinator:
     def _prepare(self, join: Join, out: Mail, now: float) -> None:
         join.stage = "preparing"
         join.lap("connect", now)
-        join.silent = {("prepared", member) for member in self.membership.ids}
-        join.silent |= {("ready", worker) for worker in join.ids}
+        join.silent = due(Prepared, *self.membership.ids) | due(Ready, *join.ids)
         out += [(member, Prepare(join.change, join.ids, join.server)) for member in self.membership.ids]
 
     def _commit_join(self, join: Join, out: Mail, now: float) -> None:
@@ -273,9 +282,11 @@ class Coordinator:
     def _mint(self, join: Join, out: Mail, now: float) -> None:
         """Ask the next member for what is still wanted; when there is none, say who got what."""
         if join.wanted and join.minters:
-            out.append((join.minters.pop(0), MintAsk(join.change, tuple(join.wanted))))
+            minter = join.minters.pop(0)
+            join.silent = due(Minted, minter)
+            out.append((minter, MintAsk(join.change, tuple(join.wanted))))
             return
-        join.stage, join.silent = "settling", set(self.membership.ids)
+        join.stage, join.silent = "settling", due(Settled, *self.membership.ids)
         join.lap("mint", now)
         for worker in join.ids:
             given = tuple(grant for grant in join.grants if grant.worker == worker)
@@ -289,12 +300,14 @@ class Coordinator:
         if leave.reasons:
             self._abort("; ".join(dict.fromkeys(leave.reasons)), out)
             return
-        leave.stage, leave.silent = "closing", set(leave.ids)
+        leave.stage, leave.silent = "closing", due(Retiring, *leave.ids)
         out += [(worker, Retire(leave.change)) for worker in leave.ids]
 
     def _commit_leave(self, leave: Leave, out: Mail) -> None:
         leave.stage = "draining"
-        leave.silent = {(member, leaver) for member in leave.members for leaver in leave.ids if member != leaver}
+        leave.silent = {
+            each for leaver in leave.ids for each in due_for(leaver, *(set(leave.members) - {leaver}))
+        }
         del self.processes[leave.process]
         rest = self.membership.workers - set(leave.ids)
         membership = replace(self.membership, version=self.membership.version + 1, workers=rest)
@@ -331,7 +344,3 @@ class Coordinator:
 
 def _nothing_against(kind: str, ids: tuple[WorkerId, ...]) -> str | None:
     return None
-
-
-def _workers(silent: set[Any]) -> list[WorkerId]:
-    return [each if isinstance(each, int) else each[0] if isinstance(each[0], int) else each[1] for each in silent]

@@ -17,12 +17,13 @@ Why a join is safe
 Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from megaflow.errors import JoinDenied
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
@@ -34,6 +35,8 @@ from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections
 from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
 from megaflow.timely.rescale.server import Server
+
+_log = logging.getLogger("megaflow.rescale")
 
 TICK_SECONDS = 1.0  # between looks whether a change takes too long
 
@@ -133,7 +136,7 @@ class Member:
     def takes(self, envelope: Envelope) -> bool:
         """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
         early = self._early.get(envelope.source)
-        if early is not None and envelope.channel[0] != -1:  # mail is read at once
+        if early is not None and envelope.channel != MAIL_CHANNEL:  # mail is read at once
             early.append(envelope)
             return True
         return self.joiner is not None and self.joiner.take(envelope)
@@ -224,6 +227,9 @@ class Member:
         self._ticking = False
         if self.coordinator is not None:
             self._send(self.coordinator.tick(self._host.now()))
+            warning = self.coordinator.take_warning(self._host.now())
+            if warning is not None:
+                _log.warning("%s", warning)
             self._watch()
 
     def _send(self, mail: Mail) -> None:

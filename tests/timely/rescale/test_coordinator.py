@@ -88,7 +88,8 @@ class Play:
             return []
         now, who, *rest = line.split(" ", 2)
         if who == "tick":
-            return said(self.machine.tick(float(now)))
+            mail, warning = self.machine.tick(float(now)), self.machine.take_warning(float(now))
+            return said(mail) + ([f"warning: {warning}"] if warning is not None else [])
         if who == "give":
             return said(self.machine.give_up(rest[0].removeprefix("up "), float(now)))
         message = eval(rest[0], {**NAMES, "join": join, "leave": leave})
