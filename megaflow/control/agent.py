@@ -18,6 +18,7 @@ from megaflow.control.events import (
     ChangeRefused,
     CloseControl,
     Event,
+    GiveUp,
     Gone,
     Inject,
     Instruction,
@@ -241,6 +242,8 @@ class Coordinator:
                     self._start_processes(count)
                 case Retire(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
+                case GiveUp(reason):
+                    self._worker.rescaling.give_up(reason)
 
     # The membership
 

@@ -16,7 +16,7 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from megaflow.control.assignment import spread
@@ -87,7 +87,8 @@ class Controller:
 
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
-    `ports` where executors may stage, `processes` the workers of each process (without: each is one).
+    `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
+    workers may never leave.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Controller:
         queries: int = 0,
         ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
         processes: Iterable[Iterable[int]] = (),
+        pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
     ) -> None:
         self.epoch = 0  # the control stream's present time
         self.ended = False  # whether that is closed
@@ -113,7 +115,7 @@ class Controller:
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
         self._commits = Commits(queries)
         self._changes = Changes(
-            self._roster, Surroundings(self._issue, self._moves.binds, self._commits.concern, teaches=bool(bins))
+            self._roster, Surroundings(self._issue, self._moves.binds, self._commits.concern, pins, teaches=bool(bins))
         )
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}

@@ -139,5 +139,12 @@ class Retire:
     worker: int
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Have the change that the engine is about given up, if that is still possible; answered by `ChangeRefused`."""
+
+    reason: str
+
+
 Event: TypeAlias = Asked | Gone | Mailed | Ticked | WorkersJoined | WorkersLeft | ChangeRefused | Launched
-Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire
+Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | GiveUp

@@ -140,6 +140,7 @@ class Program:
             queries=spec.spark_queries,
             ports=[(each, host, port) for host, port, ids in processes for each in ids],
             processes=[ids for _, _, ids in processes],
+            pins=worker.rescaling.pins,
         )
         launcher = self._shared.launcher
         self._coordinator = Coordinator(

@@ -22,6 +22,7 @@ from megaflow.control.events import (
     ChangeRefused,
     CloseControl,
     Event,
+    GiveUp,
     Gone,
     Inject,
     Instruction,
@@ -82,7 +83,8 @@ class Job:
     def __init__(self, text: str) -> None:
         arguments = eval(f"dict({text})", NAMES)
         self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
-        operators = arguments.pop("operators", {"count": 4})
+        operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
+        arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
 
     def hear(self, words: str, now: float) -> list[str]:
@@ -141,6 +143,8 @@ def shown(instruction: Instruction) -> str:
             return f"start {count}"
         case Retire(worker):
             return f"retire {worker}"
+        case GiveUp(reason):
+            return f"give up {reason}"
         case other:
             return f"mail {other.target} {other.body}"
 
