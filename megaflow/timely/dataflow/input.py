@@ -25,7 +25,8 @@ class InputHandle(Generic[T]):
     def __init__(self) -> None:
         self._time: Time = 0
         self._buffer: list[T] = []
-        self._feeds: list[tuple[Capability, Output[T], Graph]] = []
+        self._feeds: list[tuple[Capability, Output[T], Graph]] = []  # those that it may send to
+        self._known: list[tuple[Capability, Output[T], Graph]] = []  # all, should it receive a right to send
         self._closed = False
 
     @property
@@ -78,9 +79,43 @@ class InputHandle(Generic[T]):
                 capability.release()
             self._feeds.clear()
 
+    def give_away(self) -> Time:
+        """Part with the right to send, for a handle of another worker to `receive`; return the time it is for.
+
+        Ships and tells all that was done before; then this handle is closed, but nothing downstream hears of an end.
+        Raises CapabilityError if it is closed.
+        """
+        self._check_open("give_away")
+        self.flush()
+        for capability, output, graph in self._feeds:
+            if not graph.over:
+                graph.send_progress(flush=True)  # what is held back could be held for ever: see `progcaster`
+                graph.caster.give_capability(output.location, capability.time)
+            capability.give_away()
+        self._feeds.clear()
+        self._closed = True
+        return self._time
+
+    def receive(self, time: Time) -> None:
+        """Open this handle, which is closed, with the right that another worker's gave away, for that time.
+
+        Both feed the same dataflows. Only one may receive what was given away once. Raises CapabilityError if this
+        handle is open or feeds nothing.
+        """
+        feeds = [feed for feed in self._known if not feed[2].over and feed[2].started]
+        if not self._closed or not feeds:
+            why = "feeds no running dataflow" if self._closed else f"is open, at time {self._time!r}: close it first"
+            raise CapabilityError(f"receive({time!r}): the input {why}")
+        check_time("receive", self._time, time)
+        for capability, output, graph in feeds:
+            capability.fill(time)
+            graph.caster.receive_capability(output.location, time)
+        self._feeds, self._time, self._closed = feeds, time, False
+
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> None:
         """Feed one more stream, from the current time on."""
         self.flush()
+        self._known = [*(feed for feed in self._known if not feed[2].over), (capability, output, graph)]
         capability.downgrade(self._time)
         if self._closed:
             capability.release()

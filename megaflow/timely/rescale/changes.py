@@ -10,16 +10,22 @@ from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale.messages import (
     Departed,
     Grant,
+    Grants,
     Hello,
     JoinAsk,
     LeaveAsk,
+    MintAsk,
     Minted,
     Objections,
+    Prepare,
     Prepared,
     Ready,
+    Retire,
+    Retiring,
     Settled,
 )
 
+Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
 Due: TypeAlias = tuple[WorkerId, str]  # who, what
 
 
@@ -74,6 +80,26 @@ class Join:
         """Note how long a phase took; the next begins."""
         self.seconds[phase], self.began = now - self.began, now
 
+    def prepare(self, members: tuple[WorkerId, ...], now: float) -> Mail:
+        """Have the members tell the new workers of their progress."""
+        self.stage = "preparing"
+        self.lap("connect", now)
+        self.silent = due(Prepared, *members) | due(Ready, *self.ids)
+        return [(member, Prepare(self.change, self.ids, self.server)) for member in members]
+
+    def mint(self, members: tuple[WorkerId, ...], now: float) -> Mail:
+        """Ask the next member for what is still wanted; when there is none, say who got what."""
+        if self.wanted and self.minters:
+            minter = self.minters.pop(0)
+            self.silent = due(Minted, minter)
+            return [(minter, MintAsk(self.change, tuple(self.wanted)))]
+        self.stage, self.silent = "settling", due(Settled, *members)
+        self.lap("mint", now)
+        return [
+            (worker, Grants(self.change, tuple(grant for grant in self.grants if grant.worker == worker)))
+            for worker in self.ids
+        ]
+
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
         """Take in a message; return whether this stage has all that it waits for."""
         match message:
@@ -108,7 +134,26 @@ class Leave:
     stage: str = "asking"
     silent: set[Due] = field(default_factory=set)
     built: dict[WorkerId, int] = field(default_factory=dict)  # member -> dataflows that it has built or begun
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)  # why not
+
+    def close(self, fixed: int) -> Mail:
+        """Have the leavers close their inputs, if nobody objects: `reasons` tells. `fixed`: dataflows below it count
+        as built."""
+        begun = max(fixed, *self.built.values())
+        for worker in self.ids:
+            if self.built[worker] < begun:  # it would be missed there
+                self.reasons.append(f"worker {worker} has not built dataflow {self.built[worker]} yet")
+        if self.reasons:
+            return []
+        self.stage, self.silent = "closing", due(Retiring, *self.ids)
+        return [(worker, Retire(self.change)) for worker in self.ids]
+
+    def drain(self) -> None:
+        """It is committed: all say when each leaver is gone."""
+        self.stage = "draining"
+        self.silent = set()
+        for leaver in self.ids:
+            self.silent |= due_for(leaver, *(member for member in self.members if member != leaver))
 
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
         """Take in a message; return whether this stage has all that it waits for."""

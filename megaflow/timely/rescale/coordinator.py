@@ -17,10 +17,11 @@ A leave:  asking ─ Objections from all ─▶ closing ─ Retiring from the le
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
+from megaflow.errors import CommandRefused
 from megaflow.timely.membership import Membership, WorkerId
-from megaflow.timely.rescale.changes import Join, Leave, due, due_for, in_words
+from megaflow.timely.rescale.changes import Join, Leave, Mail, due, in_words
 from megaflow.timely.rescale.foundings import add_founding, founders_of
 from megaflow.timely.rescale.messages import (
     Abort,
@@ -34,7 +35,6 @@ from megaflow.timely.rescale.messages import (
     FoundersAnswer,
     FoundersAsk,
     Foundings,
-    Grants,
     Hello,
     JoinAsk,
     LeaveAnswer,
@@ -42,20 +42,16 @@ from megaflow.timely.rescale.messages import (
     LinkLost,
     MayEnd,
     MayLeave,
-    MintAsk,
     Minted,
     Objections,
-    Prepare,
     Prepared,
     Process,
     Ready,
-    Retire,
     Retiring,
     Settled,
+    Succession,
 )
 from megaflow.timely.rescale.requests import against, process_of
-
-Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
 
 PATIENCE_SECONDS = 60.0  # for each step before a commit; a joiner may have to import much
 WAITING_MAX = 1_000  # requests in the queue
@@ -68,6 +64,7 @@ class Coordinator:
         self.membership = membership
         self.processes = dict(processes)
         self.foundings = foundings
+        self.leaves = False  # its own process is the next to leave: it hands over first
         self.veto: Callable[[str, tuple[WorkerId, ...]], str | None] = _nothing_against
         self._next_change = 1
         self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
@@ -80,6 +77,31 @@ class Coordinator:
         self._ended = False
         self._asking: list[tuple[WorkerId, FoundersAsk]] = []  # not answered yet
         self._fixed = 0  # dataflows below this one were asked about during the present change
+
+    @classmethod
+    def resume(cls, succession: Succession) -> "Coordinator":
+        """The coordinator that goes on where another one stopped, once it is told to `begin`."""
+        made = cls(succession.membership, succession.processes, succession.foundings)
+        made._next_change, made._next_id, made._next_process = succession.change, succession.worker, succession.process
+        made._waiting.extend(succession.waiting)
+        return made
+
+    def succession(self, cargo: object | None) -> Succession:
+        """All that the next coordinator needs: the lowest id outside this process. Raises CommandRefused if not now."""
+        members, change = self.membership, self._change
+        others = members.workers - set(self.processes[process_of(members.coordinator, self.processes)][2])
+        if change is not None:
+            names = ", ".join(map(str, change.ids))
+            what = f"worker {names} {'joins' if isinstance(change, Join) else 'leaves'}"
+            raise CommandRefused(f"hand over: {what} just now ({change.stage}); try again when that is done")
+        if self._ending:
+            raise CommandRefused("hand over: too late: the cluster is ending")
+        if not others:
+            raise CommandRefused(f"hand over: worker {members.coordinator} is in the only process")
+        assert not self._asking, "questions wait only for changes"
+        successor = replace(members, version=members.version + 1, coordinator=min(others))
+        numbers = self._next_change, self._next_id, self._next_process
+        return Succession(successor, dict(self.processes), self.foundings, *numbers, tuple(self._waiting), cargo)
 
     @property
     def change(self) -> Join | Leave | None:
@@ -104,6 +126,12 @@ class Coordinator:
                 self._step(source, message, out, now)
             case _:
                 raise AssertionError(f"worker {source} sent the coordinator {message!r:.100}")
+        self._begin(out, now)
+        return out
+
+    def begin(self, now: float) -> Mail:
+        """Start the next change that waits, if none is under way."""
+        out: Mail = []
         self._begin(out, now)
         return out
 
@@ -174,13 +202,17 @@ class Coordinator:
 
     def _begin(self, out: Mail, now: float) -> None:
         """Start the next change, if none is under way."""
-        while self._change is None and self._waiting:
+        while self._change is None and self._waiting and not self.leaves:
             ask = self._waiting.popleft()
             reason = against(ask, self.membership, self.processes) or self._veto(ask)
             if reason is not None:
                 self._deny(ask, reason, out)
             elif isinstance(ask, JoinAsk):
                 self._admit(ask, out, now)
+            elif self.membership.coordinator in self.processes[process_of(ask.worker, self.processes)][2]:
+                self._waiting.appendleft(ask)  # the next coordinator begins with it
+                self.leaves = True
+                return
             else:
                 self._ask_members(ask, out, now)
 
@@ -238,25 +270,21 @@ class Coordinator:
         self._deadline = now + PATIENCE_SECONDS
         match change.stage:
             case "admitted":
-                self._prepare(change, out, now)
+                out += change.prepare(self.membership.ids, now)
             case "preparing":
                 self._commit_join(change, out, now)
             case "minting":
-                self._mint(change, out, now)
+                out += change.mint(self.membership.ids, now)
             case "asking":
-                self._close(change, out)
+                out += change.close(self._fixed)
+                if change.reasons:
+                    self._abort("; ".join(dict.fromkeys(change.reasons)), out)
             case "closing":
                 self._commit_leave(change, out)
             case "settling":
                 self._finish(self.membership.ids, out)
             case "draining":
                 self._finish(change.members, out)
-
-    def _prepare(self, join: Join, out: Mail, now: float) -> None:
-        join.stage = "preparing"
-        join.lap("connect", now)
-        join.silent = due(Prepared, *self.membership.ids) | due(Ready, *join.ids)
-        out += [(member, Prepare(join.change, join.ids, join.server)) for member in self.membership.ids]
 
     def _commit_join(self, join: Join, out: Mail, now: float) -> None:
         if len(join.names) > max(join.built, self._fixed):
@@ -269,7 +297,7 @@ class Coordinator:
         workers = membership.workers | set(join.ids)
         self.processes[join.process] = (join.ask.host, join.ask.port, join.ids)
         self._commit(join, replace(membership, version=membership.version + 1, workers=workers), join.built, out)
-        self._mint(join, out, now)
+        out += join.mint(self.membership.ids, now)
 
     def _commit(self, change: Join | Leave, membership: Membership, built: int, out: Mail) -> None:
         founds = max(built, self._fixed)
@@ -279,35 +307,8 @@ class Coordinator:
         out += [(worker, Commit(change.change, membership, founds, dict(self.processes))) for worker in everybody]
         self._tell_founders(out)
 
-    def _mint(self, join: Join, out: Mail, now: float) -> None:
-        """Ask the next member for what is still wanted; when there is none, say who got what."""
-        if join.wanted and join.minters:
-            minter = join.minters.pop(0)
-            join.silent = due(Minted, minter)
-            out.append((minter, MintAsk(join.change, tuple(join.wanted))))
-            return
-        join.stage, join.silent = "settling", due(Settled, *self.membership.ids)
-        join.lap("mint", now)
-        for worker in join.ids:
-            given = tuple(grant for grant in join.grants if grant.worker == worker)
-            out.append((worker, Grants(join.change, given)))
-
-    def _close(self, leave: Leave, out: Mail) -> None:
-        begun = max(self._fixed, *leave.built.values())
-        for worker in leave.ids:
-            if leave.built[worker] < begun:  # it would be missed there
-                leave.reasons.append(f"worker {worker} has not built dataflow {leave.built[worker]} yet")
-        if leave.reasons:
-            self._abort("; ".join(dict.fromkeys(leave.reasons)), out)
-            return
-        leave.stage, leave.silent = "closing", due(Retiring, *leave.ids)
-        out += [(worker, Retire(leave.change)) for worker in leave.ids]
-
     def _commit_leave(self, leave: Leave, out: Mail) -> None:
-        leave.stage = "draining"
-        leave.silent = {
-            each for leaver in leave.ids for each in due_for(leaver, *(set(leave.members) - {leaver}))
-        }
+        leave.drain()
         del self.processes[leave.process]
         rest = self.membership.workers - set(leave.ids)
         membership = replace(self.membership, version=self.membership.version + 1, workers=rest)

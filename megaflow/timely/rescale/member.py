@@ -17,7 +17,6 @@ Why a join is safe
 Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,6 @@ from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
-from megaflow.timely.rescale.changes import Mail
 from megaflow.timely.rescale.coordination import Coordination
 from megaflow.timely.rescale.coordinator import Coordinator
 from megaflow.timely.rescale.foundings import Founders
@@ -37,10 +35,6 @@ from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
 from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
 from megaflow.timely.rescale.server import Server
-
-_log = logging.getLogger("megaflow.rescale")
-
-TICK_SECONDS = 1.0  # between looks whether a change takes too long
 
 
 class Member:
@@ -67,7 +61,7 @@ class Member:
             self.processes = dict(admission.processes)
         coordinates = processes and admission is None and host.index == membership.coordinator
         first = Coordinator(membership, self.processes, self._founders.table) if coordinates else None
-        self._coordination = Coordination(host.index, first)
+        self._coordination = Coordination(host, first, self._emit)
         self._callbacks: list[Callable[[Event], None]] = []
         self._change = 0  # under way here; 0: none
         self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
@@ -82,7 +76,6 @@ class Member:
         self._leaver: Leaver | None = None
         self._open: set[tuple[WorkerId, Lane]] = set()  # lanes of leaving workers that have not ended
         self._answers: dict[WorkerId, Callable[[str | None], None]] = {}  # who is told of a leave
-        self._ticking = False
 
     # What a program may know and ask
 
@@ -116,7 +109,7 @@ class Member:
 
     def give_up(self, reason: str) -> None:
         """On the coordinator: abort the change that is under way, unless it has been committed."""
-        self._send(self._coordination.give_up(reason, self._host.now()))
+        self._coordination.give_up(reason)
 
     def hand_over(self, cargo: object | None) -> None:
         """On the coordinator: have the lowest worker outside this process coordinate instead; returns at once.
@@ -125,8 +118,7 @@ class Member:
         hear `HandedOver`. Whoever has set the coordinator's `veto` sets it anew there. Raises CommandRefused, and
         nothing has changed, if this is not the coordinator or the only process, or a change is under way.
         """
-        self._send(self._coordination.hand_over(cargo, self._host.now()))
-        self._watch()
+        self._coordination.hand_over(cargo)
 
     def ask_end(self) -> None:
         """Ask for the word that there will be no more changes: then `may_end`."""
@@ -215,7 +207,7 @@ class Member:
                 self._post(source, messages.Fence())
                 self._emit(messages.HandedOver(membership))
             case _:
-                self._coordinate(source, message)
+                self._coordination.hear(source, message)
 
     def turn(self) -> None:
         """Do what has become due; to be called in each step."""
@@ -229,34 +221,6 @@ class Member:
             self._leaver.turn()
         if not self._settled:
             self._settle()
-
-    # The coordinator's part
-
-    def _coordinate(self, source: WorkerId, message: Any) -> None:
-        part, now = self._coordination, self._host.now()
-        self._send(part.hear(source, message, now))
-        if part.come_over is not None:
-            self._emit(messages.Succeeded(part.come_over.cargo, part.come_over.membership))
-            self._send(part.begin(now))
-        self._watch()
-
-    def _watch(self) -> None:
-        """Look now and then whether something takes too long."""
-        if self._coordination.waits and not self._ticking:
-            self._ticking = True
-            self._host.after(TICK_SECONDS, self._tick)
-
-    def _tick(self) -> None:
-        self._ticking = False
-        self._send(self._coordination.tick(self._host.now()))
-        warning = self._coordination.take_warning(self._host.now())
-        if warning is not None:
-            _log.warning("%s", warning)
-        self._watch()
-
-    def _send(self, mail: Mail) -> None:
-        for worker, message in mail:
-            self._post(worker, message)
 
     def _post(self, worker: WorkerId, message: object) -> None:
         self._host.post(worker, TOPIC, message)

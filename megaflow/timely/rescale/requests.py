@@ -12,8 +12,6 @@ def against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[int
         return f"there is no worker {ask.worker}; the workers are {membership.names}"
     if len(processes) == 1:
         return f"worker {ask.worker} is in the only process; stop the job instead"
-    if membership.coordinator in processes[process_of(ask.worker, processes)][2]:
-        return f"worker {membership.coordinator} coordinates the cluster, so its process cannot leave"
     return None
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale import messages
-from megaflow.timely.rescale.coordinator import Coordinator, Mail
+from megaflow.timely.rescale.changes import Mail
+from megaflow.timely.rescale.coordinator import Coordinator
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
