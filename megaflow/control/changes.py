@@ -6,12 +6,16 @@ A state machine of values, a part of the controller. One request at a time; the 
                of all ─▶ done. What could not be started is counted; the rest goes on.
     remove     no bins, no commands and no new lines for the process ─ Spark's lines staged there are taken in ─▶
                Withdraw on the control stream ─ SplitsReturned from each of its sources ─▶ Retire ─ it has left ─▶ done
+               If it coordinates: nothing is begun any more ─ all that was begun is done ─▶ HandOver; the rest is asked
+               of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
 
 1. The engine is told to `Retire` a process only when its sources have closed: from then on it may cut the process off
    from the control stream. A source obeys `Withdraw` in its turn, so it has read every command that gave it lines.
 2. If the engine refuses then, the process stays, without sources: what they had is with the others.
-3. A process that joins by hand is nobody's request; its workers wait for a `bootstrap` of their own.
+3. Before the coordinator's process leaves its part is handed over. That is a step of its own: the process stays a full
+   member, and whoever asked for its leave asks the successor again.
+4. A process that joins by hand is nobody's request; its workers wait for a `bootstrap` of their own.
 """
 
 from collections import deque
@@ -55,6 +59,9 @@ class Surroundings:
     binds: Callable[[tuple[int, ...]], str | None]  # why these workers still have to do with bins, None if they do not
     stages: Callable[[tuple[int, ...]], bool]  # whether Spark's lines may be, or may yet come, to one of them
     pins: Callable[[tuple[int, ...]], Sequence[str]]  # why these workers may never leave, bins or no bins
+    pushes: Callable[[], bool]  # whether the launcher's lines are still to come to the coordinator's process
+    at_rest: Callable[[], bool]  # whether nothing is under way, changes aside, and all commands are read
+    hand_over: Callable[[list[Instruction]], None]
     teaches: bool  # whether there are routing tables
 
 
@@ -72,6 +79,16 @@ class Changes:
     def under_way(self) -> bool:
         """Whether the job has to go on for a change."""
         return self._current is not None or bool(self._waiting) or bool(self._joining)
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether nothing is to be begun, as the coordinator's part is about to change hands."""
+        return isinstance(self._current, Remove) and self._current.stage == "handing over"
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The requests that are under way."""
+        return [change.asked for change in (self._current, *self._waiting) if change is not None]
 
     def records(self) -> list[dict[str, Any]]:
         """Return what a status shows of them."""
@@ -126,7 +143,7 @@ class Changes:
             case Add() as add:
                 add.failures += [reason] * add.missing
                 self._finish_add(add, out)
-            case Remove(stage="quieting") as remove:
+            case Remove(stage="handing over" | "quieting") as remove:
                 self._stay(remove, reason, out)
 
     # What happens
@@ -137,6 +154,8 @@ class Changes:
         remove = self._current
         if not isinstance(remove, Remove):
             return
+        if remove.stage == "handing over" and not self._joining and self._around.at_rest():
+            self._around.hand_over(out)
         if remove.stage == "quieting" and not self._around.stages(remove.ids):
             remove.stage = "closing"
             if new := self._roster.close(remove.ids):
@@ -235,7 +254,12 @@ class Changes:
                 reason = self._around.binds(ids)
                 if reason is not None:
                     raise CommandRefused(reason)
-                change.ids = self._roster.leaving = ids
+                change.ids = ids
+                if self._roster.members.coordinator in ids:
+                    change.stage = "handing over"
+                    out.append(progress(change, f"worker {self._roster.successor} is to coordinate the job", 0))
+                else:
+                    self._roster.leaving = ids
             case Teach(server=server, worker=worker):
                 self._roster.check_bootstrap(server, worker)
                 change.epoch = self._around.issue(self._roster.teach(server, [worker]), out, now)
@@ -246,6 +270,11 @@ class Changes:
         ids = self._roster.check_leave(worker)
         if reasons := self._around.pins(ids):
             raise CommandRefused("; ".join(reasons))
+        if self._roster.members.coordinator in ids and self._around.pushes():
+            raise CommandRefused(
+                f"worker {worker} is in the process where the lines come in that the launcher reads (standard input, "
+                "or an iterable): it can leave when they have ended; or stop the job"
+            )
         return ids
 
     def _taught(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:

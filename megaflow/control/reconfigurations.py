@@ -6,6 +6,7 @@ took. Its account adds up what their ledgers say.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from megaflow.control.events import Asked, Reply
 from megaflow.control.messages import Accepted, Done, LedgerEntry
@@ -50,8 +51,21 @@ class Reconfigurations:
         """Those under way, by epoch; they may be finished meanwhile."""
         return iter(list(self._pending.values()))
 
-    def check_room(self) -> None:
-        """Raise CommandRefused if too many are under way."""
+    def passed(self, frontier: int | None, now: float) -> Iterator[Pending]:
+        """Yield those whose epoch the probe has passed since the last call; without a frontier, all that are left."""
+        for pending in self:
+            if frontier is None:
+                yield pending
+            elif pending.seconds is None and frontier > pending.epoch:
+                pending.seconds = now - pending.start
+                yield pending
+
+    def check(self, commands: Any, job: str) -> None:
+        """Raise CommandRefused unless there are commands, bins to move, and room for one more reconfiguration."""
+        if not self.table:
+            raise CommandRefused(f"job {job!r} has no stateful operator, so there are no bins to move")
+        if not isinstance(commands, tuple | list) or not commands:
+            raise CommandRefused("an empty reconfiguration: no bin is named")
         if len(self._pending) >= PENDING_MAX:
             raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
 
