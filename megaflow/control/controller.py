@@ -92,7 +92,7 @@ class Controller:
         self._unread = {split.number for split in splits}
         self._pushed = pushed
         self._commands = 0  # the next number
-        self._issued = -1  # the epoch of the last one
+        self._issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []

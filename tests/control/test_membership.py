@@ -78,8 +78,8 @@ def succeeded(some: Roster) -> Roster:
     other = Roster(Membership(members.version + 1, members.workers, some.successor))
     other.resume(some.state())
     assert other.state() == some.state() and other.members.coordinator == some.successor
-    for books in (lambda each: each.owners, lambda each: each.readers, lambda each: each.stagers, lambda each: each.ports):
-        assert books(other) == books(some)
+    for each in ("owners", "readers", "stagers", "ports"):
+        assert getattr(other, each) == getattr(some, each)
     return other
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +273,7 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path) -> N
     expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
     frame = spark.read.text(str(tmp_path / "in"))
-    with Client.connect(*job.address, SECRET, "control", {}, 10) as client:
-        coordinator = Coordinator(client, "here", threading.Event())
+    with closing(Coordinator(lambda: job.address, SECRET, threading.Event())) as coordinator:
         feed._stage_batch(coordinator, frame, 0)
         feed._stage_batch(coordinator, frame, 0)
         feed._stage_batch(coordinator, spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'"), 1)
