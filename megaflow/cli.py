@@ -188,7 +188,7 @@ def steering(command: F) -> F:
     for decorate in reversed((
         option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
         option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where its coordinator listens; the secret is taken from MEGAFLOW_SECRET."),
+               help="Where a process of it listens; the secret is taken from MEGAFLOW_SECRET."),
         option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
                help="How long to wait until a command has taken effect."),
         option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
@@ -300,7 +300,7 @@ def add_workers(
         help="A worker of the process that is to leave.")  # fmt: skip
 @steering
 def remove_workers(job: str | None, connect: str | None, timeout: float, as_json: bool, worker: int) -> None:
-    """Take all bins from a worker's process, and have it leave; return when it has."""
+    """Take all bins from a process, and have it leave; if it coordinates the job, another one takes that over first."""
     with conversation(job, connect, timeout) as talk:
         check_removal(talk, worker)
         moved = total(carry_out(talk, plan_removal(ask_status(talk), worker)))
