@@ -126,7 +126,7 @@ class Leave:
     """A process on its way out."""
 
     change: int
-    ask: LeaveAsk
+    asks: list[LeaveAsk]  # of workers of this process
     process: int
     ids: tuple[WorkerId, ...]
     began: float

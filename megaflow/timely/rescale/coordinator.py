@@ -51,7 +51,7 @@ from megaflow.timely.rescale.messages import (
     Settled,
     Succession,
 )
-from megaflow.timely.rescale.requests import against, process_of
+from megaflow.timely.rescale.requests import against, process_of, take_leaves
 
 PATIENCE_SECONDS = 60.0  # for each step before a commit; a joiner may have to import much
 WAITING_MAX = 1_000  # requests in the queue
@@ -171,7 +171,10 @@ class Coordinator:
     # Requests
 
     def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
-        if self._ending:
+        change = self._change
+        if isinstance(change, Leave) and isinstance(ask, LeaveAsk) and ask.worker in change.ids:
+            change.asks.append(ask)  # it is on its way, with another worker of its process
+        elif self._ending:
             self._deny(ask, "too late: the cluster is ending", out)
         elif len(self._waiting) >= WAITING_MAX:
             self._deny(ask, f"{WAITING_MAX} changes are waiting already", out)
@@ -229,16 +232,16 @@ class Coordinator:
         self._next_change += 1
         self._next_process += 1
         self._start(join, now)
-        admission = Admission(
-            join.change, join.process, ids, server, self.membership, dict(self.processes), self.foundings
-        )
+        present = self.membership, dict(self.processes), self.foundings
+        admission = Admission(join.change, join.process, ids, server, *present)
         assert ask.via is not None
         out.append((ask.via, Answer(ask.key, admission)))
 
     def _ask_members(self, ask: LeaveAsk, out: Mail, now: float) -> None:
         process = process_of(ask.worker, self.processes)
         ids, members = self.processes[process][2], self.membership.ids
-        leave = Leave(self._next_change, ask, process, ids, now, members, silent=due(Objections, *members))
+        asks = [ask, *take_leaves(self._waiting, ids)]
+        leave = Leave(self._next_change, asks, process, ids, now, members, silent=due(Objections, *members))
         self._next_change += 1
         self._start(leave, now)
         out += [(member, MayLeave(leave.change, ids)) for member in members]
@@ -316,12 +319,12 @@ class Coordinator:
 
     def _abort(self, reason: str, out: Mail) -> None:
         change = self._change
-        assert change is not None
-        if self._committed:
+        if change is None or self._committed:
             return
         told, joining = set(self.membership.ids), change.ids if isinstance(change, Join) else ()
         if isinstance(change, Leave):
-            self._deny(change.ask, reason, out)
+            for ask in change.asks:
+                self._deny(ask, reason, out)
         elif change.stage == "preparing":
             told |= set(joining)
         out += [(worker, Abort(change.change, joining, reason)) for worker in sorted(told)]
@@ -332,8 +335,8 @@ class Coordinator:
         out += [(worker, Finished(self._change.change)) for worker in told]
         if isinstance(self._change, Join):
             self.last = self._change
-        if isinstance(self._change, Leave) and self._change.ask.reply_to is not None:
-            out.append((self._change.ask.reply_to, LeaveAnswer(self._change.ask.worker, None)))
+        if isinstance(self._change, Leave):
+            out += [(a.reply_to, LeaveAnswer(a.worker, None)) for a in self._change.asks if a.reply_to is not None]
         self._over(out)
 
     def _over(self, out: Mail) -> None:
