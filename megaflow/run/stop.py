@@ -55,7 +55,10 @@ class Stop:
                         self._selector.unregister(client)
                         client.close()
                         self._moves += 1
-                        self.ask([(host, port)] if self._moves <= MOVES_MAX else [])
+                        if self._moves > MOVES_MAX:
+                            self._report(f"the job was not stopped: its coordinator has moved {self._moves} times since")
+                        else:
+                            self.ask([(host, port)])
                         return
         except PeerLost:  # it ends with the job
             self._selector.unregister(client)

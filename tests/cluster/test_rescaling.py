@@ -57,7 +57,7 @@ def wait(line):
 # A process that starts while there is a file `step` beside the app does what it says.
 FRAIL = (
     """
-import os, pathlib, signal
+import os, pathlib, signal, time
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.member import Member
 
@@ -69,6 +69,9 @@ if step.exists():
     at = step.read_text()
     if at == "load":
         die()
+    elif at == "sleep":
+        step.with_name("asleep").touch()
+        time.sleep(600)
     elif at == "raise":
         raise LookupError("this file is not for you")
     elif at == "after the commit":
@@ -206,6 +209,20 @@ def test_a_joiner_whose_program_fails_says_why_and_harms_nobody(job: Callable[..
     assert refused.returncode == 1 and "LookupError: this file is not for you" in refused.stderr, refused
     assert sorted(count.bins()) == [0, 1]
     count.end_well()
+
+
+def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready(job: Callable[..., Job]) -> None:
+    count = job(FRAIL)
+    count.app.with_name("step").write_text("sleep")
+    command = [sys.executable, "-m", "megaflow", "control", "add-workers", "1"]
+    with subprocess.Popen(command, cwd=ROOT, env=count.run.environment, stderr=subprocess.PIPE, text=True) as adding:
+        wait_until(count.app.with_name("asleep").exists)
+        assert count.run.control("stop", "--timeout", "30").returncode == 0, "the engine's patience is twice that"
+        _, errors = adding.communicate(timeout=20)
+        assert adding.returncode == 1 and "was told to stop" in errors
+    code, _, said = count.run.end()
+    assert code == 0
+    check_numbered(count.out, count.text, 2, said)
 
 
 def test_a_joiner_that_is_killed_once_it_takes_part_stops_the_job(job: Callable[..., Job]) -> None:

@@ -253,6 +253,31 @@ def test_reports_to_a_coordinator_that_is_to_be_are_kept_and_those_that_were_for
     ]  # fmt: skip
 
 
+def test_whoever_has_handed_over_forwards_what_is_still_reported_to_it() -> None:
+    fabric, heard = LocalFabric([0, 1]), []
+    old, new = (Worker(fabric.allocator(index), founding([0, 1]), Scope, (Clock(), Clock())) for index in (0, 1))
+    first, second = (Agent(worker, "", lambda: 0, Lateness()) for worker in (old, new))
+
+    class Listener:
+        def put(self, event: Any) -> None:
+            heard.append(event)
+
+    first.coordinate(Listener())  # type: ignore[arg-type]
+    second.report(SplitRead(1))
+    settle(old)
+    assert heard == [Mailed(1, SplitRead(1))]
+    first.hand_over(1, heard)  # nobody has handled it
+    second.report(SplitRead(2))  # it does not know yet
+    for worker in (old, new):
+        settle(worker)
+    heard.clear()
+    second.coordinate(Listener())  # type: ignore[arg-type]
+    first.coordinate(Listener())  # type: ignore[arg-type]  # it is back
+    second.report(SplitRead(3))
+    settle(old)
+    assert heard == [Mailed(1, SplitRead(number)) for number in (1, 2, 3)]
+
+
 def test_reports_to_a_worker_that_never_coordinates_break_the_protocol_in_the_end() -> None:
     worker = lone_worker(Clock())
     Agent(worker, "", lambda: 0, Lateness())
