@@ -285,7 +285,7 @@ def add_workers(
         help="A worker of the process that is to leave.")  # fmt: skip
 @steering
 def remove_workers(job: str | None, connect: str | None, timeout: float, as_json: bool, worker: int) -> None:
-    """Take all bins from a worker's process, and have it leave; return when it has."""
+    """Take all bins from a process, and have it leave; if it coordinates the job, another one takes that over first."""
     with conversation(job, connect, timeout) as talk:
         check_removal(talk, worker)
         moved = total(carry_out(talk, plan_removal(ask_status(talk), worker)))

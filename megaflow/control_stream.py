@@ -28,7 +28,8 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
     """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
 
     The commands must be injected on one worker. An invalid one raises CommandRefused there; so does one that names a
-    worker which has joined, until it has been bootstrapped: from the next command on it may be named.
+    worker which has joined, until it has been bootstrapped: from the next command on it may be named. One that is
+    numbered already is passed on: whoever hands the writing over to another worker numbers and validates himself.
     """
     membership = port.scope.graph.context.membership
     know = set(founders_of(port.scope.graph))  # the workers that know the table, or will: their Bootstrap was issued
@@ -38,6 +39,9 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
         nonlocal issued
         numbered = []
         for record in batch:
+            if isinstance(record, Numbered):
+                numbered.append(record)
+                continue
             present = membership().workers
             validate(record, bins, present & know, present - know)
             if isinstance(record, Bootstrap):

@@ -23,7 +23,7 @@ def steering(command: F) -> F:
     for decorate in reversed((
         option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
         option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where its coordinator listens; the secret is taken from MEGAFLOW_SECRET."),
+               help="Where a process of it listens; the secret is taken from MEGAFLOW_SECRET."),
         option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
                help="How long to wait until a command has taken effect."),
         option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),

@@ -261,7 +261,7 @@ class FakeConversation:
                 return {"joins": joins, "failed": self.failed}
             case RemoveWorker(worker, ask_only):
                 if worker == 0:
-                    raise CommandRefused("worker 0 cannot be removed: it coordinates the job")
+                    raise CommandRefused("worker 0 cannot be removed")
                 return None if ask_only else {"workers": [worker], "seconds": 0.5}
             case BootstrapWorker(server, worker):
                 return {"worker": worker, "server": server, "epoch": 9, "seconds": 0.25, "paused": 0.125}
@@ -467,7 +467,7 @@ def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None
 
 def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) -> None:
     result = megaflow("control", "remove-workers", "--id", "0", "--json")
-    assert result.exit_code == 1 and "coordinates" in result.stderr and result.stdout == ""
+    assert result.exit_code == 1 and "cannot be removed" in result.stderr and result.stdout == ""
     assert job.moved == [] and job.changed == [RemoveWorker(0, True)]
 
 

@@ -2,11 +2,16 @@
 
 All run on their worker's thread. What other parts of the process hand in is queued and worked
 off in `turn`, between the worker's steps.
+
+Reports while the coordinator's part changes hands. A worker mails them to whom it takes for the coordinator. The old
+one forwards what still comes to it; the new one keeps what comes early, until it is told to coordinate. That is when
+the engine has heard from all members, by the same ways, that they know of the change: then nothing is forwarded any
+more. It first takes in what was forwarded: so of each worker it hears everything in the order in which it was sent.
 """
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +23,9 @@ from megaflow.control.events import (
     ChangeRefused,
     CloseControl,
     Event,
+    GiveUp,
     Gone,
+    HandOver,
     Inject,
     Instruction,
     Launched,
@@ -34,8 +41,10 @@ from megaflow.control.events import (
 from megaflow.control.explanation import explanation_record, is_settled
 from megaflow.control.loads import operator_load
 from megaflow.control.messages import (
+    Coordinates,
     Done,
     ExplainQuery,
+    Forwarded,
     LedgerEntry,
     Refused,
     RoutingReady,
@@ -56,6 +65,7 @@ from megaflow.timely.rescale.messages import Event as MembershipEvent
 TOPIC = "control"
 EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
 EXPLAINING_MAX = 100  # questions of that kind under way
+EARLY_MAX = 10_000  # reports kept for a coordinator; each worker sends ten a second
 
 
 class Client(Protocol):
@@ -75,12 +85,15 @@ class Agent:
         lines: Callable[[], int],
         lateness: Lateness,
         waiting: Callable[[float], int | None] = lambda now: 0,
+        moved: Callable[[Coordinates], None] = lambda word: None,
     ) -> None:
         """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were.
 
-        `waiting` tells how many are due now and not read, None if nobody knows.
+        `waiting` tells how many are due now and not read, None if nobody knows; `moved` is called when another
+        coordinator says that it serves.
         """
         self._worker = worker
+        self._moved = moved
         self._address = address
         self._lines = lines
         self._lateness = lateness
@@ -88,12 +101,25 @@ class Agent:
         self._began = worker.now()
         self._rate = RateMeter()
         self._coordinator: Coordinator | None = None
+        self._successor: int | None = None  # it has coordinated, and this one does now
+        self._forwarded: list[Mailed] = []  # for the coordinator that this worker is to be
+        self._early: list[Mailed] = []  # likewise, and sent directly
         self._learning = False  # this worker has joined, and its operators do not all know their tables
         worker.on_mail(TOPIC, self._read)
 
     def coordinate(self, coordinator: "Coordinator") -> None:
-        """Give what workers report to `coordinator`, which is here."""
-        self._coordinator = coordinator
+        """Give what workers report to `coordinator`, which is here, what has come already included."""
+        self._coordinator, self._successor = coordinator, None
+        for mailed in (*self._forwarded, *self._early):
+            coordinator.put(mailed)
+        self._forwarded.clear()
+        self._early.clear()
+
+    def hand_over(self, successor: int, reports: Iterable[Mailed]) -> None:
+        """Forward to another worker what workers still report here, and these reports first."""
+        self._coordinator, self._successor = None, successor
+        for mailed in reports:
+            self._take(mailed, forwarded=False)
 
     def joined(self) -> None:
         """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
@@ -114,12 +140,28 @@ class Agent:
             self.report(RoutingReady(self._worker.index, seconds))
 
     def _read(self, source: int, body: Any) -> None:
-        if isinstance(body, StatusAsk):
-            self._worker.post(source, TOPIC, self.status(body.id, body.loads))
-        elif self._coordinator is not None:
-            self._coordinator.put(Mailed(source, body))
+        match body:
+            case StatusAsk(id, loads):
+                self._worker.post(source, TOPIC, self.status(id, loads))
+            case Coordinates():
+                self._moved(body)
+            case Forwarded(origin, report):
+                self._take(Mailed(origin, report), forwarded=True)
+            case _:
+                self._take(Mailed(source, body), forwarded=False)
+
+    def _take(self, mailed: Mailed, forwarded: bool) -> None:
+        if self._coordinator is not None:
+            self._coordinator.put(mailed)
+        elif self._successor is not None:
+            self._worker.post(self._successor, TOPIC, Forwarded(mailed.source, mailed.body))
+        elif len(self._forwarded) + len(self._early) < EARLY_MAX:
+            (self._forwarded if forwarded else self._early).append(mailed)
         else:
-            raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}, no coordinator")
+            raise ProtocolError(
+                f"worker {mailed.source} mailed {mailed.body!r:.100} to worker {self._worker.index}, which does not "
+                f"coordinate the job and has {EARLY_MAX} reports to a coordinator already"
+            )
 
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
@@ -183,13 +225,16 @@ class Coordinator:
         output: ProbeHandle,
         start: Callable[[StartProcesses], None] | None = None,
         contact: tuple[str, int] = ("", 0),
+        hand_over: Callable[[HandOver, Sequence[Event]], None] = lambda word, rest: None,
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `start` asks the launcher for processes that join through `contact`, the address of this process.
+        `start` asks the launcher for processes that join through `contact`, the address of this process. `hand_over` is
+        told the controller's last word, and what has come since: then nothing may be put here any more.
         """
         self._job = job
         self._start = start
+        self._hand_over = hand_over
         self._contact = contact
         self._output = output
         self._explaining: list[Explaining] = []
@@ -211,10 +256,12 @@ class Coordinator:
 
     def turn(self, now: float, open_epoch: int | None) -> float:
         """Handle what has come, tick if it is time; return in how many seconds the next turn is due at the latest."""
-        while self._events:
+        while self._events and not self._controller.handed_over:
             self._do(self._controller.handle(self._events.popleft(), now))
         if self._explaining:
             self._answer_explained(now)
+        if self._controller.handed_over:
+            return 0.0
         if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
             self._do(self._controller.handle(Ticked(open_epoch), now))
         return self._controller.seconds_to_tick(now)
@@ -264,6 +311,20 @@ class Coordinator:
                     self._start_processes(count)
                 case Retire(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
+                case GiveUp(reason):
+                    self._worker.rescaling.give_up(reason)
+                case HandOver():
+                    self._leave(instruction)
+
+    def _leave(self, word: HandOver) -> None:
+        """Hand over, and all that nobody has answered with it."""
+        rest = [*self._events, *(each.asked for each in self._explaining)]
+        for each in self._explaining:
+            if each.question is not None:
+                self._worker.explainer.forget(each.question)
+        self._events.clear()
+        self._explaining.clear()
+        self._hand_over(word, rest)
 
     # The membership
 
@@ -278,6 +339,8 @@ class Coordinator:
 
     def _notice(self, event: MembershipEvent) -> None:
         """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""
+        if self._controller.handed_over:
+            return
         match event:
             case Joined(_, ids, members, (host, port, _), seconds, size):
                 self._events.append(WorkersJoined(ids, members, host, port, seconds, size))

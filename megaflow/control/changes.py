@@ -6,22 +6,27 @@ A state machine of values, a part of the controller. One request at a time; the 
                of all ─▶ done. What could not be started is counted; the rest goes on.
     remove     no bins, no commands and no new lines for the process ─ Spark's lines staged there are taken in ─▶
                Withdraw on the control stream ─ SplitsReturned from each of its sources ─▶ Retire ─ it has left ─▶ done
+               If it coordinates: nothing is begun any more ─ all that was begun is done ─▶ HandOver; the rest is asked
+               of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
 
 1. The engine is told to `Retire` a process only when its sources have closed: from then on it may cut the process off
    from the control stream. A source obeys `Withdraw` in its turn, so it has read every command that gave it lines.
 2. If the engine refuses then, the process stays, without sources: what they had is with the others.
-3. A process that joins by hand is nobody's request; its workers wait for a `bootstrap` of their own.
+3. Before the coordinator's process leaves its part is handed over. That is a step of its own: the process stays a full
+   member, and whoever asked for its leave asks the successor again.
+4. A process that joins by hand is nobody's request; its workers wait for a `bootstrap` of their own.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.events import (
     Asked,
     ChangeRefused,
+    GiveUp,
     Instruction,
     Reply,
     Retire,
@@ -53,6 +58,10 @@ class Surroundings:
     issue: Callable[[Iterable[Any], list[Instruction], float], int]  # put commands on the stream; returns their epoch
     binds: Callable[[tuple[int, ...]], str | None]  # why these workers still have to do with bins, None if they do not
     stages: Callable[[tuple[int, ...]], bool]  # whether Spark's lines may be, or may yet come, to one of them
+    pins: Callable[[tuple[int, ...]], Sequence[str]]  # why these workers may never leave, bins or no bins
+    pushes: Callable[[], bool]  # whether the launcher's lines are still to come to the coordinator's process
+    at_rest: Callable[[], bool]  # whether nothing is under way, changes aside, and all commands are read
+    hand_over: Callable[[list[Instruction]], None]
     teaches: bool  # whether there are routing tables
 
 
@@ -64,12 +73,22 @@ class Changes:
         self._around = around
         self._waiting: deque[Change] = deque()
         self._current: Change | None = None
-        self._joining: float | None = None  # when the present join began, whoever asked for it
+        self._joining: deque[float] = deque()  # when the joins began that are under way, whoever asked for them
 
     @property
     def under_way(self) -> bool:
         """Whether the job has to go on for a change."""
-        return self._current is not None or bool(self._waiting) or self._joining is not None
+        return self._current is not None or bool(self._waiting) or bool(self._joining)
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether nothing is to be begun, as the coordinator's part is about to change hands."""
+        return isinstance(self._current, Remove) and self._current.stage == "handing over"
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The requests that are under way."""
+        return [change.asked for change in (self._current, *self._waiting) if change is not None]
 
     def records(self) -> list[dict[str, Any]]:
         """Return what a status shows of them."""
@@ -86,7 +105,7 @@ class Changes:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
                 change: Change = Add(asked, count, now)
             case RemoveWorker(worker, ask_only):
-                self._roster.check_leave(worker)
+                self._check_leave(worker)
                 if ask_only:
                     out.append(done(asked, None))
                     return
@@ -107,14 +126,16 @@ class Changes:
     def admit(self, kind: str, ids: tuple[int, ...], now: float) -> str | None:
         """Return why the engine is not to begin a join or leave now; None notes that it begins."""
         if kind == "join":
-            self._joining = now
+            self._joining.append(now)
             return None
         if isinstance(self._current, Remove) and self._current.ids == ids and self._current.stage == "retiring":
             return None
         return "in a job, workers leave by `megaflow control remove-workers`"
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
-        """Refuse what has not begun, and wait for nothing that has not joined."""
+        """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""
+        if self._joining or (isinstance(self._current, Remove) and self._current.stage == "retiring"):
+            out.append(GiveUp(reason))
         for change in self._waiting:
             out.append(refused(change.asked, reason))
         self._waiting.clear()
@@ -122,7 +143,7 @@ class Changes:
             case Add() as add:
                 add.failures += [reason] * add.missing
                 self._finish_add(add, out)
-            case Remove(stage="quieting") as remove:
+            case Remove(stage="handing over" | "quieting") as remove:
                 self._stay(remove, reason, out)
 
     # What happens
@@ -133,6 +154,8 @@ class Changes:
         remove = self._current
         if not isinstance(remove, Remove):
             return
+        if remove.stage == "handing over" and not self._joining and self._around.at_rest():
+            self._around.hand_over(out)
         if remove.stage == "quieting" and not self._around.stages(remove.ids):
             remove.stage = "closing"
             if new := self._roster.close(remove.ids):
@@ -146,7 +169,7 @@ class Changes:
     def joined(self, event: WorkersJoined, out: list[Instruction], now: float) -> None:
         """Note that a process has joined; if it was to be added, give it its routing tables."""
         self._roster.joined(event.ids, event.members, event.host, event.port)
-        began, self._joining = self._joining, None
+        began = self._joining.popleft() if self._joining else None
         add = self._current
         if not isinstance(add, Add) or not add.missing:
             return
@@ -203,7 +226,8 @@ class Changes:
     def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
         """Note that a process stays, or does not come."""
         if not self._roster.members.workers.intersection(event.ids):
-            self._joining = None  # if it was started for an Add, the launcher will say that it has ended
+            if self._joining:
+                self._joining.popleft()  # if it was started for an Add, the launcher will say that it has ended
         elif isinstance(self._current, Remove) and set(event.ids).intersection(self._current.ids):
             self._stay(self._current, event.reason, out)
 
@@ -226,15 +250,32 @@ class Changes:
                 out.append(StartWorkers(count))
                 out.append(progress(change, f"{change.what} to start", 0))
             case Remove(worker=worker):
-                ids = self._roster.check_leave(worker)
+                ids = self._check_leave(worker)
                 reason = self._around.binds(ids)
                 if reason is not None:
                     raise CommandRefused(reason)
-                change.ids = self._roster.leaving = ids
+                change.ids = ids
+                if self._roster.members.coordinator in ids:
+                    change.stage = "handing over"
+                    out.append(progress(change, f"worker {self._roster.successor} is to coordinate the job", 0))
+                else:
+                    self._roster.leaving = ids
             case Teach(server=server, worker=worker):
                 self._roster.check_bootstrap(server, worker)
                 change.epoch = self._around.issue(self._roster.teach(server, [worker]), out, now)
                 out.append(Reply(change.asked.client, Accepted(change.asked.request.id, change.epoch)))
+
+    def _check_leave(self, worker: int) -> tuple[int, ...]:
+        """Return who leaves when the process of this worker does. Raises CommandRefused unless it may, bins aside."""
+        ids = self._roster.check_leave(worker)
+        if reasons := self._around.pins(ids):
+            raise CommandRefused("; ".join(reasons))
+        if self._roster.members.coordinator in ids and self._around.pushes():
+            raise CommandRefused(
+                f"worker {worker} is in the process where the lines come in that the launcher reads (standard input, "
+                "or an iterable): it can leave when they have ended; or stop the job"
+            )
+        return ids
 
     def _taught(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
         arrival.seconds["routing"] = now - arrival.joined

@@ -16,6 +16,7 @@ from megaflow.control.messages import (
     Done,
     ExplainQuery,
     KeptPlan,
+    Moved,
     Progress,
     Reconfigure,
     Refused,
@@ -29,14 +30,29 @@ from megaflow.control.plans import RUNNER_LENGTH_MAX
 from megaflow.control.selection import Plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
+
+MOVES_MAX = 10  # more in the course of one request: it moves faster than it can be asked
 
 
 class Conversation:
-    """Questions to the coordinator, one after another."""
+    """Questions to the coordinator, one after another, wherever it is by then."""
 
-    def __init__(self, client: Client, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        timeout_seconds: float,
+        connect: Callable[[str, int], Client] | None = None,
+        find: Callable[[], Client | None] = lambda: None,
+    ) -> None:
+        """`client` belongs to this from now on.
+
+        `connect` follows the coordinator to an address, `find` to where the job is found by now, None if it is not.
+        """
         self._client = client
         self._timeout_seconds = timeout_seconds
+        self._connect = connect
+        self._find = find
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
         self._heard: Progress | None = None  # of the last command
@@ -45,19 +61,49 @@ class Conversation:
         """Return what the request is done with; `show` is told how far it has come.
 
         Raises CommandRefused with the reason, PeerLost if the job ends before, and MegaflowError if nothing is heard
-        for the time given.
+        for the time given. Nothing is done twice: a coordinator that says that it has moved has begun nothing, nor has
+        one that left the job without a word.
         """
-        self._id += 1
-        self.accepted = self._heard = None
-        try:
-            self._client.send(Request(self._id, body))
-            return self._await_answer(show)
-        except TimeoutError as error:
-            raise MegaflowError(self._overdue()) from error
-        except PeerLost as error:
-            raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
+        for _ in range(MOVES_MAX):
+            self._id += 1
+            self.accepted = self._heard = None
+            try:
+                self._client.send(Request(self._id, body))
+                answer = self._await_answer(show)
+            except TimeoutError as error:
+                raise MegaflowError(self._overdue()) from error
+            except PeerLost as error:
+                if not self._find_again():
+                    raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
+                continue
+            if isinstance(answer, Done):
+                return answer.result
+            if self._connect is None:
+                place = address_text((answer.host, answer.port))
+                raise CommandRefused(f"the coordinator has moved to {place}: ask there")
+            self.close()
+            self._client = self._connect(answer.host, answer.port)
+        raise MegaflowError(f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing")
 
-    def _await_answer(self, show: Callable[[Progress], None] | None) -> Any:
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def _find_again(self) -> bool:
+        """Connect to where the job is found by now; False if that is where it was, or what was asked had begun."""
+        if self.accepted is not None or self._heard is not None:
+            return False
+        client = self._find()
+        if client is None:
+            return False
+        if client.address == self._client.address:
+            client.close()
+            return False
+        self.close()
+        self._client = client
+        return True
+
+    def _await_answer(self, show: Callable[[Progress], None] | None) -> Done | Moved:
         while True:
             answer = self._client.receive(self._timeout_seconds)
             match answer:
@@ -69,8 +115,8 @@ class Conversation:
                     self._heard = answer
                     if show is not None:
                         show(answer)
-                case Done(id, result) if id == self._id:
-                    return result
+                case Done(id) | Moved(id) if id == self._id:
+                    return answer
 
     def _overdue(self) -> str:
         waited = f"within {self._timeout_seconds:g} s"

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator
 
 from megaflow.control.events import Asked
+from megaflow.control.handover import CommitsState
 from megaflow.control.messages import CommitBatch
 from megaflow.errors import CommandRefused
 
@@ -38,6 +39,21 @@ class Commits:
     def over(self) -> bool:
         """Whether everything is taken in and nothing more will come."""
         return self._queries <= 0 and self.all_taken
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is to be taken in, to be answered, or perhaps being staged."""
+        return not (self._untaken or self._waiting or self._staging)
+
+    def state(self) -> CommitsState:
+        """Return what whoever goes on with these must know; they are at rest."""
+        epochs = tuple((query, batch, epoch) for (query, batch), epoch in self._epochs.items())
+        return CommitsState(self._queries, tuple(sorted(self._ended)), epochs, tuple(self._forgotten.items()))
+
+    def resume(self, state: CommitsState) -> None:
+        """Go on from there."""
+        self._queries, self._ended, self._forgotten = state.queries, set(state.ended), dict(state.forgotten)
+        self._epochs = {(query, batch): epoch for query, batch, epoch in state.epochs}
 
     def end(self, query: str) -> None:
         """Note that a query is over; hearing it twice does no harm."""

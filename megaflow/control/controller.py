@@ -10,60 +10,24 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
    from the members' ledgers, which are asked for only then.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
-6. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
+6. The coordinator's part changes hands when it is at rest, see `megaflow.control.handover`. Until then what would begin
+   something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
+7. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
    command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
    gives whoever has joined a routing table first: what waits there for one would be held for ever.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from megaflow.control import events, messages
 from megaflow.control.assignment import spread
 from megaflow.control.changes import Changes, Surroundings
 from megaflow.control.commits import Commits
-from megaflow.control.events import (
-    Advance,
-    Asked,
-    ChangeRefused,
-    CloseControl,
-    Event,
-    Gone,
-    Inject,
-    Instruction,
-    Launched,
-    Mailed,
-    Reply,
-    Ticked,
-    WorkersJoined,
-    WorkersLeft,
-)
+from megaflow.control.events import Asked, Event, Instruction, Reply
+from megaflow.control.handover import JobState
 from megaflow.control.membership import Roster
-from megaflow.control.messages import (
-    Accepted,
-    AddProcesses,
-    AssignSplits,
-    BeginPlan,
-    BootstrapWorker,
-    Busy,
-    CommitBatch,
-    CommitRequest,
-    CommitTaken,
-    EndOfLines,
-    IngestPorts,
-    PushedEnded,
-    Reconfigure,
-    Refused,
-    RemoveWorker,
-    ResumePlan,
-    RoutingReady,
-    SourceEnded,
-    Split,
-    SplitRead,
-    SplitsReturned,
-    StatusQuery,
-    StopJob,
-    WorkerStatus,
-)
 from megaflow.control.questions import Question, Questions
 from megaflow.control.reconfigurations import Pending, Reconfigurations
 from megaflow.control.requests import done
@@ -76,6 +40,10 @@ TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a comma
 TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
 BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
 LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
+HELD_MAX = 1_000  # requests
+
+BEFORE_HAND_OVER = (messages.StatusQuery, messages.StopJob, messages.CommitRequest, messages.SourceEnded)
+"""What is answered while all others are held back: what begins nothing, and what ends what was begun."""
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -85,7 +53,8 @@ class Controller:
 
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
-    `ports` where executors may stage, `processes` the workers of each process (without: each is one).
+    `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
+    workers may never leave. `state` is what another controller has left; all that it tells is not given otherwise.
     """
 
     def __init__(
@@ -93,13 +62,16 @@ class Controller:
         job: str,
         members: Membership,
         operators: Mapping[str, int],
-        splits: Sequence[Split] = (),
+        splits: Sequence[messages.Split] = (),
         *,
         pushed: bool = False,
         queries: int = 0,
         ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
         processes: Iterable[Iterable[int]] = (),
+        pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
+        state: JobState | None = None,
     ) -> None:
+        self.handed_over = False  # to another controller: this one is told nothing any more
         self.epoch = 0  # the control stream's present time
         self.ended = False  # whether that is closed
         self._state = "starting"  # then running; then ending or stopping
@@ -111,42 +83,51 @@ class Controller:
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
         self._commits = Commits(queries)
         self._changes = Changes(
-            self._roster, Surroundings(self._issue, self._moves.binds, self._commits.concern, teaches=bool(bins))
-        )
+            self._roster,
+            Surroundings(self._issue, self._moves.binds, self._commits.concern, pins, lambda: self._pushed,
+                         self._is_at_rest, self._hand_over, teaches=bool(bins)),
+        )  # fmt: skip
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}
         self._pushed = pushed
         self._commands = 0  # the next number
+        self._issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
+        self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
         self._ticked_at = float("-inf")  # wall clock, seconds
         self._busy_until = float("-inf")
+        if state is not None:
+            self._resume(state)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at wall-clock time `now`; return what to do, in order."""
+        assert not self.handed_over, event
         out: list[Instruction] = []
         if self._state == "starting":
             self._start(out, now)
         match event:
             case Asked():
                 self._answer(event, out, now)
-            case Mailed(source, body):
+            case events.Mailed(source, body):
                 self._learn(source, body, out, now)
-            case Ticked(frontier):
+            case events.Ticked(frontier):
                 self._tick(frontier, out, now)
-            case Gone():
+            case events.Gone():
                 self._commits.staged(event.client)
                 self._moves.plans.gone(event.client)
-            case WorkersJoined():
+            case events.WorkersJoined():
                 self._changes.joined(event, out, now)
-            case WorkersLeft():
+            case events.WorkersLeft():
                 self._changes.left(event, out, now)
                 for question in self._questions.left(event.ids):
                     self._conclude(question, out)
-            case ChangeRefused():
+            case events.ChangeRefused():
                 self._changes.declined(event, out)
-            case Launched():
+            case events.Launched():
                 self._changes.launched(event.answer, out)
+        while self._held and not self._changes.handing_over:
+            self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
         if not self.ended and self._is_over():
             self._end(out, now)
@@ -166,41 +147,44 @@ class Controller:
         self._state = "running"
         self._busy_until = now + BUSY_SECONDS
         if self._splits:
-            self._issue([AssignSplits(spread(self._splits, self._roster.readers))], out, now)
+            self._issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
 
     # What clients ask
 
     def _answer(self, asked: Asked, out: list[Instruction], now: float) -> None:
         request, client = asked.request, asked.client
+        if self._changes.handing_over and not isinstance(request.body, BEFORE_HAND_OVER) and len(self._held) < HELD_MAX:
+            self._held.append(asked)
+            return
         try:
             match request.body:
-                case StatusQuery():
+                case messages.StatusQuery():
                     self._ask(asked, out)
-                case BeginPlan() | ResumePlan():
+                case messages.BeginPlan() | messages.ResumePlan():
                     self._check_bins()
                     out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
-                case Reconfigure() as body:
+                case messages.Reconfigure() as body:
                     self._reconfigure(asked, body, out, now)
-                case StopJob():
+                case messages.StopJob():
                     self._stops.append(asked)
-                    out.append(Reply(client, Accepted(request.id, self.epoch)))
+                    out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
-                case CommitRequest(CommitBatch() as commit):
+                case messages.CommitRequest(messages.CommitBatch() as commit):
                     self._commit(asked, commit, out, now)
-                case SourceEnded(str(query)):
+                case messages.SourceEnded(str(query)):
                     self._commits.end(query)
                     self._commits.staged(client)
                     out.append(done(asked, None))
-                case IngestPorts():
+                case messages.IngestPorts():
                     self._commits.stages(client, self._roster.ports)
                     out.append(done(asked, self._roster.ports))
-                case AddProcesses() | RemoveWorker() | BootstrapWorker():
+                case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker():
                     self._refuse_if_ended()
                     self._changes.ask(asked, out, now)
                 case body:
                     raise CommandRefused(f"there is no such request: {body!r:.100}")
         except CommandRefused as error:
-            out.append(Reply(client, Refused(request.id, str(error))))
+            out.append(Reply(client, messages.Refused(request.id, str(error))))
 
     def _too_late(self) -> str | None:
         """Why nothing new is begun; None if it is."""
@@ -218,14 +202,14 @@ class Controller:
         if not self._moves.table:
             raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
 
-    def _reconfigure(self, asked: Asked, body: Reconfigure, out: list[Instruction], now: float) -> None:
+    def _reconfigure(self, asked: Asked, body: messages.Reconfigure, out: list[Instruction], now: float) -> None:
         self._check_bins()
         self._moves.check(asked, body)
         self._roster.check_commands(body.commands, len(self._moves.table))
         epoch = self._issue(body.commands, out, now)
         out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
-    def _commit(self, asked: Asked, commit: CommitBatch, out: list[Instruction], now: float) -> None:
+    def _commit(self, asked: Asked, commit: messages.CommitBatch, out: list[Instruction], now: float) -> None:
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
@@ -233,7 +217,7 @@ class Controller:
             epoch = self._issue([commit], out, now)
             self._commits.add(commit, epoch)
         self._commits.staged(asked.client)
-        out.append(Reply(asked.client, Accepted(asked.request.id, epoch)))
+        out.append(Reply(asked.client, messages.Accepted(asked.request.id, epoch)))
         self._commits.wait(asked, epoch)
         self._release_commits(out)
 
@@ -244,23 +228,23 @@ class Controller:
 
     def _learn(self, source: int, body: Any, out: list[Instruction], now: float) -> None:
         match body:
-            case Busy():
+            case messages.Busy():
                 self._busy_until = now + BUSY_SECONDS
-            case SplitRead(number):
+            case messages.SplitRead(number):
                 self._unread.discard(number)
-            case PushedEnded():
+            case messages.PushedEnded():
                 self._pushed = False
-            case CommitTaken(query, batch):
+            case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case WorkerStatus():
+            case messages.WorkerStatus():
                 self._collect(body, out)
-            case RoutingReady(worker, seconds):
+            case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
-            case SplitsReturned(splits, share):
+            case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
-                    self._issue([AssignSplits(spread(splits, self._roster.readers), share)], out, now)
+                    self._issue([messages.AssignSplits(spread(splits, self._roster.readers), share)], out, now)
             case _:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
@@ -268,7 +252,7 @@ class Controller:
         loads = isinstance(about, Asked) and bool(about.request.body.loads)
         out += self._questions.ask(about, self._roster.members.ids, loads)
 
-    def _collect(self, status: WorkerStatus, out: list[Instruction]) -> None:
+    def _collect(self, status: messages.WorkerStatus, out: list[Instruction]) -> None:
         self._moves.note(status.ledger)
         if question := self._questions.answered(status):
             self._conclude(question, out)
@@ -293,15 +277,11 @@ class Controller:
 
     def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
         self._frontier = frontier
-        for pending in self._moves:
-            if frontier is None:  # members are leaving and answer no more
+        for pending in self._moves.passed(frontier, now):
+            if frontier is not None and pending.bins and self._questions.has_room:
+                self._ask(pending, out)
+            else:  # without a frontier members are leaving and answer no more
                 out += self._moves.finish(pending)
-            elif pending.seconds is None and frontier > pending.epoch:
-                pending.seconds = now - pending.start
-                if pending.bins and self._questions.has_room:
-                    self._ask(pending, out)
-                else:
-                    out += self._moves.finish(pending)
         if frontier is None and self.ended:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
@@ -316,16 +296,45 @@ class Controller:
     def _advance(self, out: list[Instruction], now: float) -> None:
         self.epoch += 1
         self._ticked_at = now
-        out.append(Advance(self.epoch))
+        out.append(events.Advance(self.epoch))
 
     def _issue(self, commands: Iterable[Any], out: list[Instruction], now: float) -> int:
         """Inject commands at the present time and leave it; return that time."""
         epoch = self.epoch
         for command in commands:
-            out.append(Inject(Numbered(self._commands, command)))
+            out.append(events.Inject(Numbered(self._commands, command)))
             self._commands += 1
+        self._issued = epoch
         self._advance(out, now)
         return epoch
+
+    # What changes hands
+
+    def _is_at_rest(self) -> bool:
+        passed = self._frontier is not None and self._frontier > self._issued
+        return passed and not self._moves and self._commits.at_rest
+
+    def _hand_over(self, out: list[Instruction]) -> None:
+        asked = (about for about in self._questions if isinstance(about, Asked))
+        state = JobState(
+            self.epoch, self._commands, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
+            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._moves.plans.kept,
+        )  # fmt: skip
+        out.append(events.HandOver(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
+        self._held.clear()
+        self.handed_over = True
+
+    def _resume(self, state: JobState) -> None:
+        """Go on where another controller has stopped."""
+        self._state = "running"
+        self.epoch, self._commands, self._questions.next = state.epoch, state.command, state.question
+        self._moves.table, self._unread = state.table, set(state.unread)
+        self._roster.resume(state.roster)
+        self._commits.resume(state.commits)
+        self._moves.ledger.extend(state.ledger)
+        self._moves.plans.kept = state.plan
+
+    # The end
 
     def _is_over(self) -> bool:
         if self._changes.under_way:
@@ -342,9 +351,9 @@ class Controller:
     def _end(self, out: list[Instruction], now: float) -> None:
         roster = self._roster
         tables = roster.teach(roster.members.coordinator, roster.untaught) if self._moves.table else ()
-        self._issue([*tables, EndOfLines()], out, now)
+        self._issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
         if self._state != "stopping":
             self._state = "ending"
-        out.append(CloseControl())
+        out.append(events.CloseControl())
         self._release_commits(out)

@@ -4,9 +4,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from megaflow.control.handover import JobState
 from megaflow.control.messages import (
     Accepted,
     Done,
+    Moved,
     Progress,
     Refused,
     Request,
@@ -17,7 +19,7 @@ from megaflow.control.messages import (
 from megaflow.routing import Numbered
 from megaflow.timely.membership import Membership
 
-Answer: TypeAlias = Accepted | Progress | Done | Refused
+Answer: TypeAlias = Accepted | Progress | Done | Refused | Moved
 
 # Events ---------------------------------------------------------------------------------
 
@@ -139,5 +141,24 @@ class Retire:
     worker: int
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Have the change that the engine is about given up, if that is still possible; answered by `ChangeRefused`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Leave the control stream and all that follows to another worker. It is the controller's last word.
+
+    Nobody has answered `pending`; whoever asked is to ask there.
+    """
+
+    successor: int
+    state: JobState
+    pending: tuple[Asked, ...]
+
+
 Event: TypeAlias = Asked | Gone | Mailed | Ticked | WorkersJoined | WorkersLeft | ChangeRefused | Launched
-Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire
+Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | GiveUp | HandOver

@@ -12,6 +12,7 @@ after all runs again, but reads no lines: its source has closed.
 
 from collections.abc import Collection, Iterable
 
+from megaflow.control.handover import RosterState
 from megaflow.errors import CommandRefused
 from megaflow.routing import Bootstrap, Map, Move, validate
 from megaflow.timely.membership import Membership, WorkerId
@@ -77,6 +78,11 @@ class Roster:
             raise CommandRefused(f"there is no worker {worker!r:.50}; the workers are {_listed(self.members.ids)}")
         return self._process[worker]
 
+    @property
+    def successor(self) -> WorkerId:
+        """Who coordinates when the coordinator's process leaves, which is not the only one."""
+        return min(self.members.workers.difference(self._process[self.members.coordinator]))
+
     def state_of(self, worker: WorkerId) -> str:
         """Return a member's state, see above."""
         if worker in self.leaving:
@@ -127,9 +133,9 @@ class Roster:
         ids = self.process_of(worker)
         if len(ids) == len(self.members.ids):
             raise CommandRefused(f"worker {worker} is in the only process of the job; stop the job instead")
-        if self.members.coordinator in ids:
-            who = "it" if self.members.coordinator == worker else f"worker {self.members.coordinator} in its process"
-            raise CommandRefused(f"worker {worker} cannot be removed: {who} coordinates the job")
+        if self.members.coordinator in ids and self.successor not in self._routed:
+            who = f"worker {self.successor}, which would coordinate the job then,"
+            raise CommandRefused(f"{who} knows no routing table yet: bootstrap it first")
         for each in ids:
             if each not in self._routed:
                 raise CommandRefused(f"worker {each} knows no routing table yet: bootstrap it first")
@@ -187,6 +193,19 @@ class Roster:
         for worker in gone:
             self._process.pop(worker, None)
             self._ports.pop(worker, None)
+
+    def state(self) -> RosterState:
+        """Return what whoever goes on with this must know; nobody is leaving, no table is on its way."""
+        ports = tuple((worker, *self._ports[worker]) for worker in sorted(self._ports))
+        some = (tuple(sorted(each)) for each in (self._routed, self._closing, self._closed))
+        return RosterState(tuple(sorted(set(self._process.values()))), ports, *some)
+
+    def resume(self, state: RosterState) -> None:
+        """Go on from there."""
+        for process in state.processes:
+            self._add_process(process)
+        self._ports = {worker: (host, port) for worker, host, port in state.ports}
+        self._routed, self._closing, self._closed = set(state.routed), set(state.closing), set(state.closed)
 
     def _add_process(self, ids: tuple[WorkerId, ...]) -> None:
         for worker in ids:

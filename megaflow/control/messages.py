@@ -11,6 +11,8 @@ Five conversations, each a set of frozen records:
 4. *Spark executor to worker process* (role "ingest"): `Stage`…, `StageEnd`, answered by `Staged`.
 5. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
 
+`Coordinates` is told to the launcher and to all workers. What one coordinator leaves to the next: `handover.JobState`.
+
 Every record is checked by whoever receives it; none is trusted for its type.
 """
 
@@ -186,7 +188,6 @@ class Terms:
 
     job: str
     workers: int  # in each process
-    coordinator: tuple[str, int]  # where it listens
     rate: float | None  # lines per second, of all sources together
     encoding_errors: str
     output: str  # the form of the records that the launcher wants
@@ -224,6 +225,15 @@ class Refused:
 
     id: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Nothing has changed: the coordinator is there, ask again."""
+
+    id: int
+    host: str
+    port: int
 
 
 # 3. Launcher and worker process -------------------------------------------------------
@@ -325,6 +335,14 @@ class ProcessJoined:
     workers: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """From now on the process that listens there coordinates the job."""
+
+    host: str
+    port: int
+
+
 # 4. Spark executor to worker process --------------------------------------------------
 
 
@@ -407,6 +425,14 @@ class SplitsReturned:
 
     splits: tuple[Split, ...]
     share: float = 1.0  # as in `AssignSplits`; for whoever gets them
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """A report that `source` mailed to a worker that coordinates no more; it is for the one that does."""
+
+    source: int
+    report: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Questions that all members answer: who was asked what, and who has not answered yet."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -29,7 +30,11 @@ class Questions(Generic[T]):
 
     def __init__(self) -> None:
         self._open: dict[int, Question[T]] = {}  # id of StatusAsk -> question
-        self._next = 0  # id
+        self.next = 0  # id
+
+    def __iter__(self) -> Iterator[T]:
+        """What the questions under way are asked for."""
+        return iter([question.about for question in self._open.values()])
 
     @property
     def has_room(self) -> bool:
@@ -40,8 +45,8 @@ class Questions(Generic[T]):
         """Return the mail that asks them all, for their loads too. Raises CommandRefused if too many are under way."""
         if not self.has_room:
             raise CommandRefused(f"{len(self._open)} questions are being answered already")
-        id = self._next
-        self._next += 1
+        id = self.next
+        self.next += 1
         self._open[id] = Question(about, set(members), {})
         return [Mail(worker, StatusAsk(id, loads)) for worker in members]
 

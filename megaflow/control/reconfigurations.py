@@ -55,6 +55,15 @@ class Reconfigurations:
         """Those under way, by epoch; they may be finished meanwhile."""
         return iter(list(self._pending.values()))
 
+    def passed(self, frontier: int | None, now: float) -> Iterator[Pending]:
+        """Yield those whose epoch the probe has passed since the last call; without a frontier, all that are left."""
+        for pending in self:
+            if frontier is None:
+                yield pending
+            elif pending.seconds is None and frontier > pending.epoch:
+                pending.seconds = now - pending.start
+                yield pending
+
     def check(self, asked: Asked, body: Reconfigure) -> None:
         """Raise CommandRefused if too many are under way, or not this client is to change owners now."""
         if not isinstance(body.commands, tuple | list) or not body.commands:

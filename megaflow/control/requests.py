@@ -64,7 +64,7 @@ class Remove:
     worker: int
     start: float
     ids: tuple[int, ...] = ()  # of its process, once it has begun
-    stage: str = "quieting"  # of Spark; then closing its sources, then retiring
+    stage: str = "quieting"  # of Spark; then closing its sources, then retiring. Before all, perhaps: handing over
     done: int = 0
     steps: int = 3  # no new lines, sources closed, gone
 

@@ -4,7 +4,7 @@ All are called by the thread that polls, which is the first worker of the proces
 state of the job; they hand what comes to whoever owns it, and wake the worker.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from megaflow.control.events import Asked, Gone, Launched
 from megaflow.control.messages import (
     Lines,
     LinesEnded,
+    Moved,
     Refused,
     Request,
     Stage,
@@ -138,19 +139,37 @@ class LauncherDoor:
 
 
 class ControlDoor:
-    """Role "control": requests for the coordinator; elsewhere, directions to it."""
+    """Role "control": requests for the coordinator; elsewhere, directions to it.
 
-    def __init__(self, coordinator: str | None) -> None:
-        """`coordinator` is the address of another process to be sent to; None if the coordinator is here."""
+    It gives requests to the coordinator if that is here, sends them elsewhere (`Moved`) if that is known, and else
+    keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
+    """
+
+    def __init__(self, coordinator: tuple[str, int] | None) -> None:
+        """`coordinator` is where another process listens that knows more; None if the coordinator is to be here."""
         self._coordinator = coordinator
         self._ask: Callable[[Asked | Gone], None] | None = None
         self._early: list[Asked | Gone] = []
 
     def serve(self, ask: Callable[[Asked | Gone], None]) -> None:
         """Give requests to `ask` from now on, those that have come already included, and who hangs up."""
-        self._ask = ask
+        self._ask, self._coordinator = ask, None
         for event in self._early:
             ask(event)
+        self._early.clear()
+
+    def keep(self, asked: Iterable[Asked]) -> None:
+        """Keep these requests, which nobody has answered, and all that come, until it is known where to send them."""
+        self._ask = None
+        self._early += asked
+
+    def redirect(self, host: str, port: int) -> None:
+        """Send everybody there from now on, those whose requests were kept included."""
+        self._ask, self._coordinator = None, (host, port)
+        for event in self._early:
+            if isinstance(event, Asked):
+                asker: Any = event.client  # a connection: see `received`
+                asker.send(Moved(event.request.id, host, port))
         self._early.clear()
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
@@ -161,7 +180,7 @@ class ControlDoor:
         if not isinstance(value, Request) or type(value.id) is not int:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
         if self._coordinator is not None:
-            connection.send(Refused(value.id, f"the coordinator is at {self._coordinator}; connect there"))
+            connection.send(Moved(value.id, *self._coordinator))
         else:
             self._pass_on(Asked(connection, value))
 

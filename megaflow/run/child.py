@@ -72,8 +72,8 @@ class Process:
     def __init__(self, spec: ChildSpec, joined: Callable[[int], None] = lambda worker: None) -> None:
         """`joined` is told of each worker that has joined a running job, on its thread."""
         part = spec.part
-        coordinates = isinstance(part, Founder) and part.process == 0
-        door = ControlDoor(None if coordinates else address_text(spec.coordinator))
+        first = part.addresses[0] if isinstance(part, Founder) else part.contact
+        door = ControlDoor(first if first != spec.address else None)
         self.spec = spec
         self.shared = Shared(spec, App(spec.app), LauncherDoor(), door, {}, joined)
         self.told = False  # the launcher knows why this process fails
@@ -102,7 +102,7 @@ class Process:
         """Who serves which role, when it is known who works here."""
         spec, shared = self.spec, self.shared
         shared.stagings.update((worker, Staging(worker)) for worker in workers)
-        terms = Terms(spec.job, spec.workers, spec.coordinator, spec.rate, spec.encoding_errors, spec.output)
+        terms = Terms(spec.job, spec.workers, spec.rate, spec.encoding_errors, spec.output)
         return {
             "launcher": shared.launcher,
             "control": TermsDoor(terms, shared.control),

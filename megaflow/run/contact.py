@@ -12,7 +12,7 @@ from megaflow.timely.communication.client import Client
 
 @contextlib.contextmanager
 def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
-    """Give a connection to the coordinator of the job that is meant. Raises MegaflowError if there is none."""
+    """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none."""
     if timeout <= 0:
         raise UsageError(f"--timeout must be more than 0 seconds, not {timeout:g}")
     if connect is None:
@@ -25,12 +25,21 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
         secret, name = os.environ.get("MEGAFLOW_SECRET", "").strip(), f"the job at {connect}"
         if not secret:
             raise UsageError("--connect needs the job's secret in MEGAFLOW_SECRET")
-    try:
-        client = Client.connect(host, port, secret.encode(), "control", {}, timeout)
-    except (OSError, PeerLost) as error:
-        raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
-    with client:
-        yield Conversation(client, timeout)
+
+    def reach(host: str, port: int) -> Client:
+        try:
+            return Client.connect(host, port, secret.encode(), "control", {}, timeout)
+        except (OSError, PeerLost) as error:
+            raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
+
+    def again() -> Client | None:
+        with contextlib.suppress(JobNotFound):
+            moved = find(found.name) if connect is None else None
+            return None if moved is None else reach(moved.host, moved.port)
+        return None
+
+    with contextlib.closing(Conversation(reach(host, port), timeout, reach, again)) as talk:
+        yield talk
 
 
 def parse_address(text: str, option: str = "--connect") -> tuple[str, int]:

@@ -2,7 +2,8 @@
 
 1. One file a job, NAME.json, in a folder of mode 0700 that belongs to the user; the file, which holds the secret, has
    mode 0600.
-2. A file appears whole or not at all, and a name belongs to one living job: it is written aside and then linked.
+2. A file appears whole or not at all, and a name belongs to one living job: it is written aside and then linked; or
+   put in the place of the same job's older file, when the coordinator is elsewhere.
 3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the
    process's start time where the operating system tells it; a file whose launcher is gone is removed by whoever
    sees it.
@@ -65,12 +66,9 @@ def check_name(name: str) -> str:
 
 def publish(job: Job) -> Path:
     """Write the job's file and return where it is. Raises CommandRefused if a living job has the name."""
-    place = private_folder()
-    path = place / f"{job.name}.json"
-    file, aside = tempfile.mkstemp(dir=place, prefix=".", suffix=".new")  # mode 0600
+    path = private_folder() / f"{job.name}.json"
+    aside = _write_aside(job)
     try:
-        with os.fdopen(file, "w", encoding="utf-8") as stream:
-            json.dump(asdict(job), stream)
         for _ in range(2):
             try:
                 os.link(aside, path)
@@ -84,6 +82,24 @@ def publish(job: Job) -> Path:
         raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
     finally:
         os.unlink(aside)
+
+
+def republish(job: Job) -> None:
+    """Write anew the file of a job that was published. Raises OSError."""
+    aside = _write_aside(job)
+    try:
+        os.replace(aside, private_folder() / f"{job.name}.json")
+    except OSError:
+        os.unlink(aside)
+        raise
+
+
+def _write_aside(job: Job) -> str:
+    """Write a job's file whole, where nobody looks, and return where that is; mode 0600."""
+    file, aside = tempfile.mkstemp(dir=private_folder(), prefix=".", suffix=".new")
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        json.dump(asdict(job), stream)
+    return aside
 
 
 def publish_numbered(job: Job) -> tuple[Job, Path]:

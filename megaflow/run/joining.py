@@ -89,7 +89,6 @@ def _spec(options: JoinOptions, terms: Terms) -> ChildSpec:
             workers=terms.workers,
             address=address_of(listeners[0]),
             listener_fd=listeners[0].detach(),
-            coordinator=terms.coordinator,
             secret=options.secret,
             app=options.app,
             args=options.args,

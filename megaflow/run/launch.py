@@ -138,7 +138,6 @@ class Specs:
             workers=options.workers,
             address=address_of(listener),
             listener_fd=listener.fileno(),
-            coordinator=(self.job.host, self.job.port),
             secret=self.job.secret.encode(),
             app=options.app,
             args=options.args,

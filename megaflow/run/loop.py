@@ -3,7 +3,8 @@
 One thread and one selector over the children's connections, signals, standard input and the Spark feed's word.
 
 1. Nothing here decides about the stream: lines go to the first worker, outputs come back with their epochs.
-2. A job ends when all workers have said `Ended`, those that came to it included (see `megaflow.run.newcomers`). It
+2. The coordinator may change; the job's file, the Spark feed, and what is asked here go by where it is now.
+3. A job ends when all workers have said `Ended`, those that came to it included (see `megaflow.run.newcomers`). It
    fails when one fails or is lost: then the others, which notice by themselves, get a moment to end; whoever is left
    after that is killed by whoever runs this loop.
 """
@@ -14,10 +15,11 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from megaflow.control.messages import (
+    Coordinates,
     Ended,
     Failed,
     LatencyWindow,
@@ -27,23 +29,22 @@ from megaflow.control.messages import (
     OutputBatch,
     OutputClosed,
     ProcessJoined,
-    Refused,
-    Request,
     Started,
     StartFailed,
     StartProcesses,
-    StopJob,
 )
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.run.children import EXIT_SECONDS, Child, Children
 from megaflow.run.gather import Gather, Writer
-from megaflow.run.job import Job
+from megaflow.run.job import Job, republish
 from megaflow.run.newcomers import Newcomers, Start
 from megaflow.run.origin import Origin
 from megaflow.run.pushed import Credit
 from megaflow.run.signals import Signals
+from megaflow.run.spec import Address
+from megaflow.run.stop import Stop
 from megaflow.spark.source import SparkFeed
-from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
 
 GRACE_SECONDS = 3.0  # from the first failure to the end of all processes; promised are 5
 SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; it is killed by itself a little earlier
@@ -95,8 +96,8 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._newcomers = Newcomers(children, start, self._selector, self._answer, self._await, self._lose)
         self._waiting_for_lines = False  # whether the selector knows the pushed source
-        self._stopping: Client | None = None  # the connection over which the job was told to stop
         self._secret = job.secret.encode()
+        self._stop = Stop(self._secret, self._selector, report)
         self._feed: SparkFeed | None = None
         self._feed_said, self._feed_says = socket.socketpair()
         if origin.spark is not None:
@@ -107,8 +108,7 @@ class Loop:
         if self._feed is not None:
             self._feed.stop()
             self._feed.join(SPARK_FAREWELL_SECONDS)
-        if self._stopping is not None:
-            self._stopping.close()
+        self._stop.close()
         self._newcomers.close()
         self._selector.close()
         self._feed_said.close()
@@ -201,6 +201,8 @@ class Loop:
                 self._fail()
             case StartProcesses():
                 self._newcomers.start(message)
+            case Coordinates(host, port):
+                self._move((host, port))
             case ProcessJoined(workers=workers):
                 self._gather.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
@@ -225,10 +227,21 @@ class Loop:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, StartFailed):
             self._report(f"{answer.reason}; the job goes on without it")
-        client = self._children.all[0].client
+        coordinator = self._children.at((self._job.host, self._job.port))
+        client = None if coordinator is None else coordinator.client
         if client is not None:
             with contextlib.suppress(PeerLost):  # noticed where it is read
                 client.send(answer)
+
+    def _move(self, address: Address) -> None:
+        """Note that the coordinator is elsewhere, and have others find it."""
+        self._job = replace(self._job, host=address[0], port=address[1])
+        if self._feed is not None:
+            self._feed.move(address)
+        try:
+            republish(self._job)
+        except OSError as error:
+            self._report(f"the coordinator is at {address_text(address)} now; the job's file does not say so: {error}")
 
     def _lose(self, error: ClusterError) -> None:
         self._lost = self._lost or error
@@ -297,19 +310,5 @@ class Loop:
         self._end_pushed()
         if self._feed is not None:
             self._feed.stop()
-        try:
-            self._stopping = Client.connect(self._job.host, self._job.port, self._secret, "control", {})
-            self._stopping.send(Request(0, StopJob()))
-        except (PeerLost, OSError) as error:
-            self._report(f"the job ends already: {error}")
-            return
-        self._selector.register(self._stopping, selectors.EVENT_READ, self._hear_stop)
-
-    def _hear_stop(self) -> None:
-        assert self._stopping is not None
-        try:
-            for message in self._stopping.receive_available():
-                if isinstance(message, Refused):
-                    self._report(f"the job was not stopped: {message.reason}")
-        except PeerLost:  # it ends with the job
-            self._selector.unregister(self._stopping)
+        others = [child.address for child in self._children.members if child.client is not None]
+        self._stop.ask([(self._job.host, self._job.port), *others])

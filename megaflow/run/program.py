@@ -2,15 +2,22 @@
 
 A worker that joins builds the same dataflow and then waits until it may take part; it says so when its stateful
 operators know their routing tables. One that leaves steps on until nobody needs it.
+
+One worker coordinates the job. When its process is to leave, the part goes to a worker of another process: the engine
+is told, with all that the controller leaves (`HandOver`), and the control stream's handle is given away; what is asked
+meanwhile is kept. When the engine says so (`Succeeded`) the successor goes on with both, tells the launcher and all
+workers where it listens (`Coordinates`), and only then anybody is sent there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.agent import Agent, Coordinator
+from megaflow.control.agent import TOPIC, Agent, Coordinator
 from megaflow.control.controller import Controller
-from megaflow.control.messages import Ended, LinesTaken, ProcessJoined
+from megaflow.control.events import Asked, Event, HandOver, Mailed
+from megaflow.control.handover import JobState
+from megaflow.control.messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.server import ControlDoor, LauncherDoor
 from megaflow.control.statistics import Lateness
 from megaflow.control_stream import set_default
@@ -23,7 +30,7 @@ from megaflow.run.lines import SourceHooks, epoch_of, read_lines
 from megaflow.run.loading import App
 from megaflow.run.output import OutputCount, gather
 from megaflow.run.rendering import RENDERERS
-from megaflow.run.spec import ChildSpec
+from megaflow.run.spec import Address, ChildSpec
 from megaflow.run.staging import Staging
 from megaflow.stream import Stream
 from megaflow.timely.communication.allocator import Lane
@@ -32,7 +39,8 @@ from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.rescale.messages import Event, Joined, Left
+from megaflow.timely.rescale.messages import Event as MembershipEvent
+from megaflow.timely.rescale.messages import Joined, Left, Succeeded
 
 PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
 LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
@@ -65,25 +73,31 @@ class Program:
         self._probe = ProbeHandle()
         self._lateness = Lateness()
         self._output = OutputCount()
-        self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only
+        self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._staging = shared.stagings[worker.index]
         self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate)
         if not spec.pushed:
             self._feed.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
-            worker, shared.address, lambda: self._feed.lines_taken, self._lateness, self._feed.waiting
+            worker,
+            shared.address,
+            lambda: self._feed.lines_taken,
+            self._lateness,
+            self._feed.waiting,
+            self._redirect,
         )
         self._coordinator: Coordinator | None = None
 
     def run(self) -> None:
         """Step the dataflow to its end, and see that the launcher gets everything."""
         if self._worker.index == self._worker.membership.coordinator:
-            self._coordinate()
+            self._found()
         else:
             self._control.close()
         if self._worker.bootstrap():
             self._agent.joined()
+            self._redirect(Coordinates(*self._address_of(self._worker.membership.coordinator)))
             self._shared.joined(self._worker.index)
         while self._worker.step_or_park(self._turn()):
             pass
@@ -122,34 +136,67 @@ class Program:
             return False
         return self._shared.spec.output == "nothing" or self._shared.launcher.has_room
 
-    def _on_change(self, event: Event) -> None:
+    def _on_change(self, event: MembershipEvent) -> None:
         """Read as much of the rate as the others do; have the launcher come to processes that have joined."""
+        if isinstance(event, Succeeded):
+            assert isinstance(event.cargo, JobState)
+            self._succeed(event.cargo)
         if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
             self._feed.share_alike(len(event.membership.ids))
         if isinstance(event, Joined) and self._coordinator is not None:
             self._shared.launcher.send(ProcessJoined(*event.process))
 
-    def _coordinate(self) -> None:
-        spec, worker = self._shared.spec, self._worker
-        processes = worker.rescaling.processes.values()
-        operators = {view.name: view.bins for view in worker.stateful}
-        controller = Controller(
-            spec.job,
-            worker.membership,
-            operators,
-            spec.splits,
+    # The coordinator's part
+
+    def _found(self) -> None:
+        """Coordinate a job that begins."""
+        spec, processes = self._shared.spec, self._worker.rescaling.processes.values()
+        self._coordinate(
+            splits=spec.splits,
             pushed=spec.pushed,
             queries=spec.spark_queries,
             ports=[(each, host, port) for host, port, ids in processes for each in ids],
             processes=[ids for _, _, ids in processes],
         )
-        launcher = self._shared.launcher
+
+    def _succeed(self, state: JobState) -> None:
+        """Coordinate a job that another worker has coordinated."""
+        self._control.receive(state.epoch)
+        self._coordinate(state=state)
+        word = Coordinates(*self._shared.spec.address)
+        self._shared.launcher.send(word)
+        for worker in self._worker.membership.ids:
+            if worker != self._worker.index:
+                self._worker.post(worker, TOPIC, word)
+
+    def _coordinate(self, **more: Any) -> None:
+        spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
+        operators = {view.name: view.bins for view in worker.stateful}
+        controller = Controller(spec.job, worker.membership, operators, pins=worker.rescaling.pins, **more)
         self._coordinator = Coordinator(
-            worker, controller, self._control, spec.job, self._probe, launcher.send, spec.address
+            worker, controller, self._control, spec.job, self._probe, launcher.send, spec.address, self._hand_over
         )
         self._agent.coordinate(self._coordinator)
         launcher.coordinate(self._coordinator.put)
         self._shared.control.serve(self._coordinator.put)
+
+    def _hand_over(self, word: HandOver, rest: Sequence[Event]) -> None:
+        """Coordinate no more; what came since the controller's last word is for the successor."""
+        self._worker.rescaling.hand_over(word.state)  # it may refuse, and is first therefore
+        time = self._control.give_away()
+        assert time == word.state.epoch, (time, word.state.epoch)
+        self._coordinator = None
+        self._agent.hand_over(word.successor, [event for event in rest if isinstance(event, Mailed)])
+        self._shared.control.keep([*word.pending, *(event for event in rest if isinstance(event, Asked))])
+
+    def _redirect(self, word: Coordinates) -> None:
+        """Send whoever asks something of the coordinator to the one that says that it serves."""
+        if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
+            self._shared.control.redirect(word.host, word.port)
+
+    def _address_of(self, worker: int) -> Address:
+        processes = self._worker.rescaling.processes.values()
+        return next((host, port) for host, port, ids in processes if worker in ids)
 
     def _turn(self) -> float | None:
         """Do what is to be done between steps; return how long the next may wait, None for as long as it likes."""
@@ -160,4 +207,4 @@ class Program:
         credit = self._feed.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))
-        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None
+        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over

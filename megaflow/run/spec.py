@@ -31,7 +31,7 @@ class PickledFunction:
 
 @dataclass(frozen=True, slots=True)
 class Founder:
-    """The process is one of those that the job starts with."""
+    """The process is one of those that the job starts with; the first one coordinates it, to begin with."""
 
     process: int  # which of them
     addresses: tuple[Address, ...]  # of each, this one included
@@ -54,7 +54,6 @@ class ChildSpec:
     workers: int  # in each process
     address: Address  # where others reach this process
     listener_fd: int  # bound and listening there, inherited
-    coordinator: Address
     secret: bytes
     app: AppFile | PickledFunction
     args: tuple[str, ...] = ()  # for `flow.args`

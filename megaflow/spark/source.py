@@ -10,6 +10,9 @@
 Staged lines that are not committed never enter the stream, and a batch is committed once, so
 retried tasks and replayed batches neither add nor lose a line while the job lives. The
 checkpoint is the job's and goes with it.
+
+The coordinator may change, but not while a batch is being staged. The old one says where the next one is, which knows
+what was committed; if the old one has left when it is asked, the launcher has been told where the next one is (`move`).
 """
 
 import functools
@@ -25,8 +28,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from megaflow.control.messages import CommitBatch, CommitRequest, Done, IngestPorts, Refused, Request, SourceEnded
-from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
+from megaflow.control.messages import (
+    CommitBatch,
+    CommitRequest,
+    Done,
+    IngestPorts,
+    Moved,
+    Refused,
+    Request,
+    SourceEnded,
+)
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
 from megaflow.spark.java import find_java
 from megaflow.spark.push import StageJob, Winner, push_partition
 from megaflow.spark.spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
@@ -34,6 +46,8 @@ from megaflow.timely.communication.client import Client
 
 CONNECT_TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.1  # how late a stop or the end of the query is noticed
+MOVED_SECONDS = 5.0  # for the launcher to hear where the next coordinator is
+MOVES_MAX = 10  # a coordinator that moves faster than it can be asked
 FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
 
 log = logging.getLogger("megaflow.spark")
@@ -99,6 +113,10 @@ class SparkFeed:
         """Begin, without blocking."""
         self._thread.start()
 
+    def move(self, coordinator: tuple[str, int]) -> None:
+        """Learn where the coordinator is from now on. Any thread."""
+        self._coordinator = coordinator
+
     def stop(self) -> None:
         """Ask the query to end, without blocking; what is committed stays. Any thread, any time, more than once."""
         self._stopping.set()
@@ -130,9 +148,8 @@ class SparkFeed:
 
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
-        host, port = self._coordinator
-        client = Client.connect(host, port, self._secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
-        coordinator = Coordinator(stack.enter_context(client), f"{host}:{port}", self._stopping)
+        coordinator = Coordinator(lambda: self._coordinator, self._secret, self._stopping)
+        stack.callback(coordinator.close)
         if isinstance(self._lines, SparkSpec):
             session = stack.enter_context(spark.spark_session(folder))
             frame, trigger_seconds = spark.open_source(session, self._lines), self._lines.trigger_seconds
@@ -188,20 +205,51 @@ class Stopped(Exception):
 
 
 class Coordinator:
-    """The feed's conversation with the coordinator: one question after another."""
+    """The feed's conversation with the coordinator, wherever that is: one question after another."""
 
-    def __init__(self, client: Client, address: str, stopping: threading.Event) -> None:
-        self._client = client
-        self._address = address
+    def __init__(self, place: Callable[[], tuple[str, int]], secret: bytes, stopping: threading.Event) -> None:
+        """`place` is where the coordinator is now, for all that is known here; it is asked when one has gone.
+
+        A connection is not given up before: the coordinator takes its end for the end of what is being staged. Raises
+        what `Client.connect` does.
+        """
+        self._place = place
+        self._secret = secret
         self._stopping = stopping
         self._id = 0
+        self._at = place()
+        self._client = self._connect()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
 
     def ask(self, body: object, patience_seconds: float = 0.0) -> Any:
         """Send a request and return the result it is done with, however long that takes.
 
-        Raises CommandRefused, or PeerLost if the coordinator is gone, or Stopped if the feed is
-        stopping and `patience_seconds` more have not brought the answer.
+        Every request is such that it may be made twice. Raises CommandRefused, or PeerLost if the coordinator is gone,
+        or Stopped if the feed is stopping and `patience_seconds` more have not brought the answer.
         """
+        for _ in range(MOVES_MAX):
+            try:
+                answer = self._ask_here(body, patience_seconds)
+            except PeerLost:
+                if not self._has_moved():
+                    raise
+                answer = Moved(self._id, *self._place())
+            match answer:
+                case Done(result=result):
+                    return result
+                case Refused(reason=reason):
+                    what = type(body).__name__
+                    raise CommandRefused(f"the coordinator at {self._client.address} refused {what}: {reason}")
+                case Moved(_, host, port):
+                    self._client.close()
+                    self._at = (host, port)
+                    self._client = self._connect()
+        raise ClusterError(f"the coordinator has moved {MOVES_MAX} times while it was asked one thing")
+
+    def _ask_here(self, body: object, patience_seconds: float) -> Any:
         self._id += 1
         self._client.send(Request(self._id, body))
         while True:
@@ -213,11 +261,20 @@ class Coordinator:
                 answer = self._client.receive(POLL_SECONDS)
             except TimeoutError:
                 continue
-            if isinstance(answer, Done) and answer.id == self._id:
-                return answer.result
-            if isinstance(answer, Refused) and answer.id == self._id:
-                what = type(body).__name__
-                raise CommandRefused(f"the coordinator at {self._address} refused {what}: {answer.reason}")
+            if isinstance(answer, Done | Refused | Moved) and answer.id == self._id:
+                return answer
+
+    def _has_moved(self) -> bool:
+        """Wait for the word that the coordinator is elsewhere; False if it does not come."""
+        polls = 0
+        while self._place() == self._at:
+            polls += 1
+            if self._stopping.wait(POLL_SECONDS) or polls * POLL_SECONDS > MOVED_SECONDS:
+                return False
+        return True
+
+    def _connect(self) -> Client:
+        return Client.connect(*self._at, self._secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
 
     def tell_ended(self, query: str) -> None:
         """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""

@@ -16,13 +16,14 @@ While it runs a monitor watches, and raises `Violation` if
  - nothing can happen any more and the dataflow is not complete.
 """
 
-from megaflow.testing.changes import Join, KillJoiner, Leave
+from megaflow.testing.changes import HandOver, Join, KillJoiner, Leave
 from megaflow.testing.cluster import Build, SimulatedCluster
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
 
 __all__ = [
     "Build",
+    "HandOver",
     "Join",
     "KillJoiner",
     "Leave",

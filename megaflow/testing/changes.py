@@ -13,7 +13,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker's bins move to the others, then it leaves. None: the highest id that may. It is refused if it must."""
+    """A worker's bins move to the others, then it leaves; the coordinator hands over first. None: the highest other id.
+
+    It is refused if it must.
+    """
 
     worker: int | None = None
 
@@ -28,4 +31,9 @@ class KillJoiner:
     after: int = 0
 
 
-Change: TypeAlias = Join | Leave | KillJoiner
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The worker with the lowest id but the coordinator's coordinates from now on, and commands are injected there."""
+
+
+Change: TypeAlias = Join | Leave | KillJoiner | HandOver

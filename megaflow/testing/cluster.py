@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from megaflow.front import Worker
-from megaflow.routing import Command
+from megaflow.routing import Command, Numbered
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing.changes import Change
@@ -51,6 +51,7 @@ class Member:
     commands: InputHandle[Any]
     script: Script
     last: int  # the time after which inputs close
+    probe: ProbeHandle  # of the outputs
     running: bool = True
 
     @property
@@ -62,7 +63,8 @@ class Member:
 class SimulatedCluster:
     """Workers, transport and scheduling in one thread, decided by `seed`.
 
-    `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0.
+    `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
+    until it hands over.
     `eager`: progress is never held back, see `progcaster`.
     """
 
@@ -78,7 +80,6 @@ class SimulatedCluster:
         self._clock = 0.0
         self._planned: list[tuple[int, Change]] = []
         self._sent = 0  # records
-        self._probe = ProbeHandle()  # of the outputs, on worker 0
         self._members: list[Member] = []
         self._run: tuple[Build, int, list[tuple[Time, Any]]] | None = None  # build, last time, outputs
         self._rescaling: Rescaling | None = None
@@ -96,8 +97,8 @@ class SimulatedCluster:
         """Run one dataflow to completion; return its outputs as (time, record), all workers', sorted by time.
 
         `feeds` is worker -> (time, record) in the order of time; `commands` are (time, command), likewise; those that
-        name a worker that may not own bins at that moment are left out. A worker that joins gets a part of worker
-        0's feed. Raises Violation, or what user code raises.
+        name a worker that may not own bins at that moment are left out. A worker that joins gets a part of the
+        coordinator's feed. Raises Violation, or what user code raises.
         """
         times = [time for feed in feeds.values() for time, _ in feed] + [time for time, _ in commands]
         outputs: list[tuple[Time, Any]] = []
@@ -105,7 +106,7 @@ class SimulatedCluster:
         self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
         for worker in self._ids:
             self._add(worker, Script(deque(feeds.get(worker, ())), deque()), None)
-        self._members[0].script.commands.extend(commands)
+        self._rescaling.lead.script.commands.extend(commands)
         self._rescaling.begin()
         self._drive()
         return sorted(outputs, key=lambda output: repr(output[0]).rjust(20))
@@ -135,15 +136,16 @@ class SimulatedCluster:
             admission=admission,
             door=self._rescaling,
         )
-        probe = self._probe if index == 0 else ProbeHandle()
+        probe = ProbeHandle()
         records: InputHandle[Any] = InputHandle()
         commands: InputHandle[Any] = InputHandle()
         with worker.dataflow("simulated") as scope:
             result = build(worker, scope.input_from(records), scope.input_from(commands))
             result.inspect_time(lambda time, record: outputs.append((time, record))).probe_with(probe)
         self.workers.append(worker)
-        member = Member(worker, allocator, records, commands, script, last)
+        member = Member(worker, allocator, records, commands, script, last, probe)
         self._members.append(member)
+        self._rescaling.watch(member)
         if index != 0:
             commands.close()
         return member
@@ -231,7 +233,8 @@ class SimulatedCluster:
 
     def _is_passed(self) -> bool:
         """Whether the outputs' frontier has passed the last command."""
-        return not self.issued or not self._probe.less_equal(self.issued[-1][0])
+        assert self._rescaling is not None
+        return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
 
     def _feed_commands(self, member: Member) -> None:
         assert self._rescaling is not None
@@ -240,8 +243,9 @@ class SimulatedCluster:
         if script and script[0][0] <= time:
             command = script.popleft()[1]
             if self._rescaling.allows(command):
+                handed = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
+                handle.send(Numbered(len(self.issued), command) if handed else command)
                 self.issued.append((time, command))
-                handle.send(command)
                 handle.flush()
         elif self._is_behind(time):
             handle.advance_to(time + 1)

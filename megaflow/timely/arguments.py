@@ -1,7 +1,8 @@
 """The command line of engine programs: how many processes and workers, which one this is, what it joins.
 
 `-n` counts the processes that start together. One that joins later (`--join SERVER`) names the same number: theirs are
-the addresses where it may ask. `-p` only picks its own address, out of `--nn`.
+the addresses where it may ask; a higher one adds those behind, for when the first have left. `-p` only picks its own
+address, out of `--nn`.
 """
 
 from argparse import ArgumentParser, Namespace

@@ -18,6 +18,15 @@ Capabilities for others. A worker may mint one at a time that it holds itself, f
 worker must not fold the newcomer's release of it before it has folded the batch that minted it, for the release would
 cancel the minter's own count. So a *gate* names the minting batch, and whatever the newcomer sends is folded after it.
 
+Capabilities handed over. A worker may also give one away: it tells all that it has done, then another holds it, at the
+time t that it had, and nothing is counted. This needs no gate, if everybody has folded the batch that minted it (there
+is none for a founder's; for a newcomer's that is so when its join is done). Say that it went through c0 <= ... <= t at
+the one and goes on from t at the other. A downgrade is one change, -1 before and +1 after, never split: so in every
+prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel another
+worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c is t,
+and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
+The last batch must not be held back, though: c would be counted for ever (`offer` with `flush`).
+
 Joining. `restore` starts from the sum of another worker's folded batches, and the numbers that follow them: the sum
 of prefixes, as above. Batches of lower numbers may still be on their way here; they are in the sum, and dropped.
 `record` is called with each batch as it is folded, for those who must catch up.
@@ -143,6 +152,10 @@ class Progcaster:
     def receive_capability(self, location: int, time: Time) -> None:
         """Note that a capability which another worker minted is this worker's; its batch is folded."""
         self._own.update((location, time), 1)
+
+    def give_capability(self, location: int, time: Time) -> None:
+        """Note that a capability of this worker is another's from now on; all that was done with it has been told."""
+        self._own.update((location, time), -1)
 
     def gate(self, sender: int, minter: int, number: int) -> None:
         """Fold nothing more of `sender` before that batch of `minter`'s."""

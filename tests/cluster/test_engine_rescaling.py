@@ -253,6 +253,46 @@ def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Any) -> None:
     assert found == shares(0, 0, 1, 2, 3) | shares(1, 0, 1, 3)
 
 
+MOVING = PHASES.replace("if worker.index == 0:", "if worker.index == worker.peer_ids[0]:").replace(
+    "    if joined and",
+    """    leaves = [int(word.removeprefix("leave-")) for word in worker.args if word.startswith("leave-")]
+    if leaves:
+        member(worker, numbers, probe, seen, counts[: leaves[0] + 1])
+        worker.retire()
+        say("retired", worker.index)
+    elif joined and""",
+)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_process_of_the_coordinator_leaves_and_then_that_of_the_next_one(clusters: Any, workers: int) -> None:
+    cluster = clusters(2, 3, workers)
+    program, counts = cluster.script(MOVING), [3 * workers, 2 * workers, workers]
+    cluster.run(program, 0, *counts, "leave-0")
+    cluster.run(program, 1, *counts, "leave-1")
+    cluster.join(program, 2, 1, *counts)
+    output = cluster.succeed()
+    everybody = range(3 * workers)
+    assert set(output.splitlines()) >= {f"retired {worker}" for worker in everybody[: 2 * workers]}
+    assert phases(output) == (
+        shares(0, *everybody) | shares(1, *everybody[workers:]) | shares(2, *everybody[2 * workers :])
+    )
+
+
+def test_a_cluster_whose_coordinators_have_left_grows_again_on_the_address_of_the_first(clusters: Any) -> None:
+    cluster = clusters(2, 3)
+    program, counts = cluster.script(MOVING), [3, 2, 1, 2]
+    cluster.run(program, 0, *counts, "leave-0")
+    cluster.run(program, 1, *counts, "leave-1")
+    last = cluster.join(program, 2, 1, *counts)
+    alone = f"worker 2 phase 2 {list(range(12))}"
+    earlier = cluster.await_line(last, alone)
+    cluster.founders = 3  # it asks at the first three addresses: none of the first two's processes is there any more
+    cluster.join(program, 0, 2, *counts)
+    output = "".join(f"{line}\n" for line in [*earlier, alone]) + cluster.succeed()
+    assert phases(output) == shares(0, 0, 1, 2) | shares(1, 1, 2) | shares(2, 2) | shares(3, 2, 3)
+
+
 PINNED = PHASES.replace(".exchange(lambda x: x)", ".unary(Exchange(lambda x: x), 'Remember', remember)").replace(
     "    counts =",
     """    if worker.index == 1:
@@ -327,3 +367,17 @@ def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Any, vic
         assert ended.code == 1
         assert f"PeerLost: lost process {victim} at {cluster.addresses[victim]} (worker {victim})" in ended.errors
     assert time.monotonic() - began < STOP_SECONDS
+
+
+def test_the_second_coordinator_that_is_killed_stops_all_others_who_name_it(clusters: Any) -> None:
+    cluster = clusters(2, 3)
+    program, counts = cluster.script(MOVING), [3, 2, 99]
+    first = cluster.run(program, 0, *counts, "leave-0")
+    second = cluster.run(program, 1, *counts)
+    third = cluster.join(program, 2, 1, *counts)
+    assert cluster.end(first)[0].code == 0
+    cluster.await_line(second, f"worker 1 phase 1 {list(range(0, 12, 2))}")
+    second.kill()
+    [ended] = cluster.end(third)
+    assert ended.code == 1
+    assert f"PeerLost: lost process 1 at {cluster.addresses[1]} (worker 1)" in ended.errors

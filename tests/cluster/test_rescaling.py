@@ -57,7 +57,7 @@ def wait(line):
 # A process that starts while there is a file `step` beside the app does what it says.
 FRAIL = (
     """
-import os, pathlib, signal
+import os, pathlib, signal, time
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.member import Member
 
@@ -69,6 +69,9 @@ if step.exists():
     at = step.read_text()
     if at == "load":
         die()
+    elif at == "sleep":
+        step.with_name("asleep").touch()
+        time.sleep(600)
     elif at == "raise":
         raise LookupError("this file is not for you")
     elif at == "after the commit":
@@ -149,10 +152,13 @@ def test_processes_have_as_many_workers_as_the_others_and_leave_together(job: Ca
     count = job(COUNT, "--workers", "2", processes=1)
     [join] = count.control("add-workers", "1", "--balance")["joins"]
     assert join["workers"] == [2, 3] and count.bins() == dict.fromkeys(range(4), 8)
-    refused = count.run.control("remove-workers", "--id", "0")
-    assert refused.returncode == 1 and "coordinates" in refused.stderr
     count.control("remove-workers", "--id", "3")
     assert count.bins() == {0: 16, 1: 16}
+    refused = count.run.control("remove-workers", "--id", "0")
+    assert refused.returncode == 1 and "only process" in refused.stderr
+    count.control("add-workers", "1", "--balance")
+    assert count.control("remove-workers", "--id", "1")["workers"] == [0, 1], "one of them coordinates"
+    assert count.bins() == {4: 16, 5: 16}
     count.end_well(workers=2)
 
 
@@ -203,6 +209,20 @@ def test_a_joiner_whose_program_fails_says_why_and_harms_nobody(job: Callable[..
     assert refused.returncode == 1 and "LookupError: this file is not for you" in refused.stderr, refused
     assert sorted(count.bins()) == [0, 1]
     count.end_well()
+
+
+def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready(job: Callable[..., Job]) -> None:
+    count = job(FRAIL)
+    count.app.with_name("step").write_text("sleep")
+    command = [sys.executable, "-m", "megaflow", "control", "add-workers", "1"]
+    with subprocess.Popen(command, cwd=ROOT, env=count.run.environment, stderr=subprocess.PIPE, text=True) as adding:
+        wait_until(count.app.with_name("asleep").exists)
+        assert count.run.control("stop", "--timeout", "30").returncode == 0, "the engine's patience is twice that"
+        _, errors = adding.communicate(timeout=20)
+        assert adding.returncode == 1 and "was told to stop" in errors
+    code, _, said = count.run.end()
+    assert code == 0
+    check_numbered(count.out, count.text, 2, said)
 
 
 def test_a_joiner_that_is_killed_once_it_takes_part_stops_the_job(job: Callable[..., Job]) -> None:
@@ -257,13 +277,16 @@ def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run],
     folder.mkdir()
     expected: Counter[str] = Counter()
 
-    def add_files(round: int) -> None:
+    def add_files(round: int, meanwhile: Callable[[], Any] | None = None) -> None:
         """Give Spark eight more files, and wait until their words are counted."""
         for number in range(8):
             aside = tmp_path / f"{round}-{number}.txt"
             aside.write_text(f"all round{round} file{round}-{number}\n" * 100)
             aside.rename(folder / aside.name)
             expected.update({"all": 100, f"round{round}": 100, f"file{round}-{number}": 100})
+        if meanwhile is not None:
+            done = meanwhile()
+            assert done.returncode == 0, done.stderr
         wait_until(lambda: out.exists() and len(out.read_text().splitlines()) == expected.total(), 120)
 
     run = start(WORDCOUNT, "--lines", f"spark:text:{folder}", "--processes", "2", "--output", f"jsonl:{out}")
@@ -275,10 +298,87 @@ def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run],
     done = run.control("remove-workers", "--id", "1")
     assert done.returncode == 0, done.stderr
     add_files(2)
+    add_files(3, lambda: run.control("remove-workers", "--id", "0"))  # it coordinates
+    add_files(4)
+    assert [worker["id"] for worker in run.status()["workers"]] == [2]
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
-    assert code == 0 and said[-1].startswith("megaflow: 2400 lines, 7200 records"), said
+    assert code == 0 and said[-1].startswith("megaflow: 4000 lines, 12000 records"), said
     check_counts(out, expected)
+
+
+def test_processes_that_coordinate_come_and_go_like_others(job: Callable[..., Job]) -> None:
+    count = job(COUNT, "--name", "counting")
+    count.control("add-workers", "1", "--balance")
+    for old, bins in ((0, {1, 2}), (1, {2, 3})):  # the coordinator, and then its successor
+        before = count.run.files()[0].read_text()
+        assert count.control("remove-workers", "--id", str(old))["workers"] == [old]
+        assert json.loads(before)["port"] != json.loads(count.run.files()[0].read_text())["port"]
+        assert count.bins() == dict.fromkeys(bins, 16), "the job's name leads to the new one"
+        count.control("move-bins", "--bins", "0-9", "--to", str(max(bins)))
+        count.control("move-bins", "--balance", "--strategy", "optimized")
+        count.control("add-workers", "1", "--balance")
+    assert sorted(count.bins()) == [2, 3, 4]
+    before = count.worker(4)["records"]
+    wait_until(lambda: count.worker(4)["records"] > before)
+    count.end_well()
+
+
+def test_whoever_watches_a_job_goes_on_when_its_coordinator_has_left(job: Callable[..., Job]) -> None:
+    count = job(COUNT, "--name", "counting")
+    command = [sys.executable, "-m", "megaflow", "control", "status", "--watch", "--json", "--job", "counting"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=count.run.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stdout is not None
+        seen = json.loads(watch.stdout.readline())
+        assert [worker["id"] for worker in seen["workers"]] == [0, 1]
+        count.control("remove-workers", "--id", "0")
+        while len(seen["workers"]) > 1:
+            seen = json.loads(watch.stdout.readline())
+        lines = seen["workers"][0]["lines"]
+        seen = json.loads(watch.stdout.readline())
+        assert seen["workers"][0]["id"] == 1 and seen["workers"][0]["lines"] > lines
+        count.end_well()
+        assert watch.wait(20) == 0
+
+
+def test_ctrl_c_finds_the_coordinator_wherever_it_is(job: Callable[..., Job]) -> None:
+    count = job()
+    count.control("remove-workers", "--id", "0")
+    count.run.process.send_signal(signal.SIGINT)
+    code, _, said = count.run.end()
+    assert code == 130 and not any("Traceback" in line for line in said), said
+    check_numbered(count.out, count.text, 2, said)
+
+
+def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name(job: Callable[..., Job]) -> None:
+    count = job()
+    count.control("add-workers", "1", "--balance")
+    count.control("remove-workers", "--id", "0")
+    status = count.run.status()
+    starts = {worker["pid"]: process_start(worker["pid"]) for worker in status["workers"]}
+    killed = status["workers"][0]
+    assert killed["id"] == 1
+    os.kill(killed["pid"], signal.SIGKILL)
+    begun = time.monotonic()
+    code, _, said = count.run.end()
+    assert time.monotonic() - begun < STOP_SECONDS and code == 1
+    named = f"megaflow: worker 1 ({killed['address']}, pid {killed['pid']}) was killed by SIGKILL"
+    assert said[-1].startswith(named), said
+    assert said[-1].endswith("; all other workers have been stopped"), said
+    assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
+
+
+def test_where_the_launchers_lines_come_in_the_coordinator_stays(start: Callable[..., Run], tmp_path: Path) -> None:
+    run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
+    run.status_when(lambda record: len(record["workers"]) == 2)
+    refused = run.control("remove-workers", "--id", "0")
+    assert refused.returncode == 1 and "standard input" in refused.stderr, refused
+    assert [worker["bins"] for worker in run.status()["workers"]] == [128, 128], "it is refused before bins move"
+    assert run.process.stdin is not None
+    run.process.stdin.close()
+    assert run.end()[0] == 0
 
 
 def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":
@@ -311,6 +411,27 @@ def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job
             count.control("remove-workers", "--id", "2")
             output, errors = other.communicate(timeout=20)
             assert (other.returncode, output, errors) == (0, "", "")
+        finally:
+            other.kill()
+    count.end_well()
+
+
+def test_a_process_started_by_hand_finds_the_job_and_may_coordinate_it(job: Callable[..., Job]) -> None:
+    count = job(COUNT, "--name", "counting")
+    count.control("remove-workers", "--id", "0")
+    with by_hand(count, count.app, "--join", "counting") as other:
+        try:
+            wait_until(lambda: 2 in count.bins())
+            refused = count.run.control("remove-workers", "--id", "1")
+            assert refused.returncode == 1 and "worker 2, which would coordinate" in refused.stderr, refused
+            count.control("bootstrap", "--server", "1", "--worker", "2")
+            count.control("remove-workers", "--id", "1")
+            assert count.bins() == {2: 32} and count.worker(2)["pid"] == other.pid
+            [join] = count.control("add-workers", "1", "--balance")["joins"]
+            assert join["workers"] == [3] and count.bins() == {2: 16, 3: 16}
+            count.control("remove-workers", "--id", "2")
+            output, errors = other.communicate(timeout=20)
+            assert other.returncode == 0 and output == "" and errors.count("\n") == 1, errors
         finally:
             other.kill()
     count.end_well()

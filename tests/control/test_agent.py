@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.agent import TOPIC, Agent, Coordinator
+from megaflow.control.agent import EARLY_MAX, TOPIC, Agent, Coordinator
 from megaflow.control.controller import Controller
 from megaflow.control.events import Asked, Mailed
 from megaflow.control.messages import (
@@ -12,6 +12,7 @@ from megaflow.control.messages import (
     AddProcesses,
     Done,
     EndOfLines,
+    Forwarded,
     Progress,
     PushedEnded,
     Reconfigure,
@@ -19,6 +20,7 @@ from megaflow.control.messages import (
     RemoveWorker,
     Request,
     RoutingReady,
+    SplitRead,
     SplitsReturned,
     StartProcesses,
     StatusQuery,
@@ -252,9 +254,52 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
     assert heard == [Mailed(0, RoutingReady(0, 0.25))]
 
 
-def test_a_report_to_a_worker_that_does_not_coordinate_is_a_broken_protocol() -> None:
+def test_reports_to_a_coordinator_that_is_to_be_are_kept_and_those_that_were_forwarded_come_first() -> None:
+    worker, heard = lone_worker(Clock()), []
+    agent = Agent(worker, "", lambda: 0, Lateness())
+    for body in (SplitsReturned(()), Forwarded(5, SplitRead(1)), Forwarded(6, SplitRead(2)), PushedEnded()):
+        worker.post(0, TOPIC, body)
+    settle(worker)
+
+    class Listener:
+        def put(self, event: Any) -> None:
+            heard.append(event)
+
+    agent.coordinate(Listener())  # type: ignore[arg-type]
+    assert heard == [
+        Mailed(5, SplitRead(1)), Mailed(6, SplitRead(2)), Mailed(0, SplitsReturned(())), Mailed(0, PushedEnded()),
+    ]  # fmt: skip
+
+
+def test_whoever_has_handed_over_forwards_what_is_still_reported_to_it() -> None:
+    fabric, heard = LocalFabric([0, 1]), []
+    old, new = (Worker(fabric.allocator(index), founding([0, 1]), Scope, (Clock(), Clock())) for index in (0, 1))
+    first, second = (Agent(worker, "", lambda: 0, Lateness()) for worker in (old, new))
+
+    class Listener:
+        def put(self, event: Any) -> None:
+            heard.append(event)
+
+    first.coordinate(Listener())  # type: ignore[arg-type]
+    second.report(SplitRead(1))
+    settle(old)
+    assert heard == [Mailed(1, SplitRead(1))]
+    first.hand_over(1, heard)  # nobody has handled it
+    second.report(SplitRead(2))  # it does not know yet
+    for worker in (old, new):
+        settle(worker)
+    heard.clear()
+    second.coordinate(Listener())  # type: ignore[arg-type]
+    first.coordinate(Listener())  # type: ignore[arg-type]  # it is back
+    second.report(SplitRead(3))
+    settle(old)
+    assert heard == [Mailed(1, SplitRead(number)) for number in (1, 2, 3)]
+
+
+def test_reports_to_a_worker_that_never_coordinates_break_the_protocol_in_the_end() -> None:
     worker = lone_worker(Clock())
     Agent(worker, "", lambda: 0, Lateness())
-    worker.post(0, TOPIC, PushedEnded())
-    with pytest.raises(ProtocolError, match="no coordinator"):
-        worker.step()
+    with pytest.raises(ProtocolError, match="which does not coordinate the job"):
+        for _ in range(EARLY_MAX + 1):
+            worker.post(0, TOPIC, PushedEnded())
+            worker.step()

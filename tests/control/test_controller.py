@@ -3,7 +3,8 @@
 A transcript is a list of blocks separated by empty lines. The first tells what the controller is made of, as
 keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY`, `TIME gone CLIENT`,
 `TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME joined WORKERS PORT`, `TIME left WORKERS`,
-`TIME declined WORKERS REASON` and the question `TIME admit KIND WORKERS`.
+`TIME declined WORKERS REASON` and the question `TIME admit KIND WORKERS`. `TIME succeed` goes on with the controller
+to which the present one has handed over.
 `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
 """
 
@@ -22,7 +23,9 @@ from megaflow.control.events import (
     ChangeRefused,
     CloseControl,
     Event,
+    GiveUp,
     Gone,
+    HandOver,
     Inject,
     Instruction,
     Launched,
@@ -52,6 +55,7 @@ from megaflow.control.messages import (
 )
 from megaflow.control.reconfigurations import PENDING_MAX
 from megaflow.routing import Bootstrap, Map, Move, Numbered
+from megaflow.timely.communication.codec import decode, encode
 from megaflow.timely.membership import Membership, founding
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
@@ -82,17 +86,32 @@ class Job:
     def __init__(self, text: str) -> None:
         arguments = eval(f"dict({text})", NAMES)
         self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
-        operators = arguments.pop("operators", {"count": 4})
+        operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
+        arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
+        self.operators, self.pins = operators, arguments["pins"]
+        self.left: HandOver | None = None  # the last word of a controller
 
     def hear(self, words: str, now: float) -> list[str]:
         kind, _, rest = words.partition(" ")
         if kind == "admit":
             kind, _, ids = rest.partition(" ")
             return [f"admit: {self.controller.admit(kind, numbers(ids), now)}"]
-        said = [shown(instruction) for instruction in self.controller.handle(self.event_of(kind, rest), now)]
+        if kind == "succeed":
+            self.succeed()
+            return []
+        said = self.controller.handle(self.event_of(kind, rest), now)
+        self.left = next((each for each in said if isinstance(each, HandOver)), self.left)
         self.controller._roster._check()
-        return said
+        return [shown(instruction) for instruction in said]
+
+    def succeed(self) -> None:
+        """Go on as the successor does, with what was left to it after its journey."""
+        assert self.controller.handed_over and self.left is not None
+        self.members = Membership(self.members.version + 1, self.members.workers, self.left.successor)
+        state = decode(encode(self.left.state))
+        assert state == self.left.state
+        self.controller = Controller("job", self.members, self.operators, pins=self.pins, state=state)
 
     def event_of(self, kind: str, rest: str) -> Event:
         first, _, more = rest.partition(" ")
@@ -141,6 +160,11 @@ def shown(instruction: Instruction) -> str:
             return f"start {count}"
         case Retire(worker):
             return f"retire {worker}"
+        case GiveUp(reason):
+            return f"give up {reason}"
+        case HandOver(successor, state, pending):
+            asked = ", ".join(f"{asked.client} {asked.request.id}" for asked in pending)
+            return f"hand over to {successor}: {state}, asked by {asked}"
         case other:
             return f"mail {other.target} {other.body}"
 

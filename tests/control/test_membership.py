@@ -45,9 +45,9 @@ def test_a_joiner_may_own_bins_and_take_lines_only_when_it_knows_its_table() -> 
 def test_the_workers_of_a_process_leave_together_and_nobody_else() -> None:
     some = Roster(founding([0, 1, 2, 3]), [(0, 1), (2, 3)])
     assert some.check_leave(2) == some.check_leave(3) == (2, 3)
-    for worker, reason in ((0, "it coordinates"), (1, "worker 0 in its process"), (9, "no worker 9")):
-        with pytest.raises(CommandRefused, match=reason):
-            some.check_leave(worker)
+    assert some.check_leave(0) == some.check_leave(1) == (0, 1) and some.successor == 2
+    with pytest.raises(CommandRefused, match="no worker 9"):
+        some.check_leave(9)
     some.leaving = (2, 3)
     assert some.owners == {0, 1}
     with pytest.raises(CommandRefused, match="workers 2, 3 are leaving"):
@@ -62,6 +62,25 @@ def test_sources_are_told_once_to_close_and_lines_of_theirs_are_not_committed() 
     assert some.are_closed((1,))
     some.left((1,), founding([0]))
     some._check()
+
+
+def test_the_coordinator_leaves_only_if_its_successor_knows_the_routing_table() -> None:
+    some = grown(roster(3), 5)
+    with pytest.raises(CommandRefused, match="worker 5, which would coordinate the job then, knows no routing table"):
+        some.check_leave(3)
+    some.routed(5)
+    assert some.check_leave(3) == (3,)
+
+
+def succeeded(some: Roster) -> Roster:
+    """What the successor makes of it."""
+    members = some.members
+    other = Roster(Membership(members.version + 1, members.workers, some.successor))
+    other.resume(some.state())
+    assert other.state() == some.state() and other.members.coordinator == some.successor
+    for each in ("owners", "readers", "stagers", "ports"):
+        assert getattr(other, each) == getattr(some, each)
+    return other
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -86,8 +105,11 @@ def test_the_books_stay_right_whatever_happens(seed: int) -> None:
                     some.leaving = some.check_leave(worker)
                 except CommandRefused:
                     continue
+                gone, some.leaving = some.leaving, ()
+                if some.members.coordinator in gone:
+                    some = succeeded(some)
+                some.leaving, members = gone, some.members
                 assert some.owners.isdisjoint(some.leaving)
-                gone, members = some.leaving, some.members
                 rest = members.workers - set(gone)
                 some.left(gone, Membership(members.version + 1, rest, members.coordinator))
         some._check()

@@ -9,6 +9,7 @@ from megaflow.control.events import Asked, Gone, Launched
 from megaflow.control.messages import (
     Lines,
     LinesEnded,
+    Moved,
     Refused,
     Request,
     Stage,
@@ -140,12 +141,30 @@ def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there
     assert asked == [Asked(connection, first), Asked(connection, second), Gone(connection)]
 
 
-def test_another_process_refuses_requests_and_names_the_coordinator() -> None:
-    door = ControlDoor("10.0.0.7:2101")
+def test_another_process_sends_whoever_asks_to_the_coordinator() -> None:
+    door = ControlDoor(("10.0.0.7", 2101))
     connection = connected(door)
     door.received(connection, Request(5, StatusQuery()))
-    (answer,) = connection.sent
-    assert answer == Refused(5, "the coordinator is at 10.0.0.7:2101; connect there")
+    door.lost(connection)
+    assert connection.sent == [Moved(5, "10.0.0.7", 2101)]
+
+
+def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_serves() -> None:
+    door, asked = ControlDoor(None), []
+    first, second = connected(door), connected(door)
+    door.serve(asked.append)
+    door.received(first, Request(1, StatusQuery()))
+    door.keep(asked)
+    door.received(second, Request(2, StatusQuery()))
+    door.lost(second)
+    assert first.sent == second.sent == []
+    door.redirect("h", 7)
+    door.received(first, Request(3, StatusQuery()))
+    assert first.sent == [Moved(1, "h", 7), Moved(3, "h", 7)] and second.sent == [Moved(2, "h", 7)]
+    served: list[Any] = []
+    door.serve(served.append)  # it is back
+    door.received(first, Request(4, StatusQuery()))
+    assert served == [Asked(first, Request(4, StatusQuery()))] and len(asked) == 1
 
 
 @pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]

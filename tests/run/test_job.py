@@ -5,12 +5,24 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
-from megaflow.run.job import Job, check_name, find, is_alive, process_start, publish, publish_numbered, read, running
+from megaflow.run.job import (
+    Job,
+    check_name,
+    find,
+    is_alive,
+    process_start,
+    publish,
+    publish_numbered,
+    read,
+    republish,
+    running,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +57,14 @@ def test_what_was_published_is_found() -> None:
     publish(job("b"))
     assert [found.name for found in running()] == ["a", "b"]
     assert find("b") == job("b")
+
+
+def test_a_job_whose_coordinator_is_elsewhere_has_the_same_file_with_the_new_address(runtime_folder: Path) -> None:
+    path = publish(job("a"))
+    moved = replace(job("a"), host="10.0.0.7", port=9)
+    republish(moved)
+    assert find("a") == moved and list(runtime_folder.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_none_or_several_jobs_are_an_error_that_helps() -> None:

@@ -10,7 +10,7 @@ from megaflow.errors import JobNotFound, UsageError
 from megaflow.run.joining import find_contact
 from megaflow.run.terms import TermsDoor
 
-TERMS = Terms("job", 2, ("127.0.0.1", 80), 10.0, "replace", "jsonl")
+TERMS = Terms("job", 2, 10.0, "replace", "jsonl")
 
 
 class Beyond:

@@ -1,4 +1,4 @@
-"""Random runs in which workers join, get bins, die on their way in, and leave, held against the oracle.
+"""Random runs in which workers join, get bins, die on their way in, coordinate, and leave, held against the oracle.
 
 The scenario is one of `scenarios`; its changes are drawn from the same seed. However the membership changes, one worker
 without any change must give the same outputs at the same times, every record must have been applied by the owner of
@@ -8,18 +8,21 @@ its bin at its time, and the ledger must tell the moves.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.front import Worker
 from megaflow.stream import Stream
-from megaflow.testing import Join, KillJoiner, Leave, SimulatedCluster
+from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
 from megaflow.testing.changes import Change
 from tests.simulation import parcels
 from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw
 
+Drawn: TypeAlias = tuple[Scenario, list[tuple[int, Change]]]
 
-def draw_changes(seed: int) -> tuple[Scenario, list[tuple[int, Change]]]:
+
+def draw_changes(seed: int) -> Drawn:
     """The scenario and the changes of a seed: (records sent, change)."""
     random = Random(seed)
     scenario = draw(seed)
@@ -41,9 +44,21 @@ def draw_changes(seed: int) -> tuple[Scenario, list[tuple[int, Change]]]:
     return scenario, changes
 
 
-def run(seed: int) -> SimulatedCluster:
-    """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
+def draw_hand_overs(seed: int) -> Drawn:
+    """The same, with coordinators that hand over or leave in between."""
     scenario, changes = draw_changes(seed)
+    random = Random(f"hand-overs of {seed}")
+    for _ in range(random.randint(1, 3)):
+        last = len(changes)
+        places = [place for place in range(last + 1) if place == last or not isinstance(changes[place][1], KillJoiner)]
+        change = random.choice([HandOver(), HandOver(), Leave(0), Leave(1)])
+        changes.insert(random.choice(places), (random.randint(0, 30), change))
+    return scenario, changes
+
+
+def run(seed: int, drawn: Callable[[int], Drawn] = draw_changes) -> SimulatedCluster:
+    """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
+    scenario, changes = drawn(seed)
     log, cluster = Log(), SimulatedCluster(seed, scenario.workers)
     for record, change in changes:
         cluster.at(record, change)

@@ -9,6 +9,7 @@ SEARCHES: dict[str, Callable[[int], object]] = {
     "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
     "graphs": graphs.run,
     "changes": membership.run,
+    "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
 }
 
 

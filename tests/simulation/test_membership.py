@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from megaflow.testing import Join, Leave, SimulatedCluster
-from tests.simulation.membership import run
+from megaflow.testing import HandOver, Join, Leave, SimulatedCluster
+from tests.simulation.membership import draw_hand_overs, run
 
 SEEDS = 500
 _FAST = 50
 _SEEDS_PER_TEST = 25
+_FAST_HAND_OVERS = 10
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,18 @@ _SEEDS_PER_TEST = 25
 def test_outputs_and_their_times_are_those_of_one_worker_however_the_membership_changes(first: int) -> None:
     for seed in range(first, first + _SEEDS_PER_TEST):
         run(seed)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST_HAND_OVERS else [])
+        for first in range(0, SEEDS, _FAST_HAND_OVERS)
+    ],
+)
+def test_so_they_are_when_the_coordinator_hands_over_or_leaves(first: int) -> None:
+    for seed in range(first, first + _FAST_HAND_OVERS):
+        run(seed, draw_hand_overs)
 
 
 def counts(worker: Any, records: Any, commands: Any) -> Any:
@@ -84,6 +97,19 @@ def test_a_worker_whose_bins_cannot_move_away_stays_and_nothing_is_lost() -> Non
     [refusal] = cluster.refusals
     assert "worker 1 owns 8 bins of 'count'; move them away first" in refusal
     assert len(outputs) == 40 and {worker for _, (worker, _, _) in outputs} == {0, 1}
+
+
+def test_each_coordinator_may_leave_after_the_other_and_workers_join_in_between() -> None:
+    words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(100)) * 8))]
+    cluster = SimulatedCluster(seed=1, workers=2)
+    for number, change in enumerate([Leave(0), Join(), HandOver(), Leave(1), Join(2), Leave(2)]):
+        cluster.at(100 * (number + 1), change)
+    outputs = cluster.run(counts, {0: words[:200], 1: words[200:]})
+    assert not cluster.refusals
+    assert [worker.index for worker in cluster.workers if not worker.rescaling.left] == [3]
+    assert Counter((word, total) for _, (_, word, total) in outputs) == Counter(
+        (word, total + 1) for word, times in Counter(word for _, word in words).items() for total in range(times)
+    )
 
 
 def test_the_same_changes_happen_the_same_way_twice() -> None:

@@ -256,6 +256,39 @@ FAULTS_OF_CHANGES = {
     ),
 }
 
+FAULTS_OF_HAND_OVERS = {
+    "the successor waits for no fence": Fault(
+        "timely/rescale/role.py",
+        "            if not self._heir.silent and self.coordinator is None:",
+        "            if self.coordinator is None:",
+    ),
+    "what still comes to the old coordinator is lost": Fault(
+        "timely/rescale/role.py",
+        "            return [(self._successor, Forwarded(source, message))]",
+        "            return [(self._successor, Forwarded(source, message))] if isinstance(message, Fence) else []",
+    ),
+    "ids begin anew": Fault(
+        "timely/rescale/coordinator.py",
+        "succession.change, succession.worker, succession.process",
+        "succession.change, made._next_id, succession.process",
+    ),
+    "the control stream changes its writer before all have read what the old one wrote": Fault(
+        "testing/rescaling.py",
+        '        elif self._stage == "handing over" and self._is_passed():',
+        '        elif self._stage == "handing over":',
+    ),
+    "a capability that is given away is counted where it comes": Fault(
+        "timely/dataflow/input.py",
+        "            feed.capability.fill(time)",
+        "            feed.capability.fill(time); feed.output.changes.update((feed.output.location, time), 1)",
+    ),
+    "who gives a capability away goes on counting it as its own": Fault(
+        "timely/dataflow/input.py",
+        "                feed.graph.caster.give_capability(feed.output.location, feed.capability.time)",
+        "                pass",
+    ),
+}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
@@ -275,6 +308,12 @@ def test_a_planted_fault_is_found_within_200_runs_with_changes(name: str, tmp_pa
     check_found(FAULTS_OF_CHANGES[name], "changes", tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_HAND_OVERS)
+def test_a_planted_fault_is_found_within_200_runs_with_hand_overs(name: str, tmp_path: Path) -> None:
+    check_found(FAULTS_OF_HAND_OVERS[name], "hand-overs", tmp_path)
+
+
 def check_found(fault: Fault, kind: str, tmp_path: Path) -> None:
     """Plant a fault in a copy of the code and search."""
     shutil.copytree(ROOT / "megaflow", tmp_path / "megaflow", ignore=shutil.ignore_patterns("__pycache__"))
@@ -286,7 +325,7 @@ def check_found(fault: Fault, kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes"])
+@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "hand-overs"])
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     found = search(ROOT, kind)
     assert found.returncode == 0, found.stdout + found.stderr

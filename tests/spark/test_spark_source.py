@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from megaflow.control.messages import (
     CommitRequest,
     Done,
     IngestPorts,
+    Moved,
     Refused,
     Request,
     SourceEnded,
     Stage,
     StageEnd,
 )
-from megaflow.errors import CommandRefused, SourceError, UsageError
+from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.run.staging import Staging
 from megaflow.spark.push import StageJob
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
@@ -62,6 +64,7 @@ class Job:
         self.answering = threading.Event()  # cleared: commits are taken but not acknowledged
         self.answering.set()
         self.refusal = ""
+        self.moved: tuple[str, int] | None = None  # where the coordinator is, if not here
         self._committed: set[tuple[str, int]] = set()
         self._waiting: list[tuple[Connection, Done]] = []
         self._ending = threading.Event()
@@ -102,6 +105,8 @@ class Job:
         wait_until(lambda: len(self.lines) >= count or self._error is not None)
 
     def close(self) -> None:
+        if self._ending.is_set():
+            return
         self._ending.set()
         self._thread.join()
         self._fabric.close()
@@ -143,7 +148,9 @@ class Control:
 
     def received(self, connection: Connection, value: Any) -> None:
         self.job.requests.append(value.body)
-        if self.job.refusal:
+        if self.job.moved is not None:
+            connection.send(Moved(value.id, *self.job.moved))
+        elif self.job.refusal:
             connection.send(Refused(value.id, self.job.refusal))
         elif isinstance(value.body, IngestPorts):
             connection.send(Done(value.id, [(worker, *self.job.address) for worker in self.job.stagings]))
@@ -272,8 +279,7 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path) -> N
     expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
     frame = spark.read.text(str(tmp_path / "in"))
-    with Client.connect(*job.address, SECRET, "control", {}, 10) as client:
-        coordinator = Coordinator(client, "here", threading.Event())
+    with closing(Coordinator(lambda: job.address, SECRET, threading.Event())) as coordinator:
         feed._stage_batch(coordinator, frame, 0)
         feed._stage_batch(coordinator, frame, 0)
         feed._stage_batch(coordinator, spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'"), 1)
@@ -283,6 +289,28 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path) -> N
         job.wait_for_lines(101)
     assert Counter(job.lines) == Counter([*expected, expected[7]])
     assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
+
+
+def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_found_when_it_has_gone(job: Job) -> None:
+    known = [job.address]
+    first, last = Job(), Job()
+    try:
+        known[0] = first.address
+        first.moved = job.address
+        with closing(Coordinator(lambda: known[0], SECRET, threading.Event())) as coordinator:
+            assert coordinator.ask(SourceEnded("q")) is None
+            assert (len(first.requests), len(job.requests)) == (1, 1)
+            known[0] = job.address  # told late: a connection that is there is kept
+            assert len(coordinator.ask(IngestPorts())) == 2 and len(job.requests) == 2
+            job.close()
+            threading.Timer(0.3, lambda: known.__setitem__(0, last.address)).start()
+            assert coordinator.ask(SourceEnded("q")) is None and len(last.requests) == 1
+            last.close()
+            with pytest.raises(PeerLost):  # nobody says where it is
+                coordinator.ask(SourceEnded("q"))
+    finally:
+        first.close()
+        last.close()
 
 
 def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:

@@ -61,9 +61,16 @@ class Capability:
         self.absent = absent
 
     def fill(self, time: Time) -> None:
-        """Turn an absent capability into one that is held: its count was minted for it by another worker."""
-        assert self.absent, f"{self!r} is there already"
+        """Hold it, which was absent or released: its count was minted for it by another worker, or is one that another
+        gave away."""
+        assert not self._held, f"{self!r} is there already"
         self.absent, self._held, self._time = False, True, time
+
+    def give_away(self) -> None:
+        """Hold it no more, without a count: another worker holds it from now on."""
+        self._check_held("give_away")
+        self._held = False
+        self._forget()
 
     @property
     def time(self) -> Time:

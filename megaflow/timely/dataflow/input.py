@@ -1,7 +1,10 @@
 """InputHandle: how a program sends records into dataflows, time by time."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
@@ -10,6 +13,15 @@ from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.order import Time, less_equal
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Feed(Generic[T]):
+    """One stream that a handle feeds. Its operator keeps it: a closed handle must not keep a dataflow."""
+
+    capability: Capability
+    output: Output[T]
+    graph: Graph
 
 
 class InputHandle(Generic[T]):
@@ -25,7 +37,8 @@ class InputHandle(Generic[T]):
     def __init__(self) -> None:
         self._time: Time = 0
         self._buffer: list[T] = []
-        self._feeds: list[tuple[Capability, Output[T], Graph]] = []
+        self._feeds: list[Feed[T]] = []  # to which it may send
+        self._known: WeakSet[Feed[T]] = WeakSet()  # all, should it receive a right to send
         self._closed = False
 
     @property
@@ -66,50 +79,87 @@ class InputHandle(Generic[T]):
             raise TimeError(f"advance_to({time!r}): the input is at {self._time!r} already; time only moves forward")
         self.flush()
         self._time = time
-        for capability, _, _ in self._feeds:
-            capability.downgrade(time)
+        for feed in self._feeds:
+            feed.capability.downgrade(time)
 
     def close(self) -> None:
         """Send nothing any more; a second call is harmless."""
         if not self._closed:
             self.flush()
             self._closed = True
-            for capability, _, _ in self._feeds:
-                capability.release()
+            for feed in self._feeds:
+                feed.capability.release()
             self._feeds.clear()
 
-    def attach(self, capability: Capability, output: Output[T], graph: Graph) -> None:
-        """Feed one more stream, from the current time on."""
+    def give_away(self) -> Time:
+        """Part with the right to send, for a handle of another worker to `receive`; return the time it is for.
+
+        Ships and tells all that was done before; then this handle is closed, but nothing downstream hears of an end.
+        Raises CapabilityError if it is closed.
+        """
+        self._check_open("give_away")
         self.flush()
+        for feed in self._feeds:
+            if not feed.graph.over:
+                feed.graph.send_progress(flush=True)  # what is held back could be held for ever: see `progcaster`
+                feed.graph.caster.give_capability(feed.output.location, feed.capability.time)
+            feed.capability.give_away()
+        self._feeds.clear()
+        self._closed = True
+        return self._time
+
+    def receive(self, time: Time) -> None:
+        """Open this handle, which is closed, with the right that another worker's gave away, for that time.
+
+        Both feed the same dataflows. Only one may receive what was given away once. Raises CapabilityError if this
+        handle is open or feeds nothing.
+        """
+        running = [feed for feed in self._known if feed.graph.started and not feed.graph.over]
+        feeds = sorted(running, key=lambda feed: feed.graph.number)
+        if not self._closed or not feeds:
+            why = "feeds no running dataflow" if self._closed else f"is open, at time {self._time!r}: close it first"
+            raise CapabilityError(f"receive({time!r}): the input {why}")
+        check_time("receive", self._time, time)
+        for feed in feeds:
+            feed.capability.fill(time)
+            feed.graph.caster.receive_capability(feed.output.location, time)
+        self._feeds, self._time, self._closed = feeds, time, False
+
+    def attach(self, capability: Capability, output: Output[T], graph: Graph) -> Feed[T]:
+        """Feed one more stream, from the current time on; the caller keeps what is returned."""
+        self.flush()
+        feed = Feed(capability, output, graph)
+        self._known.add(feed)
         capability.downgrade(self._time)
         if self._closed:
             capability.release()
         else:
-            self._feeds.append((capability, output, graph))
+            self._feeds.append(feed)
+        return feed
 
     def take_over(self, time: Time | None) -> None:
         """Go on at this time: the capability of a stream was filled, at it. None: it was not, and never will be."""
-        self._feeds = [feed for feed in self._feeds if feed[0].held or feed[0].absent]
+        self._feeds = [feed for feed in self._feeds if feed.capability.held or feed.capability.absent]
         if not self._feeds:
             self.close()
         if time is not None and not less_equal(time, self._time):
             self._time = time
-        for capability, _, _ in self._feeds:
-            capability.downgrade(self._time)
+        for feed in self._feeds:
+            feed.capability.downgrade(self._time)
 
     def _ship(self, batch: list[T]) -> None:
-        for _, output, graph in self._feeds:
-            if not graph.started:
+        for feed in self._feeds:
+            if not feed.graph.started:
                 raise BuildError(
-                    f"send: dataflow {graph.name!r} is still being built, its operators would miss the records; "
+                    f"send: dataflow {feed.graph.name!r} is still being built, its operators would miss the records; "
                     "send after the end of its `with` block"
                 )
-            output.ship(self._time, batch)
+            feed.output.ship(self._time, batch)
 
     def _check_open(self, verb: str) -> None:
         if self._closed:
             raise CapabilityError(f"{verb}: the input was closed at time {self._time!r}; nothing can be sent any more")
-        if any(capability.absent for capability, _, _ in self._feeds):
+        if any(feed.capability.absent for feed in self._feeds):
             raise CapabilityError(f"{verb}: this worker is joining; call worker.bootstrap() first")
 
 
@@ -125,14 +175,14 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        handle.attach(capabilities[0], output, scope.graph)
+        feed = handle.attach(capabilities[0], output, scope.graph)
         node.stop = handle.close
         node.filled = handle.take_over
-        return _nothing
+        return partial(_nothing, feed)
 
     builder.build(make, joinable=True)
     return result
 
 
-def _nothing() -> None:
+def _nothing(feed: Feed[Any]) -> None:
     """An input acts when the program calls its handle."""

@@ -17,10 +17,11 @@ A leave:  asking ─ Objections from all ─▶ closing ─ Retiring from the le
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
+from megaflow.errors import CommandRefused
 from megaflow.timely.membership import Membership, WorkerId
-from megaflow.timely.rescale.changes import Join, Leave
+from megaflow.timely.rescale.changes import Join, Leave, Mail, due, in_words
 from megaflow.timely.rescale.foundings import add_founding, founders_of
 from megaflow.timely.rescale.messages import (
     Abort,
@@ -34,7 +35,6 @@ from megaflow.timely.rescale.messages import (
     FoundersAnswer,
     FoundersAsk,
     Foundings,
-    Grants,
     Hello,
     JoinAsk,
     LeaveAnswer,
@@ -42,20 +42,16 @@ from megaflow.timely.rescale.messages import (
     LinkLost,
     MayEnd,
     MayLeave,
-    MintAsk,
     Minted,
     Objections,
-    Prepare,
     Prepared,
     Process,
     Ready,
-    Retire,
     Retiring,
     Settled,
+    Succession,
 )
-from megaflow.timely.rescale.requests import against, process_of
-
-Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
+from megaflow.timely.rescale.requests import against, process_of, take_leaves
 
 PATIENCE_SECONDS = 60.0  # for each step before a commit; a joiner may have to import much
 WAITING_MAX = 1_000  # requests in the queue
@@ -64,14 +60,13 @@ WAITING_MAX = 1_000  # requests in the queue
 class Coordinator:
     """Orders the changes. One writer: the coordinating worker's thread."""
 
-    def __init__(
-        self, membership: Membership, processes: dict[int, Process], foundings: Foundings, change: int = 1
-    ) -> None:
+    def __init__(self, membership: Membership, processes: dict[int, Process], foundings: Foundings) -> None:
         self.membership = membership
         self.processes = dict(processes)
         self.foundings = foundings
+        self.leaves = False  # its own process is the next to leave: it hands over first
         self.veto: Callable[[str, tuple[WorkerId, ...]], str | None] = _nothing_against
-        self._next_change = change
+        self._next_change = 1
         self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
         self._next_process = max(processes, default=0) + 1
         self._waiting: deque[JoinAsk | LeaveAsk] = deque()
@@ -82,6 +77,31 @@ class Coordinator:
         self._ended = False
         self._asking: list[tuple[WorkerId, FoundersAsk]] = []  # not answered yet
         self._fixed = 0  # dataflows below this one were asked about during the present change
+
+    @classmethod
+    def resume(cls, succession: Succession) -> "Coordinator":
+        """The coordinator that goes on where another one stopped, once it is told to `begin`."""
+        made = cls(succession.membership, succession.processes, succession.foundings)
+        made._next_change, made._next_id, made._next_process = succession.change, succession.worker, succession.process
+        made._waiting.extend(succession.waiting)
+        return made
+
+    def succession(self, cargo: object | None) -> Succession:
+        """All that the next coordinator needs: the lowest id outside this process. Raises CommandRefused if not now."""
+        members, change = self.membership, self._change
+        others = members.workers - set(self.processes[process_of(members.coordinator, self.processes)][2])
+        if change is not None:
+            names = ", ".join(map(str, change.ids))
+            what = f"worker {names} {'joins' if isinstance(change, Join) else 'leaves'}"
+            raise CommandRefused(f"hand over: {what} just now ({change.stage}); try again when that is done")
+        if self._ending:
+            raise CommandRefused("hand over: too late: the cluster is ending")
+        if not others:
+            raise CommandRefused(f"hand over: worker {members.coordinator} is in the only process")
+        assert not self._asking, "questions wait only for changes"
+        successor = replace(members, version=members.version + 1, coordinator=min(others))
+        numbers = self._next_change, self._next_id, self._next_process
+        return Succession(successor, dict(self.processes), self.foundings, *numbers, tuple(self._waiting), cargo)
 
     @property
     def change(self) -> Join | Leave | None:
@@ -109,14 +129,32 @@ class Coordinator:
         self._begin(out, now)
         return out
 
+    def begin(self, now: float) -> Mail:
+        """Start the next change that waits, if none is under way."""
+        out: Mail = []
+        self._begin(out, now)
+        return out
+
     def tick(self, now: float) -> Mail:
         """Give up what takes too long; to be called about once a second while a change is under way."""
         out: Mail = []
         if self._change is not None and now > self._deadline and not self._committed:
-            names = ", ".join(map(str, sorted(set(_workers(self._change.silent)))))
+            names = ", ".join(map(str, sorted({worker for worker, _ in self._change.silent})))
             self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self._change.stage})", out)
             self._begin(out, now)
         return out
+
+    def take_warning(self, now: float) -> str | None:
+        """What of a committed change has taken too long, in words, and once in that time; nothing else is done."""
+        change = self._change
+        if change is None or not self._committed or now <= self._deadline:
+            return None
+        self._deadline = now + PATIENCE_SECONDS
+        kind, names = type(change).__name__.lower(), ", ".join(map(str, change.ids))
+        return (
+            f"change {change.change} ({kind} of worker {names}) has been {change.stage} for more than "
+            f"{PATIENCE_SECONDS:g} s and goes on waiting: no {'; no '.join(in_words(change.silent))}"
+        )
 
     def give_up(self, reason: str, now: float) -> Mail:
         """Abort the change that is under way, if it can still be aborted."""
@@ -133,7 +171,10 @@ class Coordinator:
     # Requests
 
     def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
-        if self._ending:
+        change = self._change
+        if isinstance(change, Leave) and isinstance(ask, LeaveAsk) and ask.worker in change.ids:
+            change.asks.append(ask)  # it is on its way, with another worker of its process
+        elif self._ending:
             self._deny(ask, "too late: the cluster is ending", out)
         elif len(self._waiting) >= WAITING_MAX:
             self._deny(ask, f"{WAITING_MAX} changes are waiting already", out)
@@ -164,13 +205,17 @@ class Coordinator:
 
     def _begin(self, out: Mail, now: float) -> None:
         """Start the next change, if none is under way."""
-        while self._change is None and self._waiting:
+        while self._change is None and self._waiting and not self.leaves:
             ask = self._waiting.popleft()
             reason = against(ask, self.membership, self.processes) or self._veto(ask)
             if reason is not None:
                 self._deny(ask, reason, out)
             elif isinstance(ask, JoinAsk):
                 self._admit(ask, out, now)
+            elif self.membership.coordinator in self.processes[process_of(ask.worker, self.processes)][2]:
+                self._waiting.appendleft(ask)  # the next coordinator begins with it
+                self.leaves = True
+                return
             else:
                 self._ask_members(ask, out, now)
 
@@ -183,20 +228,20 @@ class Coordinator:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
         self._next_id += ask.workers
         server = self.membership.coordinator if ask.server is None else ask.server
-        join = Join(self._next_change, ask, self._next_process, ids, server, now, silent=set(ids))
+        join = Join(self._next_change, ask, self._next_process, ids, server, now, silent=due(Hello, *ids))
         self._next_change += 1
         self._next_process += 1
         self._start(join, now)
-        admission = Admission(
-            join.change, join.process, ids, server, self.membership, dict(self.processes), self.foundings
-        )
+        present = self.membership, dict(self.processes), self.foundings
+        admission = Admission(join.change, join.process, ids, server, *present)
         assert ask.via is not None
         out.append((ask.via, Answer(ask.key, admission)))
 
     def _ask_members(self, ask: LeaveAsk, out: Mail, now: float) -> None:
         process = process_of(ask.worker, self.processes)
         ids, members = self.processes[process][2], self.membership.ids
-        leave = Leave(self._next_change, ask, process, ids, now, members, silent=set(members))
+        asks = [ask, *take_leaves(self._waiting, ids)]
+        leave = Leave(self._next_change, asks, process, ids, now, members, silent=due(Objections, *members))
         self._next_change += 1
         self._start(leave, now)
         out += [(member, MayLeave(leave.change, ids)) for member in members]
@@ -228,26 +273,21 @@ class Coordinator:
         self._deadline = now + PATIENCE_SECONDS
         match change.stage:
             case "admitted":
-                self._prepare(change, out, now)
+                out += change.prepare(self.membership.ids, now)
             case "preparing":
                 self._commit_join(change, out, now)
             case "minting":
-                self._mint(change, out, now)
+                out += change.mint(self.membership.ids, now)
             case "asking":
-                self._close(change, out)
+                out += change.close(self._fixed)
+                if change.reasons:
+                    self._abort("; ".join(dict.fromkeys(change.reasons)), out)
             case "closing":
                 self._commit_leave(change, out)
             case "settling":
                 self._finish(self.membership.ids, out)
             case "draining":
                 self._finish(change.members, out)
-
-    def _prepare(self, join: Join, out: Mail, now: float) -> None:
-        join.stage = "preparing"
-        join.lap("connect", now)
-        join.silent = {("prepared", member) for member in self.membership.ids}
-        join.silent |= {("ready", worker) for worker in join.ids}
-        out += [(member, Prepare(join.change, join.ids, join.server)) for member in self.membership.ids]
 
     def _commit_join(self, join: Join, out: Mail, now: float) -> None:
         if len(join.names) > max(join.built, self._fixed):
@@ -260,7 +300,7 @@ class Coordinator:
         workers = membership.workers | set(join.ids)
         self.processes[join.process] = (join.ask.host, join.ask.port, join.ids)
         self._commit(join, replace(membership, version=membership.version + 1, workers=workers), join.built, out)
-        self._mint(join, out, now)
+        out += join.mint(self.membership.ids, now)
 
     def _commit(self, change: Join | Leave, membership: Membership, built: int, out: Mail) -> None:
         founds = max(built, self._fixed)
@@ -270,31 +310,8 @@ class Coordinator:
         out += [(worker, Commit(change.change, membership, founds, dict(self.processes))) for worker in everybody]
         self._tell_founders(out)
 
-    def _mint(self, join: Join, out: Mail, now: float) -> None:
-        """Ask the next member for what is still wanted; when there is none, say who got what."""
-        if join.wanted and join.minters:
-            out.append((join.minters.pop(0), MintAsk(join.change, tuple(join.wanted))))
-            return
-        join.stage, join.silent = "settling", set(self.membership.ids)
-        join.lap("mint", now)
-        for worker in join.ids:
-            given = tuple(grant for grant in join.grants if grant.worker == worker)
-            out.append((worker, Grants(join.change, given)))
-
-    def _close(self, leave: Leave, out: Mail) -> None:
-        begun = max(self._fixed, *leave.built.values())
-        for worker in leave.ids:
-            if leave.built[worker] < begun:  # it would be missed there
-                leave.reasons.append(f"worker {worker} has not built dataflow {leave.built[worker]} yet")
-        if leave.reasons:
-            self._abort("; ".join(dict.fromkeys(leave.reasons)), out)
-            return
-        leave.stage, leave.silent = "closing", set(leave.ids)
-        out += [(worker, Retire(leave.change)) for worker in leave.ids]
-
     def _commit_leave(self, leave: Leave, out: Mail) -> None:
-        leave.stage = "draining"
-        leave.silent = {(member, leaver) for member in leave.members for leaver in leave.ids if member != leaver}
+        leave.drain()
         del self.processes[leave.process]
         rest = self.membership.workers - set(leave.ids)
         membership = replace(self.membership, version=self.membership.version + 1, workers=rest)
@@ -302,12 +319,12 @@ class Coordinator:
 
     def _abort(self, reason: str, out: Mail) -> None:
         change = self._change
-        assert change is not None
-        if self._committed:
+        if change is None or self._committed:
             return
         told, joining = set(self.membership.ids), change.ids if isinstance(change, Join) else ()
         if isinstance(change, Leave):
-            self._deny(change.ask, reason, out)
+            for ask in change.asks:
+                self._deny(ask, reason, out)
         elif change.stage == "preparing":
             told |= set(joining)
         out += [(worker, Abort(change.change, joining, reason)) for worker in sorted(told)]
@@ -318,8 +335,8 @@ class Coordinator:
         out += [(worker, Finished(self._change.change)) for worker in told]
         if isinstance(self._change, Join):
             self.last = self._change
-        if isinstance(self._change, Leave) and self._change.ask.reply_to is not None:
-            out.append((self._change.ask.reply_to, LeaveAnswer(self._change.ask.worker, None)))
+        if isinstance(self._change, Leave):
+            out += [(a.reply_to, LeaveAnswer(a.worker, None)) for a in self._change.asks if a.reply_to is not None]
         self._over(out)
 
     def _over(self, out: Mail) -> None:
@@ -331,7 +348,3 @@ class Coordinator:
 
 def _nothing_against(kind: str, ids: tuple[WorkerId, ...]) -> str | None:
     return None
-
-
-def _workers(silent: set[Any]) -> list[WorkerId]:
-    return [each if isinstance(each, int) else each[0] if isinstance(each[0], int) else each[1] for each in silent]

@@ -9,13 +9,11 @@ So every batch is in the sum exactly once, and in the order of its sender, whate
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snapshot, Stamps
-
-Batch: TypeAlias = Stamps
 
 
 @dataclass(slots=True)
@@ -24,9 +22,9 @@ class Stream:
 
     sum: ChangeBatch[Any] = field(default_factory=ChangeBatch)  # since the initial counts
     following: dict[WorkerId, int] = field(default_factory=dict)  # sender -> number of the batch that is due
-    waiting: dict[WorkerId, dict[int, Batch]] = field(default_factory=dict)  # sender -> number -> batch, not due yet
+    waiting: dict[WorkerId, dict[int, Stamps]] = field(default_factory=dict)  # sender -> number -> batch, not due yet
 
-    def take(self, sender: WorkerId, start: int, end: int, batch: Batch) -> None:
+    def take(self, sender: WorkerId, start: int, end: int, batch: Stamps) -> None:
         """Add the sum of batches start to end - 1, if it is due or once it is."""
         due = self.following.get(sender, 0)
         if start == due:
@@ -36,14 +34,14 @@ class Stream:
         elif start > due:
             self.waiting.setdefault(sender, {})[start] = batch
 
-    def begin(self, changes: Batch, following: dict[WorkerId, int]) -> None:
+    def begin(self, changes: Stamps, following: dict[WorkerId, int]) -> None:
         """Start from a snapshot, then add what has come already."""
         self._fold(changes)
         self.following = dict(following)
         for sender in list(self.waiting):
             self._fold_waiting(sender)
 
-    def _fold(self, batch: Batch) -> None:
+    def _fold(self, batch: Stamps) -> None:
         for location, time, delta in batch:
             self.sum.update((location, time), delta)
 
@@ -73,14 +71,14 @@ class Intake:
     @property
     def is_ready(self) -> bool:
         """Whether nothing is missing."""
-        return self.snapshot is not None and self._markers.keys() >= self._members and not self._asked
+        return self.snapshot is not None and self.has_markers and not self._asked
 
     @property
     def has_markers(self) -> bool:
         """Whether every member sends its batches here."""
         return self._markers.keys() >= self._members
 
-    def take_batch(self, dataflow: int, sender: WorkerId, number: int, batch: Batch) -> None:
+    def take_batch(self, dataflow: int, sender: WorkerId, number: int, batch: Stamps) -> None:
         """Take a batch that its sender sent here. Before the snapshot nothing is known to be due: it waits."""
         stream = self._stream(dataflow)
         if self.snapshot is None:

@@ -34,7 +34,7 @@ class Joiner:
     def __init__(self, admission: Admission, host: Host) -> None:
         self.begun = False
         self.ready = False  # it knows what the members know
-        self.admitted = False  # it has its capabilities: the end of this object's life
+        self.admitted = False  # it has its capabilities; only what it builds later asks this object still
         self.admission = admission
         self._host = host
         self._intake = Intake(admission.change, admission.membership.workers)

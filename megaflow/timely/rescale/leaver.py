@@ -52,18 +52,21 @@ class Leaver:
 
 def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
     """What this worker has against it that these leave."""
-    found = []
-    for graph in host.graphs.values():
-        if graph.pinned and set(ids) & graph.founders.workers:
-            names = ", ".join(dict.fromkeys(graph.pinned))
-            found.append(
-                f"dataflow {graph.name!r} has operators whose records go to its founding workers: {names} "
-                "(an Exchange pact may hide state; stateful operators move theirs)"
-            )
-        if host.index in ids:
-            found += [
-                f"worker {host.index} owns {len(view.owned())} bins of {view.name!r}; move them away first"
-                for view in graph.views
-                if view.owned()
-            ]
-    return tuple(found)
+    owned = (
+        f"worker {host.index} owns {len(view.owned())} bins of {view.name!r}; move them away first"
+        for graph in host.graphs.values()
+        for view in graph.views
+        if host.index in ids and view.owned()
+    )
+    return (*pins(host, ids), *owned)
+
+
+def pins(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
+    """Why these may never leave, bins or no bins; every worker knows the same."""
+    return tuple(
+        f"dataflow {graph.name!r} has operators whose records go to its founding workers: "
+        f"{', '.join(dict.fromkeys(graph.pinned))} "
+        "(an Exchange pact may hide state; stateful operators move theirs)"
+        for graph in host.graphs.values()
+        if graph.pinned and set(ids) & graph.founders.workers
+    )

@@ -22,20 +22,19 @@ from dataclasses import replace
 from typing import Any
 
 from megaflow.errors import JoinDenied
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
-from megaflow.timely.rescale.coordinator import Coordinator, Mail
+from megaflow.timely.rescale.coordination import Coordination
+from megaflow.timely.rescale.coordinator import Coordinator
 from megaflow.timely.rescale.foundings import Founders
 from megaflow.timely.rescale.gates import Gates, mint
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.joiner import Joiner
-from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections
+from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
 from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
 from megaflow.timely.rescale.server import Server
-
-TICK_SECONDS = 1.0  # between looks whether a change takes too long
 
 
 class Member:
@@ -56,13 +55,13 @@ class Member:
         self.may_end = processes is None and admission is None
         self.processes = dict(processes or {})  # number -> where it is and who works there
         self.joiner = Joiner(admission, host) if admission is not None else None
-        self.coordinator: Coordinator | None = None
         self._host = host
         self._founders = Founders(((0, membership),) if admission is None else admission.foundings)
         if admission is not None:
             self.processes = dict(admission.processes)
-        elif processes and host.index == membership.coordinator:
-            self.coordinator = Coordinator(membership, self.processes, self._founders.table)
+        coordinates = processes and admission is None and host.index == membership.coordinator
+        first = Coordinator(membership, self.processes, self._founders.table) if coordinates else None
+        self._coordination = Coordination(host, first, self._emit)
         self._callbacks: list[Callable[[Event], None]] = []
         self._change = 0  # under way here; 0: none
         self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
@@ -77,7 +76,6 @@ class Member:
         self._leaver: Leaver | None = None
         self._open: set[tuple[WorkerId, Lane]] = set()  # lanes of leaving workers that have not ended
         self._answers: dict[WorkerId, Callable[[str | None], None]] = {}  # who is told of a leave
-        self._ticking = False
 
     # What a program may know and ask
 
@@ -91,8 +89,13 @@ class Member:
         """Whether `takes` must see what arrives."""
         return bool(self._early) or self.joining
 
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """The order of changes, where it is decided; None on all other workers."""
+        return self._coordination.coordinator
+
     def subscribe(self, callback: Callable[[Event], None]) -> None:
-        """Call `callback(event)` for each change that is done or was given up."""
+        """Call `callback(event)` for each change that is done or was given up, and each hand-over."""
         self._callbacks.append(callback)
 
     def ask_leave(self, worker: WorkerId, answer: Callable[[str | None], None]) -> None:
@@ -100,14 +103,22 @@ class Member:
         self._answers[worker] = answer
         self._post(self.membership.coordinator, messages.LeaveAsk(worker, self._host.index))
 
-    def objections(self, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
-        """What this worker has against it that these leave now."""
-        return objections(self._host, ids)
+    def pins(self, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
+        """Why these may not leave before the dataflows end that are running now, bins or no bins."""
+        return pins(self._host, ids)
 
     def give_up(self, reason: str) -> None:
         """On the coordinator: abort the change that is under way, unless it has been committed."""
-        if self.coordinator is not None:
-            self._send(self.coordinator.give_up(reason, self._host.now()))
+        self._coordination.give_up(reason)
+
+    def hand_over(self, cargo: object | None) -> None:
+        """On the coordinator: have the lowest worker outside this process coordinate instead; returns at once.
+
+        `cargo`, a value that can travel, goes along to that worker's program, which gets it with `Succeeded`; all
+        hear `HandedOver`. Whoever has set the coordinator's `veto` sets it anew there. Raises CommandRefused, and
+        nothing has changed, if this is not the coordinator or the only process, or a change is under way.
+        """
+        self._coordination.hand_over(cargo)
 
     def ask_end(self) -> None:
         """Ask for the word that there will be no more changes: then `may_end`."""
@@ -133,7 +144,7 @@ class Member:
     def takes(self, envelope: Envelope) -> bool:
         """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
         early = self._early.get(envelope.source)
-        if early is not None and envelope.channel[0] != -1:  # mail is read at once
+        if early is not None and envelope.channel != MAIL_CHANNEL:  # mail is read at once
             early.append(envelope)
             return True
         return self.joiner is not None and self.joiner.take(envelope)
@@ -160,7 +171,7 @@ class Member:
                 self._post(self.membership.coordinator, replace(message, via=self._host.index))
             case messages.LinkLost() if self.joining:
                 raise JoinDenied("this process did not join: the cluster has ended, or called the join off")
-            case messages.LinkLost() if source == self._host.index and self.coordinator is None:
+            case messages.LinkLost() if source == self._host.index != self.membership.coordinator:
                 self._tell(message)
             case messages.Snapshot() | messages.RangeAnswer() | messages.Grants():
                 if self.joiner is not None and message.change == self.joiner.admission.change:
@@ -191,8 +202,12 @@ class Member:
                 self._answers.pop(worker)(reason)
             case messages.MayEnd():
                 self.may_end = True
+            case messages.Handover(membership):
+                self.membership = membership
+                self._post(source, messages.Fence())
+                self._emit(messages.HandedOver(membership))
             case _:
-                self._coordinate(source, message)
+                self._coordination.hear(source, message)
 
     def turn(self) -> None:
         """Do what has become due; to be called in each step."""
@@ -206,29 +221,6 @@ class Member:
             self._leaver.turn()
         if not self._settled:
             self._settle()
-
-    # The coordinator's part
-
-    def _coordinate(self, source: WorkerId, message: Any) -> None:
-        if self.coordinator is not None:
-            self._send(self.coordinator.hear(source, message, self._host.now()))
-            self._watch()
-
-    def _watch(self) -> None:
-        """Look now and then whether a change takes too long."""
-        if self.coordinator is not None and self.coordinator.change is not None and not self._ticking:
-            self._ticking = True
-            self._host.after(TICK_SECONDS, self._tick)
-
-    def _tick(self) -> None:
-        self._ticking = False
-        if self.coordinator is not None:
-            self._send(self.coordinator.tick(self._host.now()))
-            self._watch()
-
-    def _send(self, mail: Mail) -> None:
-        for worker, message in mail:
-            self._post(worker, message)
 
     def _post(self, worker: WorkerId, message: object) -> None:
         self._host.post(worker, TOPIC, message)

@@ -295,6 +295,45 @@ class MayEnd:
     """To all: no change is under way, and none will come."""
 
 
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """From the coordinator to its successor: all that it knows. No change is under way, no question unanswered."""
+
+    membership: Membership  # the next version, with the successor as its coordinator
+    processes: dict[int, Process]
+    foundings: Foundings
+    change: int  # number of the next one
+    worker: WorkerId  # the next one's id
+    process: int  # number of the next one
+    waiting: tuple[JoinAsk | LeaveAsk, ...]  # in order
+    cargo: Any  # from the program of the one to that of the other
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeding:
+    """The successor's answer: it keeps what is for the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """From the coordinator to all members, its last word: there is another one."""
+
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A member's answer, its last word to that coordinator: it speaks to the new one from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """From the old coordinator to the new one: what came to the old one."""
+
+    source: WorkerId
+    message: Any
+
+
 # 3. On a lane -------------------------------------------------------------------------
 
 
@@ -363,4 +402,19 @@ class Aborted:
     reason: str
 
 
-Event: TypeAlias = Joined | Left | Aborted
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Another worker coordinates: on every member, when it has been told."""
+
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """This worker coordinates from now on: only here, before it hears or decides anything as the coordinator."""
+
+    cargo: Any  # what the program of the one before gave along; None: nothing
+    membership: Membership
+
+
+Event: TypeAlias = Joined | Left | Aborted | HandedOver | Succeeded

@@ -1,5 +1,7 @@
 """Which requests to join or to leave can be granted, as far as the membership tells."""
 
+from collections import deque
+
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
 
@@ -12,8 +14,6 @@ def against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[int
         return f"there is no worker {ask.worker}; the workers are {membership.names}"
     if len(processes) == 1:
         return f"worker {ask.worker} is in the only process; stop the job instead"
-    if membership.coordinator in processes[process_of(ask.worker, processes)][2]:
-        return f"worker {membership.coordinator} coordinates the cluster, so its process cannot leave"
     return None
 
 
@@ -36,3 +36,16 @@ def process_of(worker: WorkerId, processes: dict[int, Process]) -> int:
     4
     """
     return next(process for process, (_, _, ids) in processes.items() if worker in ids)
+
+
+def take_leaves(waiting: deque[JoinAsk | LeaveAsk], ids: tuple[WorkerId, ...]) -> list[LeaveAsk]:
+    """Take out the requests of these workers to leave: they are the workers of one process, so all are one leave.
+
+    >>> waiting = deque([LeaveAsk(3), LeaveAsk(5)])
+    >>> take_leaves(waiting, (2, 3)), waiting
+    ([LeaveAsk(worker=3, reply_to=None)], deque([LeaveAsk(worker=5, reply_to=None)]))
+    """
+    taken = [ask for ask in waiting if isinstance(ask, LeaveAsk) and ask.worker in ids]
+    for ask in taken:
+        waiting.remove(ask)
+    return taken

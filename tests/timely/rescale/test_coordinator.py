@@ -1,9 +1,10 @@
 """The coordinator, by transcripts: what it hears, then after `----` all that it sends, to the last word.
 
 A transcript is a list of blocks of lines, separated by empty lines. `cluster(PROCESSES, WORKERS)` begins anew with so
-many processes of so many workers each; `reach STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME
-tick` and `TIME give up REASON` are what is answered; `#` begins a comment. `MEGAFLOW_REWRITE=1` writes what is said now
-into the files: read the difference before you believe it.
+many processes of so many workers each; `at WORKER` says to whom all comes from then on, worker 0 at first; `reach
+STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME tick`, `TIME give up REASON` and `TIME hand over
+CARGO` are what is answered; `#` begins a comment. `MEGAFLOW_REWRITE=1` writes what is said now into the files: read
+the difference before you believe it.
 """
 
 import os
@@ -12,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from megaflow.errors import MegaflowError
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale import messages
-from megaflow.timely.rescale.coordinator import Coordinator, Mail
+from megaflow.timely.rescale.changes import Mail
+from megaflow.timely.rescale.coordinator import Coordinator
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
+from megaflow.timely.rescale.role import Role
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
@@ -69,30 +73,66 @@ def words(message: Any) -> str:
             return f"Commit({change}) {who} in {sorted(processes)}, founds {founds}"
         case messages.FoundersAnswer(dataflow, founders):
             return f"FoundersAnswer({dataflow}) {founders.ids}"
+        case messages.Succession(m, processes, foundings, change, worker, process, waiting, cargo):
+            who = f"worker {m.coordinator} of {m.ids} v{m.version} in {sorted(processes)}, {len(foundings)} foundings"
+            return f"Succession {who}; next {change}, {worker}, {process}; waiting {list(waiting)}; cargo {cargo!r}"
+        case messages.Handover(membership):
+            return f"Handover to worker {membership.coordinator}, v{membership.version}"
     return repr(message)
 
 
 class Play:
-    """A coordinator that follows the lines of a transcript."""
+    """Workers that follow the lines of a transcript, each in its role."""
 
     def __init__(self) -> None:
-        self.machine = cluster(1)
+        self.roles: dict[int, Role] = {}
+        self.at = 0
+        self.succession: messages.Succession | None = None
+
+    @property
+    def role(self) -> Role:
+        """The role of the worker to whom all comes now."""
+        return self.roles[self.at]
 
     def hear(self, line: str) -> list[str]:
         """What it says to one line."""
         if line.startswith("cluster("):
-            self.machine = eval(line, {"cluster": cluster})
+            first: Coordinator = eval(line, {"cluster": cluster})
+            self.at, self.roles = 0, {each: Role(each, None if each else first) for each in first.membership.ids}
+            return []
+        if line.startswith("at "):
+            self.at = int(line.removeprefix("at "))
             return []
         if line.startswith("reach "):
-            reach(self.machine, line.removeprefix("reach "))
+            assert self.role.coordinator is not None
+            reach(self.role.coordinator, line.removeprefix("reach "))
             return []
-        now, who, *rest = line.split(" ", 2)
+        try:
+            return self.act(*line.split(" ", 2))
+        except MegaflowError as error:
+            return [f"{type(error).__name__}: {error}"]
+
+    def act(self, time: str, who: str, rest: str = "") -> list[str]:
+        """What is said to one line with a time."""
+        now, role = float(time), self.role
         if who == "tick":
-            return said(self.machine.tick(float(now)))
+            warning = role.take_warning(now)
+            return ([] if warning is None else [f"warning: {warning}"]) + self.say(role.tick(now))
         if who == "give":
-            return said(self.machine.give_up(rest[0].removeprefix("up "), float(now)))
-        message = eval(rest[0], {**NAMES, "join": join, "leave": leave})
-        return said(self.machine.hear(int(who), message, float(now)))
+            return self.say(role.give_up(rest.removeprefix("up "), now))
+        if who == "hand":
+            return self.say(role.hand_over(eval(rest.removeprefix("over ")), now))
+        message = eval(rest, {**NAMES, "join": join, "leave": leave, "succession": self.succession})
+        lines = self.say(role.hear(int(who), message, now))
+        if role.come_over is not None:
+            lines.append(f"worker {self.at} coordinates, and is given {role.come_over.cargo!r}")
+            lines += self.say(role.begin(now))
+        return lines
+
+    def say(self, mail: Mail) -> list[str]:
+        """The lines; a transcript may name the last `succession` that was sent."""
+        self.succession = next((each for _, each in mail if isinstance(each, messages.Succession)), self.succession)
+        return said(mail)
 
 
 def reach(machine: Coordinator, stage: str) -> None:

@@ -194,10 +194,9 @@ def test_a_worker_stays_to_which_an_operator_has_pinned_records() -> None:
     gone(hands, 2)
 
 
-def test_the_coordinator_and_the_last_process_stay() -> None:
+def test_the_last_process_stays() -> None:
     hands = Hands(2)
     parts = hands.everywhere(hello)
-    stays(hands, 0, "worker 0 coordinates the cluster")
     hands.workers[1].retire()
     hands.settle()
     gone(hands, 1)
