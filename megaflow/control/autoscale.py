@@ -4,9 +4,10 @@
    one after another, each with everything that the coordinator checks. Should somebody else's change begin between a
    look and a command, the coordinator refuses the command or queues it, as it does for any two clients.
 2. New processes get their share of the bins one by one; of a job that cannot keep up, in a few steps: each step there
-   waits behind all that is late already, and the sooner the work is shared the better. The process that leaves is the newest one, never the
-   coordinator's, which is the oldest; one process leaves after another, each after its bins.
-3. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
+   waits behind all that is late already, and the sooner the work is shared the better.
+3. The process that leaves is the newest one, never the coordinator's, which is the oldest; one leaves after another,
+   each after its bins.
+4. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from megaflow.control.decisions import Autoscaler, Decision
 from megaflow.control.samples import processes_of
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
 
-HURRY_STEPS = 8  # in which the bins of a job move that cannot keep up
+HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
 
 
 @dataclass(frozen=True, slots=True)

