@@ -3,13 +3,16 @@
 1. What is decided stands in `megaflow.control.decisions`; here a decision becomes the commands that a user would give,
    one after another, each with everything that the coordinator checks. Should somebody else's change begin between a
    look and a command, the coordinator refuses the command or queues it, as it does for any two clients.
-2. New processes get their share of the bins one by one. The process that leaves is the newest one, never the
-   coordinator's, which is the oldest; one process leaves after another, each after its bins.
-3. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
+2. New processes get their share of the bins one by one; of a job that cannot keep up, in a few steps: each step there
+   waits behind all that is late already, and the sooner the work is shared the better.
+3. The process that leaves is the newest one, never the coordinator's, which is the oldest; one leaves after another,
+   each after its bins.
+4. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from megaflow.control.commands import (
@@ -25,6 +28,8 @@ from megaflow.control.decisions import Autoscaler, Decision
 from megaflow.control.samples import processes_of
 from megaflow.control.selection import Selection, make_plan, plan_removal
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
+
+HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,8 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
     """Make the job as large as was decided; return what came of it, a refusal included. Raises PeerLost."""
     try:
         if decision.action == "grow":
-            return _grow(talk, decision.processes, sleep)
+            advice = decision.recommendation
+            return _grow(talk, decision.processes, sleep, in_hurry=advice is not None and advice.is_overloaded)
         return _shrink(talk, decision.processes, sleep)
     except ClusterError:
         raise
@@ -69,7 +75,7 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
         return Change(failed=(str(error),))
 
 
-def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None]) -> Change:
+def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> Change:
     missing = processes - len(processes_of(ask_status(talk, tables=False)))
     if missing <= 0:
         return Change(failed=("somebody else has added processes meanwhile",))
@@ -77,7 +83,11 @@ def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None]) ->
     moved = None
     status = ask_status(talk)
     if added["joins"] and status["operators"]:
-        moved = total(list(run_plan(talk, make_plan(status, Selection(balance=True)), sleep)))
+        plan = make_plan(status, Selection(balance=True))
+        if in_hurry and len(plan.steps) > HURRY_STEPS:
+            batch = ceil(len(plan.moves) / HURRY_STEPS)
+            plan = make_plan(status, Selection(balance=True, strategy="batched", batch=batch))
+        moved = total(list(run_plan(talk, plan, sleep)))
     return Change(joins=tuple(added["joins"]), moved=moved, failed=tuple(dict.fromkeys(added["failed"])))
 
 

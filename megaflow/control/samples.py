@@ -78,7 +78,7 @@ def disturbance(first: dict[str, Any], second: dict[str, Any]) -> str | None:
             return f"job {record['job']!r} is {record['state']}"
         if record["changes"]:
             return f"{record['changes'][0]['change']} is under way"
-        if record["pending"]:
+        if record["pending"] or (record["plan"] is not None and record["plan"]["running"]):
             return "bins are moving"
         if ids := [worker["id"] for worker in record["workers"] if worker["state"] != "running"]:
             return f"worker {ids[0]} is not running yet, or not any more"

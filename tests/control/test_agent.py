@@ -27,10 +27,11 @@ from megaflow.control.messages import (
     Withdraw,
 )
 from megaflow.control.statistics import Lateness
+from megaflow.control.status import worker_record
 from megaflow.errors import ProtocolError
 from megaflow.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
-from megaflow.timely.communication.local import LocalFabric
+from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.membership import Membership, founding
@@ -151,6 +152,38 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
     assert sum(row["records_per_s"] for row in rows) == 3.0 and sum(row["keys"] for row in rows) == 2
     assert all(row["owner"] == 0 and row["bytes"] > 0 for row in rows)
     assert [(row["key"], row["records_per_s"]) for row in with_loads["hot_keys"]] == [("'a'", 2.0), ("'b'", 1.0)]
+
+
+def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    worker = lone_worker(clock)
+
+    def fold(key: str, value: int, state: int | None) -> tuple[int | None, list[Any]]:
+        clock.now += 0.25
+        return value, []
+
+    def park(self: LocalAllocator, seconds: float | None) -> None:
+        clock.now += 7.0
+
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        stream.stateful_state_machine(fold, bins=4, name="count")
+    lateness = Lateness()
+    agent = Agent(worker, "h:1", lambda: 3, lateness, lambda now: 17)
+    monkeypatch.setattr(LocalAllocator, "park", park)
+    handle.send_batch([("a", 1), ("b", 2)])
+    lateness.begin(0, clock.now, 2)
+    handle.advance_to(1)
+    settle(worker)
+    agent.turn(clock.now, 1)
+    first = agent.status(1)
+    assert first.useful == {"count": (2, 0.5)} and (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
+    worker.step_or_park(None)
+    second = agent.status(2)
+    assert (second.now - first.now, second.busy_seconds, worker.parked_seconds) == (7.0, 0.5, 7.0)
+    record = worker_record(second, "running")
+    assert record["useful"] == {"count": {"records": 2, "s": 0.5}}
+    assert (record["busy_s"], record["done"], record["waiting"], record["now"]) == (0.5, 2, 17, second.now)
 
 
 def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:

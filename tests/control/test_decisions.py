@@ -1,5 +1,6 @@
 """When a job's size is changed: not too early, not too often, never during another change, and not in vain."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_a_constant_rate_is_reached_in_three_changes_and_then_let_be(
     assert len(life.changes) <= 3, sizes
     assert sizes == sorted(sizes) or sizes == sorted(sizes, reverse=True), f"it turned round: {sizes}"
     times = [when for when, _ in life.changes]
-    assert all(later - earlier >= COOL_DOWN for earlier, later in zip(times, times[1:]))
+    assert all(later - earlier >= COOL_DOWN for earlier, later in pairwise(times))
     life.job.rate = rate
     assert life.job.load <= 1.0, "and it keeps up"
 

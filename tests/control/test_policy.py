@@ -72,7 +72,9 @@ def test_it_grows_and_shrinks_towards_the_right_size_and_never_past_it(job: Pape
 
 
 @given(job=linear_jobs, wavering=st.lists(st.floats(0.955, 1.045), min_size=10, max_size=10))
-def test_a_rate_that_stays_within_a_tenth_from_lowest_to_highest_changes_nothing_twice(job: PaperJob, wavering: list[float]) -> None:
+def test_a_rate_that_wavers_by_less_than_a_tenth_in_all_is_not_followed_up_and_down(
+    job: PaperJob, wavering: list[float]
+) -> None:
     assume(job.rate * job.cost < 100)
     rate = job.rate
     steps_to_rest(job)

@@ -104,6 +104,24 @@ def test_with_a_rate_lines_come_when_they_are_due_and_a_late_reader_catches_up()
     assert feed.take(51.01) == ([str(i) for i in range(2, 11)], 50.2)
 
 
+def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> None:
+    feed = LineFeed(Staging(0), rate=10.0, share=0.5)
+    assert feed.waiting(0.0) == 0, "nothing to read"
+    feed.push(["x"] * 200)
+    assert feed.ready and feed.waiting(0.0) == 0, "the rate begins with the first line that is read"
+    take_all(feed, 0.0)
+    assert [feed.waiting(now) for now in (0.0, 0.3, 4.1)] == [0, 1, 20]
+    take_all(feed, 4.1)
+    assert feed.waiting(4.1) == 0
+    take_all(feed, 1000.0)
+    assert feed.waiting(2000.0) == 0, "there are no more"
+    eager = LineFeed(Staging(0))
+    eager.push(["x"])
+    assert eager.ready and eager.waiting(0.0) is None, "nobody says how many are due"
+    take_all(eager)
+    assert eager.waiting(0.0) == 0
+
+
 def test_a_rate_is_shared_by_bytes_so_that_workers_end_together(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 1000)

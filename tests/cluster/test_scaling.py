@@ -1,0 +1,144 @@
+"""Real jobs that are told how large they should be, and that are made so."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.jobs import ROOT, Run, check_numbered, wait_until, write_numbered
+
+RATE = "400"  # of two workers the whole time, at least
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+
+# A line costs five milliseconds, which are slept so that any machine has enough of them, until there is a file `cheap`.
+COUNT = """
+import pathlib, time
+
+gate = pathlib.Path(__file__).with_name("cheap")
+
+def count(word, n, total):
+    if word.startswith("line") and not gate.exists():
+        time.sleep(0.005)
+    total = (total or 0) + n
+    return total, [(word, total)]
+
+def dataflow(flow):
+    words = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
+    return words.stateful_state_machine(count, bins=32)
+"""
+
+
+class Autoscale:
+    """A `megaflow control autoscale` in its own process, its decisions read by a thread."""
+
+    def __init__(self, run: Run, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "megaflow", "control", "autoscale", "--json", *words],
+            cwd=ROOT, env=run.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.news: list[dict[str, Any]] = []
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.news.append(json.loads(line))
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; return exit code and what it said."""
+        assert self.process.stderr is not None
+        code = self.process.wait(60)
+        self.reader.join(10)
+        return code, self.process.stderr.read()
+
+    def keeps_up(self) -> bool:
+        """Whether it is to stay as it is, and no more lines waited at the last look than come in a second."""
+        last = self.news[-1]
+        return last.get("action") == "stay" and last["recommendation"]["lines"]["waiting"] < float(RATE)
+
+    def actions(self) -> list[str]:
+        return [each["action"] for each in self.news if each.get("action") in ("grow", "shrink")]
+
+
+@pytest.fixture
+def steer() -> Iterator[Callable[..., Autoscale]]:
+    made: list[Autoscale] = []
+
+    def steering(run: Run, *words: str) -> Autoscale:
+        made.append(Autoscale(run, *words))
+        return made[-1]
+
+    yield steering
+    for each in made:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+        each.reader.join()
+
+
+@pytest.fixture
+def count(tmp_path: Path) -> Path:
+    app = tmp_path / "count.py"
+    app.write_text(COUNT)
+    text = write_numbered(tmp_path / "text.txt", 100_000)
+    text.write_text(text.read_text().replace("\n", " " * 600 + "\n"))  # few lines a batch: it is soon told what to do
+    return app
+
+
+def words_for(app: Path, rate: str) -> list[str]:
+    folder = app.parent
+    return [str(app), "--lines", str(folder / "text.txt"), "--rate", rate, "--output", f"jsonl:{folder / 'out.jsonl'}"]
+
+
+def test_recommend_finds_from_an_overloaded_job_how_large_it_should_be(start: Callable[..., Run], count: Path) -> None:
+    run = start(*words_for(count, RATE))
+    run.reading()
+    done = run.control("recommend", "--over", "8", "--json")
+    assert done.returncode == 0, done.stderr
+    advice = json.loads(done.stdout)
+    [fold, rest] = advice["operators"]
+    assert fold["name"] == "count" and fold["true_rate"] <= 1600, "eight records sleep 5 ms at least"
+    assert fold["utilization"] > rest["utilization"]
+    assert advice["lines"]["offered"] == pytest.approx(float(RATE), rel=0.1) and advice["lines"]["waiting"] > 0
+    assert advice["processes"]["now"] == 1 and advice["processes"]["recommended"] >= 2
+    wanted = run.control("recommend", "--over", "1", "--target-rate", "10")
+    assert wanted.returncode == 0, wanted.stderr
+    assert "10 lines a second are wanted" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
+    assert len(run.status()["workers"]) == 1, "it has changed nothing"
+    count.with_name("cheap").touch()
+    assert run.control("stop").returncode == 0
+    assert run.end()[0] == 0
+
+
+def test_autoscale_grows_a_job_that_cannot_keep_up_and_shrinks_it_when_it_has_less_to_do(
+    start: Callable[..., Run], steer: Callable[..., Autoscale], count: Path
+) -> None:
+    run = start(*words_for(count, RATE))
+    run.reading()
+    scaler = steer(run, "--min", "1", "--max", "5", "--every", "3", "--cool-down", "2")
+
+    def settled(after: str) -> bool:
+        return after in scaler.actions() and scaler.news[-1].get("action") == "stay"
+
+    wait_until(lambda: settled("grow"), seconds=120)
+    grown = len(run.status()["workers"])
+    assert scaler.actions()[0] == "grow" and 2 <= grown <= 5, scaler.news
+    wait_until(scaler.keeps_up, seconds=60)
+    del scaler.news[:]
+    count.with_name("cheap").touch()
+    wait_until(lambda: settled("shrink"), seconds=120)
+    left = [each["id"] for each in run.status()["workers"]]
+    assert 0 in left and len(left) < grown, scaler.news
+    assert not any(each.get("failed") for each in scaler.news)
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    assert code == 0, said
+    assert scaler.end() == (0, "megaflow: the job has ended\n")
+    check_numbered(count.with_name("out.jsonl"), count.with_name("text.txt"), 1, said)
