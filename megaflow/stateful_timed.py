@@ -48,8 +48,9 @@ W = TypeVar("W")
 A = TypeVar("A")
 R = TypeVar("R")
 
-UnaryFold = Callable[[K, int, list[V], A | None, Timers], tuple[A | None, Iterable[R]]]
-BinaryFold = Callable[[K, int, list[V], list[W], A | None, Timers], tuple[A | None, Iterable[R]]]
+UnaryFold = Callable[[K, int, list[Any], A | None, Timers], tuple[A | None, Iterable[R]]]
+BinaryFold = Callable[[K, int, list[Any], list[W], A | None, Timers], tuple[A | None, Iterable[R]]]
+# The lists of Any hold values and payloads, which may be of another type.
 
 _TIMES_PER_RUN = 64
 """Times that are applied before other operators get their turn."""
@@ -57,7 +58,7 @@ _TIMES_PER_RUN = 64
 
 def stateful_unary(
     port: Port[tuple[K, V]],
-    fold: UnaryFold[K, V, A, R],
+    fold: UnaryFold[K, A, R],
     hash: Callable[[K], int] = stable_hash,
     control: Port[Numbered] | None = None,
     bins: int = 256,
@@ -74,7 +75,7 @@ def stateful_unary(
 def stateful_binary(
     left: Port[tuple[K, V]],
     right: Port[tuple[K, W]],
-    fold: BinaryFold[K, V, W, A, R],
+    fold: BinaryFold[K, W, A, R],
     hash: Callable[[K], int] = stable_hash,
     control: Port[Numbered] | None = None,
     bins: int = 256,

@@ -111,6 +111,14 @@ FAULTS = {
         "                    self._apply(waiting, batch)",
         "                    self._apply(max([waiting, *self._stash]), batch)",
     ),
+    "F ships the later chunks of a bin after its time": Fault(
+        "router.py",
+        "            self._state_output.ship_to(target, time, [chunk])",
+        "            self._state_output.ship_to(target, time if chunk.first else time + 1, [chunk])",
+    ),
+    "S takes a bin for whole after its first chunk": Fault(
+        "migration.py", "        if not chunk.last:\n", "        if not chunk.last and not chunk.first:\n"
+    ),
     "timers stay where they were set": Fault(
         "bins.py", "cell in taken.items()], self.timers.take(bin))", "cell in taken.items()], [])"
     ),
