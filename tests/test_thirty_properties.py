@@ -154,6 +154,7 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
             "test_stateful_timed.py::test_a_bin_that_comes_home_brings_its_timers_back_and_is_called_once_for_each",
             "test_stateful_timed.py::test_a_bin_larger_than_a_chunk_by_its_timers_travels_in_several_and_the_order_of_payloads_stays",
             "test_timers.py::test_a_bin_that_goes_to_and_fro_leaves_nothing_behind",
+            "cluster/test_timers.py::test_each_timer_is_due_once_at_its_time_while_all_bins_move",
         ],
     ),
     16: (
