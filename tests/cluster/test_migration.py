@@ -50,7 +50,7 @@ def main(worker):
         commands.advance_to(moment)
         while probe.less_than(moment):
             if slow and worker.index == 1:
-                time.sleep(0.005)  # so that what is sent at once would have to wait somewhere
+                time.sleep(0.05)  # so that what is sent at once would have to wait somewhere
             worker.step_or_park(0.02)
 
     def send_all():
