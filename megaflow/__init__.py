@@ -6,7 +6,8 @@ from megaflow.routing import Bootstrap, Map, Move
 from megaflow.run.launch import run
 from megaflow.stream import Stream
 from megaflow.timely.communication.codec import register
+from megaflow.timers import Timers
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Bootstrap", "Map", "Move", "Stream", "__version__", "register", "run", "stable_hash", "timely"]
+__all__ = ["Bootstrap", "Map", "Move", "Stream", "Timers", "__version__", "register", "run", "stable_hash", "timely"]

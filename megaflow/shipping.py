@@ -19,8 +19,8 @@ Why nobody waits for ever, and nothing is late
     reaches no output (see `router`), so this capability holds nobody up.
  3. Credit is due for each parcel but a source's last one for a target at t, and given by S's installing it: S installs
     what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
- 4. A source has its capability as long as credit is due to it, so it does not leave before all has come, and a dataflow
-    does not end. When it has given it up nothing is on its way to it.
+ 4. A source has its capability as long as credit is due to it, and a target its own as long as a bin is not whole, so
+    neither leaves before, and the dataflow does not end. When a source has given it up no credit is on its way to it.
  5. Reconfigurations do not overlap: the next one is installed when S's output frontier is not less than its time, and
     parcels at t, sent or not, hold that frontier at t. So credit always is for what is being shipped now.
 A worker that has joined and has no table yet is sent bins, too, and gives credit as all others do; by then it has read

@@ -108,6 +108,39 @@ def test_commands_arrive_on_every_worker_numbered_from_0_in_the_order_of_injecti
         assert mine == [(time, Numbered(number, command)) for number, (time, command) in expected]
 
 
+@pytest.mark.parametrize("numbers", [(0, 0), (0, 2), (1, 0), (0, 1, 1)], ids=["twice", "gap", "swapped", "late twice"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one batch", "two batches"])
+def test_a_command_that_comes_twice_or_not_in_turn_stops_the_job_and_moves_nothing(
+    numbers: tuple[int, ...], apart: bool
+) -> None:
+    def build(worker: Any, records: Any, numbered: Any) -> Any:
+        set_default(numbered.broadcast().port)
+        return records.stateful_state_machine(lambda key, value, state: (value, []), bins=BINS)
+
+    hands = ByHand(build, 2)
+    for number in numbers:
+        hands.commands.send(Numbered(number, Move(0, 1)))
+        if apart:
+            hands.commands.flush()
+    hands.command(9)
+    hands.advance_to(10)
+    with pytest.raises(ProtocolError, match=r"control: command \d came at time 0 but \d was due"):
+        hands.settle()
+    assert hands.owned() == [[0, 2], [1, 3]]
+
+
+def test_commands_of_one_time_that_come_in_several_batches_are_one_reconfiguration() -> None:
+    hands = ByHand(Histories(BINS).build, 2)
+    hands.commands.advance_to(5)
+    for command in (Move(0, 1), Move(2, 1), Move(0, 0), Move(1, 0)):
+        hands.commands.send(command)
+        hands.commands.flush()
+        hands.advance_to(5)
+        hands.settle()
+    hands.finish()
+    assert sorted(hands.moved()) == [(5, 1, 1, 0), (5, 2, 0, 1)]
+
+
 def test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("megaflow.control_stream.founders_of", lambda graph: (0, 1))
 

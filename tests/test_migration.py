@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from megaflow import Map, Move, migration
 from megaflow.bins import BinStore, Taken
+from megaflow.errors import CannotTravel
 from megaflow.migration import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.routing import initial_table
 from megaflow.testing import SimulatedCluster
@@ -232,6 +235,35 @@ def test_a_bin_is_given_up_as_its_chunks_are_taken() -> None:
         assert sum(left[-2:]) == 0 or chunk.last or left[-1] >= left[-2] - 1.4 * CHUNK_BYTES / 10_000
     assert left[0] == 1_000 and len(left) > 9, "nothing is measured before a chunk is asked for"
     assert left == sorted(left, reverse=True) and left[-1] == 0
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(), st.text(max_size=60)), max_size=40),
+    timers=st.lists(st.tuples(st.integers(0, 9), st.integers(), st.text(max_size=60)), max_size=40),
+    chunk_bytes=st.sampled_from([1, 50, 400]),
+)
+def test_chunks_put_together_are_the_bin_and_each_is_bounded_over_pairs_and_timers(
+    pairs: list[Any], timers: list[Any], chunk_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(migration, "CHUNK_BYTES", chunk_bytes)
+        cut = list(chunks(3, Taken(list(pairs), list(timers)), 0, 0.0))
+    assert [pair for chunk in cut for pair in chunk.pairs] == pairs
+    assert [timer for chunk in cut for timer in chunk.timers] == timers
+    assert [chunk.first for chunk in cut] == [True] + [False] * (len(cut) - 1)
+    assert [chunk.last for chunk in cut] == [False] * (len(cut) - 1) + [True]
+    assert all(chunk.pairs or chunk.timers for chunk in cut) or (len(cut) == 1 and not pairs and not timers)
+    largest = max((len(encode(item)) for item in [*pairs, *timers]), default=0)
+    assert all(chunk.bytes < 2 * chunk_bytes + 2 * largest + 20 for chunk in cut)
+
+
+def test_a_chunk_is_measured_when_it_is_asked_for() -> None:
+    pairs = [(number, "x" * 100_000) for number in range(100)]
+    unending = Taken(pairs, [(1, "key", object())])  # the last would raise CannotTravel
+    asked = chunks(3, unending, 0, 0.0)
+    assert not next(asked).last and not next(asked).last
+    with pytest.raises(CannotTravel):
+        list(asked)
 
 
 def test_an_empty_bin_is_one_chunk() -> None:

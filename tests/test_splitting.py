@@ -1,4 +1,4 @@
-"""However a batch is split, each record goes to the owner of its bin once, and one key's records stay together in order."""
+"""However a batch is split, each record goes to the owner of its bin, and one key's records stay together in order."""
 
 from typing import Any
 

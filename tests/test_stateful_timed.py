@@ -524,7 +524,7 @@ def test_the_view_tells_bins_keys_and_records_and_operators_that_share_a_control
         Calls(8).unary(worker, records, commands)
         return records.distribute(lambda record: 1, control=commands, bins=16)
 
-    with pytest.raises(BuildError, match="bins=16, but another stateful operator .* bins=8"):
+    with pytest.raises(BuildError, match=r"bins=16, but another stateful operator .* bins=8"):
         SimulatedCluster(1, 1).run(build, {})
 
 

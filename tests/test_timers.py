@@ -1,4 +1,4 @@
-"""Timers are due once, by time, in the order in which they were set; those of a bin leave with it and come back with it."""
+"""Timers are due once, by time, in the order in which they were set; those of a bin leave with it and come back."""
 
 from typing import Any
 
@@ -133,7 +133,7 @@ def test_a_timer_that_is_not_later_than_now_is_refused_with_key_time_and_what_to
     timers, was_set = handle()
     with pytest.raises(
         ProgramError,
-        match=r"mine: timers.at\(.*\) for key 'a', at time 7: .* int and later .* use timers.at\(8, …\) at the earliest",
+        match=r"mine: timers.at\(.*\) for key 'a', at time 7: .* int and later .* timers.at\(8, …\) at the earliest",
     ):
         timers.at(time, "payload")
     assert not was_set

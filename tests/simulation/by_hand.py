@@ -133,15 +133,37 @@ class ByHand:
 
 
 class Histories:
-    """A stateful operator whose state is the list of a key's values, and who applied what where."""
+    """A stateful operator whose state is the list of a key's values, and who applied what where.
 
-    def __init__(self, bins: int = 4) -> None:
+    `kind`: "machine", or "unary" or "binary", which apply the values of a closed time one after the other.
+    """
+
+    def __init__(self, bins: int = 4, kind: str = "machine") -> None:
         self.bins = bins
+        self.kind = kind
         self.applied: list[tuple[int, Any, Any]] = []  # (worker, key, value) in order
 
     def build(self, worker: Any, records: Any, commands: Any) -> Any:
         """Outputs (key, its values so far)."""
-        return records.stateful_state_machine(self.fold_on(worker), control=commands, bins=self.bins, name="histories")
+        options: dict[str, Any] = {"control": commands, "bins": self.bins, "name": "histories"}
+        one = self.fold_on(worker)
+
+        def fold(key: Any, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+            outputs: list[Any] = []
+            for value in values:
+                state, more = one(key, value, state)
+                outputs += more
+            return state, outputs
+
+        def fold_both(key: Any, time: int, left: list[Any], right: list[Any], state: Any, timers: Any) -> Any:
+            return fold(key, time, [*left, *right], state, timers)
+
+        if self.kind == "machine":
+            return records.stateful_state_machine(one, **options)
+        if self.kind == "unary":
+            return records.stateful_unary(fold, **options)
+        right, left = records.branch(lambda time, record: stable_hash(record) % 2 == 0)
+        return left.stateful_binary(right, fold_both, **options)
 
     def fold_on(self, worker: Any) -> Any:
         """The fold, for `worker`."""

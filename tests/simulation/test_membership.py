@@ -51,6 +51,41 @@ def test_a_worker_that_joins_at_a_chosen_record_applies_its_share_and_one_that_l
     assert left.index == 2 and not left.graphs()
 
 
+def test_the_far_timers_of_a_worker_that_leaves_are_due_elsewhere_once() -> None:
+    due: list[tuple[int, str, int]] = []
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        def fold(key: str, time: int, values: list[int], state: None, timers: Any) -> Any:
+            if time < 1000:
+                timers.at(1000 + values[0], 0)
+            else:
+                due.append((time, key, worker.index))
+            return None, []
+
+        return records.stateful_unary(fold, control=commands, bins=16, name="alarm")
+
+    cluster = SimulatedCluster(seed=5, workers=3)
+    cluster.at(record=40, do=Leave(2))
+    cluster.at(record=60, do=Join())
+    words = [(time, (f"word{time}", time)) for time in range(80)]
+    cluster.run(build, {0: words})
+    assert not cluster.refusals
+    assert sorted((time, key) for time, key, _ in due) == [(1000 + time, f"word{time}") for time in range(80)]
+    assert {worker for _, _, worker in due} == {0, 1, 3}
+
+
+def test_a_worker_whose_bins_cannot_move_away_stays_and_nothing_is_lost() -> None:
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return counts(worker, records, None)
+
+    cluster = SimulatedCluster(seed=3, workers=2)
+    cluster.at(record=10, do=Leave(1))
+    outputs = cluster.run(build, {0: [(time, f"word{time % 7}") for time in range(40)]})
+    [refusal] = cluster.refusals
+    assert "worker 1 owns 8 bins of 'count'; move them away first" in refusal
+    assert len(outputs) == 40 and {worker for _, (worker, _, _) in outputs} == {0, 1}
+
+
 def test_the_same_changes_happen_the_same_way_twice() -> None:
     runs = [run(11) for _ in range(2)]
     assert runs[0].issued == runs[1].issued

@@ -5,11 +5,18 @@ import pytest
 from megaflow.testing import SimulatedCluster
 from tests.simulation.scenarios import Log, build, draw, run
 
-SEEDS = 300
+SEEDS = 1000
+_FAST = 200
 _SEEDS_PER_TEST = 25
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST else [])
+        for first in range(0, SEEDS, _SEEDS_PER_TEST)
+    ],
+)
 def test_outputs_and_their_times_equal_those_of_one_worker_without_moves(first: int) -> None:
     for seed in range(first, first + _SEEDS_PER_TEST):
         run(draw(seed))
