@@ -1,17 +1,18 @@
 """F's control input: numbered commands come in, the history of routing tables comes out.
 
 A command is *read*, in the order of the numbers; that gives the right to send what it will make this worker send, and
-the capability for it is *claimed* at once (rule 2 of `router`). It is *obeyed*: listed under its time. When control has
-passed the time, all commands at it are *decided*: they make one reconfiguration of the history. On a worker that has
-joined, commands are read and claimed but not obeyed until it has been told the table: see `routing_state`.
+the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `shipping`). It is *obeyed*: listed
+under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration of the
+history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the table: see
+`routing_state`.
 """
 
 from dataclasses import dataclass
 
 from megaflow.errors import CommandRefused, ProtocolError
-from megaflow.migration import Chunk
 from megaflow.routing import Bootstrap, Command, Map, Move, Numbered, Reconfiguration, RoutingHistory, validate
-from megaflow.routing_state import Newcomer, RoutingState
+from megaflow.routing_state import Newcomer, RoutingState, names
+from megaflow.shipping import Credit, Shipper
 from megaflow.timely.dataflow.builder import Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
@@ -26,9 +27,9 @@ class ControlPorts:
     """The ports of an F that is commanded."""
 
     commands: Input[Numbered]
-    routing: Input[RoutingState]  # from F of another worker
-    routing_output: Output[RoutingState]  # to it
-    state_output: Output[Chunk]
+    routing: Input[RoutingState | Credit]  # from F of another worker
+    routing_output: Output[RoutingState | Credit]  # to it
+    shipper: Shipper
 
 
 class ControlInput:
@@ -39,7 +40,6 @@ class ControlInput:
     ) -> None:
         """`history` is None on a worker that has joined and knows no table yet."""
         self.history = history or RoutingHistory(())
-        self.moving: dict[int, Capability] = {}  # time of a command -> the state output's; F releases what it installs
         self._name = name
         self._ports = ports
         self._bins = bins
@@ -74,12 +74,17 @@ class ControlInput:
             assert isinstance(time, int)
             for numbered in batch:
                 self._check_number(time, numbered.number)
+                self._claim(ports, time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
-                    self._claim(ports, time, numbered)
                     self._obey(ports, time, numbered)
-                elif newcomer.read(time, numbered):
-                    self._claim(ports, time, numbered)
-        states = [state for _, batch in ports.routing.drain() for state in batch]
+        states: list[RoutingState] = []
+        for time, sent in ports.routing.drain():
+            assert isinstance(time, int)
+            for each in sent:
+                if isinstance(each, Credit):
+                    ports.shipper.credited(time, each)
+                else:
+                    states.append(each)
         if newcomer is not None:  # else a Bootstrap was not needed: who knows the table learns nothing from a state
             self._start(ports, newcomer, states)
 
@@ -99,11 +104,15 @@ class ControlInput:
             )
         self._next_number = number + 1
 
-    def _claim(self, ports: ControlPorts, time: int, numbered: Numbered) -> None:
+    def _claim(self, ports: ControlPorts, time: int, numbered: Numbered, sends: bool) -> None:
+        """Claim what the command may need; `sends`: whether this worker can have what it asks for."""
         match numbered.command:
-            case Move() | Map() if time not in self.moving:
-                self.moving[time] = mint(ports.state_output, time)
-            case Bootstrap(server, _) if server == self._worker:
+            case Move() | Map() as command:
+                if sends:
+                    ports.shipper.claim(time)
+                if names(command, self._worker):
+                    ports.shipper.expect(time)
+            case Bootstrap(server, _) if sends and server == self._worker:
                 self._serving[numbered.number] = mint(ports.routing_output, time)
 
     def _obey(self, ports: ControlPorts, time: int, numbered: Numbered) -> None:

@@ -1,13 +1,14 @@
-"""Taking a bin apart: chunks of bounded size, and the ledger of what moved.
+"""Taking a bin apart: chunks of bounded size, the parcels that they are sent in, and the ledger of what moved.
 
 A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
 its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
-it is whole, and the new owner writes the ledger row.
+it is whole, and the new owner writes the ledger row. Chunks that follow one another and are small travel together, as a
+parcel: see `shipping`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from megaflow.bins import BinStore, Taken
@@ -34,6 +35,7 @@ class Chunk:
     bytes: int  # of the pairs and timers, encoded
     pairs: list[tuple[Any, Any]]  # (key, state)
     timers: list[Timer]
+    awaited: bool = False  # whether the source waits to hear that this is installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class LedgerRow:
 def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
     """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
-    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: a chunk is measured when it
-    is asked for.
+    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy, and `taken` is
+    emptied on the way: whoever sends a chunk before it asks for the next never has the bin twice.
     """
     first, size = True, 0
     pairs: list[tuple[Any, Any]] = []
@@ -69,23 +71,55 @@ def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chu
 
 def _samples(taken: Taken) -> Iterator[tuple[list[Any], int, bool]]:
     """Runs of the pairs, then of the timers, with their bytes, encoded: about an eighth of a chunk at most."""
-    for items, are_timers in ((taken.pairs, False), (taken.timers, True)):
-        position, step = 0, 1
-        while position < len(items):
-            sample: list[Any] = list(items[position : position + step])
+    queues: list[tuple[list[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
+    for items, are_timers in queues:
+        items.reverse()  # to take from the end, which costs nothing
+        step = 1
+        while items:
+            sample = items[: -step - 1 : -1]
+            del items[-step:]
             measured = len(encode(sample))
             yield sample, measured, are_timers
-            position += len(sample)
             step = max(1, min(_ITEMS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))
 
 
-class Installer:
-    """Puts arriving chunks into the store of their new owner and keeps the ledger."""
+class Freight:
+    """What one worker is to be sent of the bins that move at one time, cut into parcels."""
 
-    def __init__(self, store: BinStore, worker: int, wall: Callable[[], float]) -> None:
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        """`chunks`: at least one; they are drawn when they are needed, and one ahead."""
+        self._chunks = chunks
+        self._next = next(chunks, None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all has been taken."""
+        return self._next is None
+
+    def pop(self) -> list[Chunk]:
+        """Take the next parcel: one chunk, or several of CHUNK_BYTES together. All parcels but the last are awaited."""
+        parcel: list[Chunk] = []
+        size = 0
+        while self._next is not None and (not parcel or size + self._next.bytes <= CHUNK_BYTES):
+            parcel.append(self._next)
+            size += self._next.bytes
+            self._next = next(self._chunks, None)
+        if self._next is not None:
+            parcel[-1] = replace(parcel[-1], awaited=True)
+        return parcel
+
+
+class Installer:
+    """Puts arriving chunks into the store of their new owner, keeps the ledger, and tells F of the same worker."""
+
+    def __init__(
+        self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[int, Chunk], None]
+    ) -> None:
+        """`installed`: F's; called with each chunk and its time."""
         self._store = store
         self._worker = worker
         self._wall = wall
+        self._installed = installed
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
@@ -96,8 +130,9 @@ class Installer:
         size += chunk.bytes
         keys += len(chunk.pairs)
         self._store.install(chunk.bin, chunk.pairs, chunk.timers)
-        if not chunk.last:
+        if chunk.last:
+            seconds = max(0.0, self._wall() - chunk.taken_at)
+            self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+        else:
             self._sizes[chunk.bin] = (size, keys)
-            return
-        seconds = max(0.0, self._wall() - chunk.taken_at)
-        self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+        self._installed(time, chunk)

@@ -2,7 +2,7 @@
 
     data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
     control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
-                            [F] ── addressed ──▶ F's routing    (of a worker that has joined)
+                            [F] ── addressed ──▶ F's routing    (of whoever sends bins or has joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
 What each input can lead to matters: data reaches only its data output, control only the
@@ -15,8 +15,9 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
     has passed s: no command for s or before is still to come. Until then it is stashed,
     under a capability of the data output (`forwarding`).
  2. F holds the state output's capability at t from the moment the command arrives until
-    the last chunk is sent. So no S, here or elsewhere, applies a record at t or later
-    before every bin that moves at t is in (S waits for its state frontier).
+    the last chunk is sent, of many that wait for credit (`shipping`). So no S, here or
+    elsewhere, applies a record at t or later before every bin that moves at t is in (S
+    waits for its state frontier).
  3. F takes a bin out for t only when the control frontier has passed t and S's output
     frontier is not less than t. Then every record before t has been applied and none is
     still to come, for a record before t anywhere upstream would hold that frontier.
@@ -39,12 +40,13 @@ from megaflow.control_input import ControlInput, ControlPorts
 from megaflow.control_stream import founders_of
 from megaflow.errors import BuildError, ProgramError
 from megaflow.forwarding import Forwarder
-from megaflow.migration import Chunk, chunks
+from megaflow.migration import Chunk
 from megaflow.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.routing_state import RoutingState
+from megaflow.shipping import Credit, Shipper
 from megaflow.splitting import SplitterMaker
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, connect
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
@@ -59,6 +61,7 @@ class Routed:
     data: list[Port[Any]]  # one for each data input
     state: Port[Chunk]
     router: Router
+    shipper: Shipper  # to be told what S has installed
     close_loop: Callable[[Port[Any]], None]  # call with S's output
 
 
@@ -80,17 +83,19 @@ def route(
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]
     state_output, state_port = builder.new_output()
+    context, founders = builder.graph.context, founders_of(builder.graph)
+    worker = context.allocator.index
+    shipper = Shipper(store, state_output, worker, context.wall)
     commanded: ControlPorts | None = None
     if control is not None:
         leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
-        routing: Input[RoutingState] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
+        routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
         connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
-        commanded = ControlPorts(commands, routing, routing_output, state_output)
+        shipper.credits = routing_output
+        commanded = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
-    context, founders = builder.graph.context, founders_of(builder.graph)
-    worker = context.allocator.index
     history: RoutingHistory | None = None
     if worker in founders or control is None:
         history = RoutingHistory(initial_table(store.count, founders))
@@ -99,7 +104,7 @@ def route(
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
     control_input = ControlInput(name, commanded, store.count, history, context)
-    router = Router(name, forwarders, control_input, applied, state_output, store, context)
+    router = Router(name, forwarders, control_input, applied, shipper, context)
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
         for capability in capabilities:
@@ -112,7 +117,7 @@ def route(
         from_output = output.scope.graph.nodes[output.node].sources[output.output]
         builder.graph.connect(from_output, node.targets[-1])
 
-    return Routed([port for _, port in data_outputs], state_port, router, close_loop)
+    return Routed([port for _, port in data_outputs], state_port, router, shipper, close_loop)
 
 
 class Router:
@@ -124,8 +129,7 @@ class Router:
         forwarders: Sequence[Forwarder],
         control: ControlInput,
         applied: Input[Any],
-        state_output: Output[Chunk],
-        store: BinStore,
+        shipper: Shipper,
         context: Context,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
@@ -133,10 +137,8 @@ class Router:
         self._forwarders = forwarders
         self._control = control
         self._applied = applied
-        self._state_output = state_output
-        self._store = store
+        self._shipper = shipper
         self._now = context.now
-        self._wall = context.wall
         self._worker = context.allocator.index
         self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
 
@@ -180,18 +182,8 @@ class Router:
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
         finished = self._applied.frontier
-        history, moving = self._control.history, self._control.moving
+        history = self._control.history
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
             assert isinstance(time, int)
-            claimed = moving.pop(time, None)  # none for what a newcomer was told of: it had no bin then
-            for bin, source, target in moves:
-                if source == self._worker:
-                    assert claimed is not None, f"bin {bin} is to leave at time {time}, but came after the command"
-                    self._ship(time, bin, target)
-            if claimed is not None:
-                claimed.release()
-
-    def _ship(self, time: int, bin: int, target: int) -> None:
-        for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):
-            self._state_output.ship_to(target, time, [chunk])
+            self._shipper.ship(time, moves)

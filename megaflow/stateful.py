@@ -109,7 +109,7 @@ def assemble(
     routed = route(ports, control, store, name, make_splitter)
     context = ports[0].scope.graph.context
     worker = context.allocator.index
-    installer = Installer(store, worker, context.wall)
+    installer = Installer(store, worker, context.wall, routed.shipper.installed)
     for bin, owner in enumerate(routed.router.table):
         if owner == worker:
             store.install(bin, [])

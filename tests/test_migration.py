@@ -64,6 +64,8 @@ def test_records_wait_for_the_last_chunk_of_their_bin(monkeypatch: pytest.Monkey
     for _ in range(4):
         hands.deliver(0, 1, Lane.STATE)
         hands.settle()
+        hands.deliver(1, 0, Lane.STATE)  # credit
+        hands.settle()
         assert len(histories.applied) == 5
     hands.deliver(0, 1, Lane.STATE)
     hands.settle()
@@ -197,7 +199,8 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
     hands.advance_to(1)
     hands.records[1].send_batch([(key, "last") for key in keys])
     hands.finish()
-    sent = [chunk for _, _, lane, _, batch in hands.delivered if lane is Lane.STATE for chunk in batch]
+    parcels = [batch for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE)]
+    sent = [chunk for parcel in parcels for chunk in parcel]
     assert len(sent) > 2 and [key for chunk in sent for key, _ in chunk.pairs] == keys
     assert [chunk.first for chunk in sent] == [True] + [False] * (len(sent) - 1)
     assert [chunk.last for chunk in sent] == [False] * (len(sent) - 1) + [True]
@@ -210,7 +213,7 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
 @pytest.mark.parametrize("length", [1, 1_000, 100_000, 400_000])
 def test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states(length: int) -> None:
     pairs = [(f"key{number}", "x" * length) for number in range(12_000_000 // (length + 10))]
-    cut = list(chunks(3, Taken(pairs, []), 0, 0.0))
+    cut = list(chunks(3, Taken(list(pairs), []), 0, 0.0))
     assert [pair for chunk in cut for pair in chunk.pairs] == pairs
     assert max(len(encode(chunk.pairs)) for chunk in cut) <= 1.15 * CHUNK_BYTES + length
     assert len(cut) <= 13 + 12_000_000 // CHUNK_BYTES or length == 400_000
@@ -220,6 +223,18 @@ def test_states_that_grow_large_late_in_a_bin_are_cut_soon() -> None:
     pairs = [(number, b"") for number in range(2_000)] + [(number, b"x" * 100_000) for number in range(2_000, 2_100)]
     sizes = [len(encode(chunk.pairs)) for chunk in chunks(3, Taken(pairs, []), 0, 0.0)]
     assert max(sizes[1:]) < 1.2 * CHUNK_BYTES, sizes
+
+
+def test_a_bin_is_given_up_as_its_chunks_are_taken() -> None:
+    state = b"x" * 10_000
+    taken = Taken([(number, state) for number in range(500)], [(7, number, state) for number in range(500)])
+    cut = chunks(3, taken, 0, 0.0)
+    left = [len(taken.pairs) + len(taken.timers)]
+    for chunk in cut:
+        left.append(len(taken.pairs) + len(taken.timers))
+        assert sum(left[-2:]) == 0 or chunk.last or left[-1] >= left[-2] - 1.4 * CHUNK_BYTES / 10_000
+    assert left[0] == 1_000 and len(left) > 9, "nothing is measured before a chunk is asked for"
+    assert left == sorted(left, reverse=True) and left[-1] == 0
 
 
 @given(
@@ -232,7 +247,7 @@ def test_chunks_put_together_are_the_bin_and_each_is_bounded_over_pairs_and_time
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(migration, "CHUNK_BYTES", chunk_bytes)
-        cut = list(chunks(3, Taken(pairs, timers), 0, 0.0))
+        cut = list(chunks(3, Taken(list(pairs), list(timers)), 0, 0.0))
     assert [pair for chunk in cut for pair in chunk.pairs] == pairs
     assert [timer for chunk in cut for timer in chunk.timers] == timers
     assert [chunk.first for chunk in cut] == [True] + [False] * (len(cut) - 1)
@@ -256,7 +271,7 @@ def test_an_empty_bin_is_one_chunk() -> None:
 
 
 def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug() -> None:
-    installer = Installer(BinStore(BINS), 1, lambda: 3.5)
+    installer = Installer(BinStore(BINS), 1, lambda: 3.5, lambda time, chunk: None)
     first, second = Chunk(0, 0, True, False, 1.0, 9, [(KEY, 1)], []), Chunk(0, 0, False, True, 1.0, 0, [], [])
     with pytest.raises(AssertionError, match="in order"):
         installer.install(5, second)
@@ -270,7 +285,7 @@ def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug(
 
 
 def test_a_clock_that_is_behind_that_of_the_sender_gives_no_negative_duration() -> None:
-    installer = Installer(BinStore(BINS), 1, lambda: 0.5)
+    installer = Installer(BinStore(BINS), 1, lambda: 0.5, lambda time, chunk: None)
     installer.install(5, Chunk(0, 0, True, True, 1.0, 0, [], []))
     assert installer.ledger[0].seconds == 0.0
 

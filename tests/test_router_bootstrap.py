@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from megaflow import Bootstrap, Map, Move
+from megaflow import Bootstrap, Map, Move, migration
 from megaflow.control_stream import founders_of, set_default
 from megaflow.errors import CommandRefused, ProgramError, ProtocolError
 from megaflow.routing import Command, Numbered, RoutingTable, apply, initial_table
@@ -21,8 +21,8 @@ from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.operators.movement import broadcast
-from tests.simulation import scenarios
-from tests.simulation.by_hand import ByHand, Histories, key_of
+from tests.simulation import parcels, scenarios
+from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 
 BINS = 4  # bins 0 and 2 are worker 0's at first, 1 and 3 are worker 1's
 KEY = key_of(0, BINS)
@@ -338,6 +338,28 @@ def test_a_bin_may_come_and_go_again_before_the_newcomer_knows_the_table() -> No
     assert hands.moved() == [(1, 2, 0, 1), (3, 0, 0, NEW), (5, 0, NEW, 1), (7, 0, 1, NEW)]
 
 
+def test_a_bin_comes_in_many_parcels_before_the_newcomer_knows_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration, "CHUNK_BYTES", 1)
+    histories, hands = started()
+    hands.hold((1, NEW, Lane.STATE))
+    keys = keys_of(0, BINS, 5)
+    hands.records[0].send_batch([(key, 0) for key in keys])
+    hands.command(1, Bootstrap(1, NEW))
+    hands.command(3, Move(0, NEW))
+    hands.command(4, Move(2, 1))
+    hands.advance_to(3)
+    hands.settle()
+    assert hands.ready() == [True, True, False] and hands.owned() == [[2], [1, 3], [0]]
+    assert hands.workers[NEW].stateful[0].keys() == 5, "it is whole"
+    hands.advance_to(5)
+    hands.records[0].send_batch([(key, 5) for key in keys])
+    hands.settle()
+    assert hands.owned() == [[], [1, 2, 3], [0]] and hands.ready() == [True, True, False], "and nobody waits for it"
+    hands.finish()
+    assert {worker for worker, _, value in histories.applied if value == 5} == {NEW}
+    assert {values for _, (_, values) in hands.outputs[-5:]} == {(0, 5)}
+
+
 def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
     _, hands = started()
     hands.hold((0, NEW, Lane.STATE))
@@ -346,7 +368,7 @@ def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
     for time, target in [(2, 1), (3, NEW), (4, 1)]:
         hands.command(time, Move(1, target), Move(3, 0))
         hands.settle()
-        held = dict(hands.workers[NEW].stateful[0]._router._control.moving)
+        held = dict(hands.workers[NEW].stateful[0]._router._shipper.claimed)
         assert list(held) == ([4] if time == 4 else [])
     hands.finish()
     assert hands.owned() == [[0, 2, 3], [1], []]
@@ -489,14 +511,15 @@ def run(scenario: scenarios.Scenario) -> None:
     """Run it and its oracle, one worker that is fed everything."""
     log = scenarios.Log()
     cluster = SimulatedCluster(scenario.seed, scenario.workers)
-    outputs = cluster.run(lambda *given: scenarios.build(scenario, log, *given), scenario.feeds, scenario.commands)
+    with parcels.small(scenario.seed, cluster):
+        outputs = cluster.run(lambda *given: scenarios.build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle, unread = SimulatedCluster(scenario.seed, 1, monitor=False), scenarios.Log()
     expected = oracle.run(lambda *given: scenarios.build(scenario, unread, *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {scenario.seed}: the outputs differ from one worker's"
     in_force = tables(scenario)
     for operator, bin, time, worker in log.applied:
-        owner = in_force[min(time, len(in_force) - 1)][bin]  # timers may be due after all else
+        owner = in_force[min(time, len(in_force) - 1)][bin]  # timers are due later than any command
         assert worker == owner, f"seed {scenario.seed}: {operator}, bin {bin}, time {time}: {worker}"
     for worker in cluster.workers:
         for view in worker.stateful:

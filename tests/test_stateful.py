@@ -15,6 +15,7 @@ from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange
 from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.codec import decode
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4
@@ -246,14 +247,15 @@ def test_each_bin_is_owned_once_or_under_way_at_every_step_and_the_ledger_tells_
 
 def _under_way(hands: ByHand) -> int:
     """How many bins, each empty and one chunk, are on the network or arrived and not read."""
-    queues = [len(queue) for route, queue in hands.network._routes.items() if route[2] is Lane.STATE]
+    queues = [queue for route, queue in hands.network._routes.items() if route[2] is Lane.STATE]
+    sent = [decode(body)[1] for queue in queues for body in queue]
     arrived = [
-        envelope
+        envelope.body
         for worker in hands.workers
         for envelope in hands.network.allocator(worker.index).arrived
         if envelope.lane is Lane.STATE
     ]
-    return sum(queues) + len(arrived)
+    return sum(len(parcel) for _, parcel in sent + arrived)
 
 
 # What the rest of the worker sees ----------------------------------------------------------------

@@ -289,8 +289,12 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
         ],
     ),
     30: (
-        "bins larger than a frame move in bounded chunks; a thousand seeds; a stopped worker breaks nothing",
+        "bins larger than every buffer move in bounded chunks, within the memory of their state; a thousand seeds; a "
+        "stopped worker breaks nothing",
         [
+            "cluster/test_migration.py::test_a_bin_of_more_than_a_hundred_megabytes_moves",
+            "cluster/test_migration.py::test_a_migration_needs_a_tenth_and_a_chunk_more_memory_than_the_state",
+            "test_shipping.py::test_each_new_owner_has_one_parcel_under_way_and_gets_the_next_when_that_is_installed",
             "test_migration.py::test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledger",
             "test_migration.py::test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states",
             "timely/communication/test_tcp_fabric.py::test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it",

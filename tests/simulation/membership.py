@@ -15,7 +15,8 @@ from megaflow.front import Worker
 from megaflow.stream import Stream
 from megaflow.testing import Join, KillJoiner, Leave, SimulatedCluster
 from megaflow.testing.changes import Change
-from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, chunks_of, draw
+from tests.simulation import parcels
+from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw
 
 
 def draw_changes(seed: int) -> tuple[Scenario, list[tuple[int, Change]]]:
@@ -50,7 +51,7 @@ def run(seed: int) -> SimulatedCluster:
     def spread(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
         return build(scenario, log, worker, records.exchange(lambda record: len(record[0])), commands)
 
-    with chunks_of(scenario):
+    with parcels.small(seed, cluster):
         outputs = cluster.run(spread, scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle = SimulatedCluster(seed, 1, monitor=False)

@@ -11,21 +11,19 @@ the commands imply.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import Any
 
-import pytest
-
-from megaflow import Map, Move, migration, stable_hash
+from megaflow import Map, Move, stable_hash
 from megaflow.bins import bin_of
 from megaflow.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange, Worker
+from tests.simulation import parcels
 
 LOG2_BINS = 3
 BINS = 1 << LOG2_BINS
@@ -45,7 +43,6 @@ class Scenario:
     hold_back: bool  # an operator that keeps records until their time is closed
     kinds: tuple[str, str] = ("machine", "machine")  # of the two operators
     spread: bool = False  # whether the outputs are distributed
-    small_chunks: bool = False  # one key or timer each, so that bins travel in many
 
 
 def draw(seed: int) -> Scenario:
@@ -60,7 +57,6 @@ def draw(seed: int) -> Scenario:
     scenario = Scenario(seed, workers, times, feeds, commands, random.random() < 0.4, random.random() < 0.4)
     scenario.kinds = (random.choice(["machine", "unary", "binary"]), random.choice(["machine", "unary", "binary"]))
     scenario.spread = random.random() < 0.25
-    scenario.small_chunks = random.random() < 0.5
     return scenario
 
 
@@ -90,7 +86,7 @@ def run(scenario: Scenario) -> None:
     """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
     log = Log()
     cluster = SimulatedCluster(scenario.seed, scenario.workers)
-    with chunks_of(scenario):
+    with parcels.small(scenario.seed, cluster):
         outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle = SimulatedCluster(scenario.seed, 1, monitor=False)
@@ -100,15 +96,6 @@ def run(scenario: Scenario) -> None:
     check_ledger(scenario, log, scenario.commands)
     for worker in cluster.workers:
         assert len({view.table() for view in worker.stateful}) == 1
-
-
-@contextmanager
-def chunks_of(scenario: Scenario) -> Iterator[None]:
-    """Bins travel in chunks as the scenario wants them."""
-    with pytest.MonkeyPatch.context() as patched:
-        if scenario.small_chunks:
-            patched.setattr(migration, "CHUNK_BYTES", 1)
-        yield
 
 
 def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:

@@ -77,14 +77,40 @@ FAULTS = {
         "router.py", "        builder.graph.connect(from_output, node.targets[-1])", "        pass"
     ),
     "F lets go of the state capability when the command arrives": Fault(
-        "control_input.py",
-        "                self.moving[time] = mint(ports.state_output, time)",
-        "                self.moving[time] = mint(ports.state_output, time); self.moving[time].release()",
+        "shipping.py",
+        "            self.claimed[time] = mint(self._output, time)",
+        "            self.claimed[time] = mint(self._output, time); self.claimed[time].release()",
     ),
     "F ships a bin after its time": Fault(
-        "router.py",
-        "self._state_output.ship_to(target, time, [chunk])",
-        "self._state_output.ship_to(target, time + 1, [chunk])",
+        "shipping.py",
+        "self._output.ship_to(target, time, freight.pop())",
+        "self._output.ship_to(target, time + 1, freight.pop())",
+    ),
+    "credit is not waited for": Fault(
+        "shipping.py",
+        "        self._output.ship_to(target, time, freight.pop())",
+        "        while not freight.is_empty: self._output.ship_to(target, time,"
+        " [__import__('dataclasses').replace(chunk, awaited=False) for chunk in freight.pop()])",
+    ),
+    "credit is given for the last parcel as well": Fault(
+        "shipping.py", "        if chunk.awaited:", "        if chunk.awaited or chunk.last:"
+    ),
+    "no credit is given": Fault("shipping.py", "        if chunk.awaited:", "        if False:"),
+    "credit is given without a right to it": Fault(
+        "shipping.py",
+        "            self.expected[time] = mint(self.credits, time)",
+        "            self.expected[time] = mint(self.credits, time); self.expected[time].release()",
+    ),
+    "the right to give credit goes before the bins are whole": Fault(
+        "shipping.py", "self._coming[time] == self._whole[time]", "self._coming[time] >= self._whole[time]"
+    ),
+    "F lets go of the state capability with the first parcel": Fault(
+        "shipping.py",
+        "        if not self._freight and self._shipping in self.claimed:",
+        "        if self._shipping in self.claimed:",
+    ),
+    "a bin that comes in several chunks is whole with the first": Fault(
+        "migration.py", "        if chunk.last:\n            seconds", "        if chunk.first:\n            seconds"
     ),
     "F routes by the active table, whatever is pending": Fault(
         "forwarding.py", "history.at(time)", "history.active"
@@ -112,14 +138,6 @@ FAULTS = {
         "                    self._apply(waiting, batch)",
         "                    self._apply(max([waiting, *self._stash]), batch)",
     ),
-    "F ships the later chunks of a bin after its time": Fault(
-        "router.py",
-        "            self._state_output.ship_to(target, time, [chunk])",
-        "            self._state_output.ship_to(target, time if chunk.first else time + 1, [chunk])",
-    ),
-    "S takes a bin for whole after its first chunk": Fault(
-        "migration.py", "        if not chunk.last:\n", "        if not chunk.last and not chunk.first:\n"
-    ),
     "timers stay where they were set": Fault(
         "bins.py", "cell in taken.items()], self.timers.take(bin))", "cell in taken.items()], [])"
     ),
@@ -143,7 +161,7 @@ FAULTS = {
         ),
     ),
     "timers do not travel": Fault(
-        "migration.py", "in ((taken.pairs, False), (taken.timers, True)):", "in ((taken.pairs, False),):"
+        "migration.py", " = [(taken.pairs, False), (taken.timers, True)]", " = [(taken.pairs, False)]"
     ),
     "S applies a time before it is closed": Fault(
         "stateful_timed.py", "any(frontier.less_equal(time) for", "any(frontier.less_than(time) for"
