@@ -139,7 +139,7 @@ FAULTS = {
         "                    self._apply(max([waiting, *self._stash]), batch)",
     ),
     "timers stay where they were set": Fault(
-        "bins.py", "cell in taken.items()], self.timers.take(bin))", "cell in taken.items()], [])"
+        "bins.py", "return Taken(pairs, self.timers.take(bin))", "return Taken(pairs, [])"
     ),
     "timers stay where they were set, and leave as well": Fault(
         "timers.py",
