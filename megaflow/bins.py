@@ -241,7 +241,12 @@ class BinStore:
         cells = self.cells
         for key in taken:
             del cells[key]
-        return Taken([(key, cell.pop()) for key, cell in taken.items()], self.timers.take(bin))
+        pairs = []
+        while taken:  # cells go as pairs come: many keys with small states would need a third more memory
+            key, cell = taken.popitem()
+            pairs.append((key, cell.pop()))
+        pairs.reverse()
+        return Taken(pairs, self.timers.take(bin))
 
     def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""

@@ -2,7 +2,7 @@
 
     data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
     control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
-                            [F] ── addressed ──▶ F's routing    (of a worker that has joined)
+                            [F] ── addressed ──▶ F's routing    (of whoever sends bins or has joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
 What each input can lead to matters: data reaches only its data output, control only the
@@ -15,8 +15,9 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
     has passed s: no command for s or before is still to come. Until then it is stashed,
     under a capability of the data output (`forwarding`).
  2. F holds the state output's capability at t from the moment the command arrives until
-    the last chunk is sent. So no S, here or elsewhere, applies a record at t or later
-    before every bin that moves at t is in (S waits for its state frontier).
+    the last chunk is sent, of many that wait for credit (`shipping`). So no S, here or
+    elsewhere, applies a record at t or later before every bin that moves at t is in (S
+    waits for its state frontier).
  3. F takes a bin out for t only when the control frontier has passed t and S's output
     frontier is not less than t. Then every record before t has been applied and none is
     still to come, for a record before t anywhere upstream would hold that frontier.

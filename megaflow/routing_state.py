@@ -20,7 +20,8 @@ Why it then routes exactly as all others do
  5. A newcomer owns no bin until a command above n gives it one; a command that names it before its Bootstrap is refused
     where commands are validated. So it has nothing to take out for the reconfigurations in the state, and needs no
     capability for them. For commands later than the first that names it, it claims the state output's capability on
-    reading them, as every F does (rule 2 of `router`), for by then it may own the bins that they take.
+    reading them, as every F does (rule 2 of `router`), for by then it may own the bins that they take; and for those
+    that name it, the right to give credit (rule 2 of `shipping`). In the state is none that does.
 """
 
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class Newcomer:
         return self._called is not None
 
     def read(self, time: int, numbered: Numbered) -> bool:
-        """Take a command; return whether this worker may have something to send for it, so needs capabilities for it.
+        """Take a command; return whether it may take bins from this worker, or a state, which needs a capability.
 
         Raises ProtocolError if the command names this worker before it is bootstrapped.
         """

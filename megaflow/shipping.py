@@ -19,8 +19,8 @@ Why nobody waits for ever, and nothing is late
     reaches no output (see `router`), so this capability holds nobody up.
  3. Credit is due for each parcel but a source's last one for a target at t, and given by S's installing it: S installs
     what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
- 4. A source has its capability as long as credit is due to it, so it does not leave before all has come, and a dataflow
-    does not end. When it has given it up nothing is on its way to it.
+ 4. A source has its capability as long as credit is due to it, and a target its own as long as a bin is not whole, so
+    neither leaves before, and the dataflow does not end. When a source has given it up no credit is on its way to it.
  5. Reconfigurations do not overlap: the next one is installed when S's output frontier is not less than its time, and
     parcels at t, sent or not, hold that frontier at t. So credit always is for what is being shipped now.
 A worker that has joined and has no table yet is sent bins, too, and gives credit as all others do; by then it has read
@@ -55,7 +55,6 @@ class Shipper:
         self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
         self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
         self.credits: Output[Any] | None = None  # set if there is control
-        self.on_taken: Callable[[], None] = _nothing  # called when a bin has been taken out; set by S
         self._store = store
         self._output = output
         self._worker = worker
@@ -117,9 +116,7 @@ class Shipper:
     def _take(self, bins: list[int]) -> Iterator[Chunk]:
         """Take out one bin after another, when its turn comes."""
         for bin in bins:
-            taken = self._store.take(bin)
-            self.on_taken()
-            yield from chunks(bin, taken, self._worker, self._wall())
+            yield from chunks(bin, self._store.take(bin), self._worker, self._wall())
 
     def _send(self, target: WorkerId) -> None:
         freight, time = self._freight[target], self._shipping
@@ -138,7 +135,3 @@ class Shipper:
         if time in self._coming and self._coming[time] == self._whole[time]:
             del self._coming[time], self._whole[time]
             self.expected.pop(time).release()
-
-
-def _nothing() -> None:
-    """What S wants when it keeps nothing for a bin but its state."""

@@ -282,7 +282,7 @@ class Stream(Generic[T]):
 
     def stateful_unary(
         self: Stream[tuple[K, V]],
-        fold: UnaryFold[K, V, A, R],
+        fold: UnaryFold[K, A, R],
         hash: Callable[[K], int] = stable_hash,
         control: Stream[Any] | None = None,
         *,
@@ -295,14 +295,15 @@ class Stream(Generic[T]):
         time is closed. `timers.at(later, payload)` has the fold called for the key at that time, too, wherever the key
         is by then: `records` are the payloads that are due, in the order in which they were set, then the key's values
         in the order of their arrival; it may keep and change that list. Timers that are left when all inputs have
-        ended are due in the order of their times. Keys, states and payloads must be able to travel.
+        ended are due in the order of their times; a fold that sets one whenever one is due never ends. Keys, states
+        and payloads must be able to travel.
         """
         return Stream(stateful_unary(self.port, fold, hash, self._commands(control, bins), bins, name))
 
     def stateful_binary(
         self: Stream[tuple[K, V]],
         right: Stream[tuple[K, W]],
-        fold: BinaryFold[K, V, W, A, R],
+        fold: BinaryFold[K, W, A, R],
         hash: Callable[[K], int] = stable_hash,
         control: Stream[Any] | None = None,
         *,

@@ -9,6 +9,7 @@ import fractions
 import os
 import subprocess
 import sys
+import tracemalloc
 import uuid
 import zoneinfo
 from pathlib import Path
@@ -376,3 +377,18 @@ def test_a_key_that_arrives_twice_is_a_bug() -> None:
     store.install(0, [("a", 1)])
     with pytest.raises(AssertionError, match="twice"):
         store.install(0, [("a", 2)])
+
+
+def test_a_bin_of_many_small_states_is_taken_out_in_the_memory_that_it_had() -> None:
+    tracemalloc.start()
+    try:
+        store = BinStore(1)
+        store.install(0, [(key, None) for key in range(30_000)])
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        taken = store.take(0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken.pairs == [(key, None) for key in range(30_000)]
+    assert peak < 1.1 * before

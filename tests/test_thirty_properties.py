@@ -154,6 +154,7 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
             "test_stateful_timed.py::test_a_bin_that_comes_home_brings_its_timers_back_and_is_called_once_for_each",
             "test_stateful_timed.py::test_a_bin_larger_than_a_chunk_by_its_timers_travels_in_several_and_the_order_of_payloads_stays",
             "test_timers.py::test_a_bin_that_goes_to_and_fro_leaves_nothing_behind",
+            "cluster/test_timers.py::test_each_timer_is_due_once_at_its_time_while_all_bins_move",
         ],
     ),
     16: (
@@ -288,8 +289,12 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
         ],
     ),
     30: (
-        "bins larger than a frame move in bounded chunks; a thousand seeds; a stopped worker breaks nothing",
+        "bins larger than every buffer move in bounded chunks, within the memory of their state; a thousand seeds; a "
+        "stopped worker breaks nothing",
         [
+            "cluster/test_migration.py::test_a_bin_of_more_than_a_hundred_megabytes_moves",
+            "cluster/test_migration.py::test_a_migration_needs_a_tenth_and_a_chunk_more_memory_than_the_state",
+            "test_shipping.py::test_each_new_owner_has_one_parcel_under_way_and_gets_the_next_when_that_is_installed",
             "test_migration.py::test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledger",
             "test_migration.py::test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states",
             "timely/communication/test_tcp_fabric.py::test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it",

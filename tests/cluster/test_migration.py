@@ -15,6 +15,8 @@ from tests.cluster.processes import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
 
+PATIENCE_SECONDS = 160.0
+
 PROGRAM = """
 import json, sys, time, tracemalloc
 from megaflow import Map, Move
@@ -50,7 +52,7 @@ def main(worker):
         commands.advance_to(moment)
         while probe.less_than(moment):
             if slow and worker.index == 1:
-                time.sleep(0.005)  # so that what is sent at once would have to wait somewhere
+                time.sleep(0.05)  # so that what is sent at once would have to wait somewhere
             worker.step_or_park(0.02)
 
     def send_all():
@@ -103,9 +105,9 @@ def migrate(folder: Path, states: str, strategy: str, bins: int, keys: int, size
     program = folder / "program.py"
     program.write_text(PROGRAM)
     with programs(folder, program, states, strategy, *map(str, (bins, keys, size))) as started:
-        ended = [started.wait(index) for index in (0, 1)]
-    assert [each.code for each in ended] == [0, 0], "\n".join(each.errors for each in ended)
-    source, target = (Facts(**json.loads(each.output)) for each in ended)
+        ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in started.processes]
+    assert all(output for output, _ in ended), "\n".join(errors for _, errors in ended)
+    source, target = (Facts(**json.loads(output)) for output, _ in ended)
     assert (source.keys, target.keys, target.right) == (0, keys, keys) and source.outputs + target.outputs == keys
     assert (source.rows, target.rows) == (0, bins // 2)
     return source, target

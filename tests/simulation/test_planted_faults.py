@@ -23,6 +23,7 @@ class Fault:
     module: str
     right: str
     wrong: str
+    more: "tuple[Fault, ...]" = ()  # where one line is not enough
 
 
 FAULTS = {
@@ -138,13 +139,26 @@ FAULTS = {
         "                    self._apply(max([waiting, *self._stash]), batch)",
     ),
     "timers stay where they were set": Fault(
-        "bins.py", "cell in taken.items()], self.timers.take(bin))", "cell in taken.items()], [])"
+        "bins.py", "return Taken(pairs, self.timers.take(bin))", "return Taken(pairs, [])"
     ),
     "timers stay where they were set, and leave as well": Fault(
         "timers.py",
         "            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items()",
         "            self._bins.setdefault(bin, set()).add(time)\n"
         "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
+    ),
+    "a bin that comes home finds the timers that it left with": Fault(
+        "timers.py",
+        "            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items()",
+        "            self._bins.setdefault(bin, set()).add(time)\n"
+        "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
+        more=(
+            Fault(
+                "stateful_timed.py",
+                "            assert bin in self.store.bins, f",
+                "            if bin not in self.store.bins:\n                continue\n            _ = f",
+            ),
+        ),
     ),
     "timers do not travel": Fault(
         "migration.py", " = [(taken.pairs, False), (taken.timers, True)]", " = [(taken.pairs, False)]"
@@ -317,10 +331,11 @@ def test_a_planted_fault_is_found_within_200_runs_with_hand_overs(name: str, tmp
 def check_found(fault: Fault, kind: str, tmp_path: Path) -> None:
     """Plant a fault in a copy of the code and search."""
     shutil.copytree(ROOT / "megaflow", tmp_path / "megaflow", ignore=shutil.ignore_patterns("__pycache__"))
-    module = tmp_path / "megaflow" / fault.module
-    text = module.read_text()
-    assert text.count(fault.right) == 1, f"the line to make wrong must stand once in {fault.module}: {fault.right!r}"
-    module.write_text(text.replace(fault.right, fault.wrong))
+    for each in (fault, *fault.more):
+        module = tmp_path / "megaflow" / each.module
+        text = module.read_text()
+        assert text.count(each.right) == 1, f"the line to make wrong must stand once in {each.module}: {each.right!r}"
+        module.write_text(text.replace(each.right, each.wrong))
     assert search(tmp_path, kind).returncode == 3, "not found"
 
 
