@@ -129,7 +129,6 @@ class Router:
         context: Context,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
-        self.on_taken: Callable[[], None] = _nothing  # called when bins have been taken out; set by S
         self._name = name  # of the stateful operator
         self._forwarders = forwarders
         self._control = control
@@ -194,11 +193,5 @@ class Router:
                 claimed.release()
 
     def _ship(self, time: int, bin: int, target: int) -> None:
-        taken = self._store.take(bin)
-        self.on_taken()
-        for chunk in chunks(bin, taken, self._worker, self._wall()):
+        for chunk in chunks(bin, self._store.take(bin), self._worker, self._wall()):
             self._state_output.ship_to(target, time, [chunk])
-
-
-def _nothing() -> None:
-    """What S wants when it keeps nothing for a bin but its state."""

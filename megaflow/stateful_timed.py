@@ -10,10 +10,12 @@ What S keeps
  2. Timers, in the store that it shares with F (`timers`). F takes those of a bin out with it.
  3. One capability of the output, at the least time of both; so there are few pointstamps, however many timers. It is
     put right at the end of each run. To a later time it is downgraded. An earlier time comes only with a record or a
-    chunk that this run has consumed, at or before that time, so a new one may be minted; and at or after the present
-    time of a fold that sets a timer, at which it is still held. When F has taken a bin out S is activated to put it
-    right: what it held for the timers of the bin, F has held since the command arrived, by the state output's
-    capability at the time of the move, which is no later than they are.
+    chunk that this run has consumed, at or before that time, so a new one may be minted; and a fold sets timers for
+    times after its own, at which it is still held.
+ 4. When F takes a bin out for t it takes its timers, and S holds too much until it runs again. Nobody waits for that:
+    the timers are at t or later, and so is what is held for them; S runs at the latest when the state frontier passes
+    t, and before that nothing at t or later can be applied anywhere. Nor is anything missing: F holds t itself, by the
+    state output's capability, since the command arrived, and then the chunks do.
 
 Outputs carry the time of their records. Times are applied in order, a bounded number a run: a fold that sets a timer
 whenever one is due would keep the worker for ever once all inputs have ended.
@@ -106,7 +108,6 @@ def _build(
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
         activate = info.activator.activate
-        assembly.routed.router.on_taken = activate
         return _Machine(data, state, output, folder, assembly.installer, assembly.view, activate).run
 
     builder.build(make)
