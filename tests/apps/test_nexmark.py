@@ -138,6 +138,10 @@ REQUESTS = [
     for strategy in ("fluid", "all-at-once")
 ]
 EVERY_REQUEST = pytest.mark.parametrize("request_", REQUESTS, ids=lambda words: f"{words[0]}-{words[3]}")
+SLOW_UNLESS_FLUID = [
+    pytest.param(words, marks=() if words[3] == "fluid" else pytest.mark.slow, id=f"{words[0]}-{words[3]}")
+    for words in REQUESTS
+]
 
 
 def expected(query: str, events: str, delay_us: str, strategy: str) -> Counter[Any]:
@@ -152,7 +156,7 @@ def results_and_owners(worker: Worker) -> tuple[list[Any], list[tuple[int, ...]]
     return results, [view.table() for view in worker.stateful]
 
 
-@EVERY_REQUEST
+@pytest.mark.parametrize("request_", SLOW_UNLESS_FLUID)
 def test_on_threads_results_equal_the_oracles_while_half_of_all_bins_move(request_: tuple[str, ...]) -> None:
     """By the specification's own windows."""
     ended = run_threads(2, results_and_owners, *request_)
