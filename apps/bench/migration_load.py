@@ -118,16 +118,17 @@ class Packed:
     def is_exact(self, lines: int) -> bool:
         """Whether so many different lines were counted, each once, as a Counter counts them, one after the other."""
         totals: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-        seen: set[int] = set()
+        numbers = (max(array(NUMBER, batch)[::2]) for _, batch in self._batches)
+        seen = bytearray(1 + max(numbers, default=-1))  # number -> whether it was counted
         for side, batch in self._batches:
             flat, total = array(NUMBER, batch), totals[side]
             for number, count in zip(flat[::2], flat[1::2]):
                 key = key_of(number, self._keys)
                 total[key] += 1
-                if count != total[key]:
+                if seen[number] or count != total[key]:
                     return False
-                seen.add(number)
-        return len(seen) == lines == sum(total.total() for total in totals)
+                seen[number] = 1
+        return sum(seen) == lines
 
     def flush(self) -> None:
         """Nothing is buffered."""

@@ -28,7 +28,7 @@ from megaflow.control.selection import Selection, make_plan
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
 STEADY = "steady"
 WARM_UP_SECONDS = 40.0  # that there are lines for
-MOVE_SECONDS = 8.0
+STEP_SECONDS = 0.1  # of a move of one bin, for which there are lines: three times what it takes on an idle machine
 PLAIN_LINES = 500_000
 STALL_MS = 200.0  # where all-at-once stalls longer, the others are compared with it
 TIMES_BETTER_MIN = 10
@@ -64,7 +64,7 @@ def measure(sizes: Sizes) -> Record:
 
 def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
     """Move bins there and back with each strategy."""
-    each = sizes.steady + sizes.after + MOVE_SECONDS
+    each = sizes.steady + sizes.after + sizes.bins / 4 * STEP_SECONDS
     write_numbers(path, round(load.rate * (WARM_UP_SECONDS + 2 * sizes.repeat * len(STRATEGIES) * each)))
     moves: list[Record] = []
     with calm_job(load, path) as job, Memory(job.pids) as memory:
