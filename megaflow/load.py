@@ -27,7 +27,7 @@ from megaflow.errors import CannotTravel
 from megaflow.timely.communication.codec import encode
 
 SAMPLE_MAX = 512  # records a look takes
-KEYS_COUNTED = 128  # a key with more than a 128th of the records is found
+KEYS_COUNTED = 256  # a key with more than a 256th of the records is found
 WINDOW_SECONDS = 10.0
 LOOK_SHARE = 64  # see 1 above
 LOOK_PAUSE_SECONDS = 1.0  # busy; a look that was interrupted for long shall not be the last one of its window
@@ -113,7 +113,7 @@ class Load:
     """What a meter has seen in the last seconds; everything is per second."""
 
     bins: dict[int, tuple[float, float]]  # bin -> (records, busy seconds)
-    keys: list[tuple[Any, float, float]]  # (key, records, by how much that may be too high), most records first
+    keys: list[tuple[Any, float, float]]  # (key, records, by how much that may be too high), most certain ones first
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class LoadMeter:
         for key in found:
             (count, error), (count_before, error_before) = new.keys.estimate(key), old.keys.estimate(key)
             keys.append((key, (count + count_before) / seconds, (error + error_before) / seconds))
-        return Load(bins, sorted(keys, key=lambda each: -each[1]))
+        return Load(bins, sorted(keys, key=lambda each: each[2] - each[1]))
 
     def _look(self, batch: Sequence[tuple[Any, Any]], now: float) -> None:
         """Find out what a batch consists of."""

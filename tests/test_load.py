@@ -164,6 +164,15 @@ def test_the_heaviest_key_is_found_among_many_and_its_error_is_known() -> None:
     assert error <= 50 * 400 / KEYS_COUNTED
 
 
+def test_keys_are_ranked_by_the_records_that_they_certainly_have() -> None:
+    meter = LoadMeter(modulo, clock := Ticking())
+    for key in range(KEYS_COUNTED):
+        meter.note(pairs(key, key), clock())
+    meter.note(pairs(-1), clock())  # it takes the count of another one
+    keys = meter.load().keys
+    assert keys[-1] == (-1, 3.0, 2.0) and all(each[1:] == (2.0, 0.0) for each in keys[:-1])
+
+
 # Sizes --------------------------------------------------------------------------------------
 
 

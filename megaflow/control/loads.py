@@ -10,7 +10,7 @@ from megaflow.control.messages import OperatorLoad, WorkerStatus
 from megaflow.load import Load
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
-KEYS_REPORTED_MAX = 16  # of one operator, those with most records
+KEYS_REPORTED_MAX = 16  # of one operator, those that certainly have most records
 KEY_LENGTH_MAX = 60  # characters that are shown
 
 
@@ -78,7 +78,7 @@ def _bin_records(bins: Mapping[int, Sequence[float]], table: Sequence[int] | Non
 
 
 def _key_records(keys: Mapping[tuple[str, int], Sequence[float]]) -> list[dict[str, Any]]:
-    rows = sorted(keys.items(), key=lambda each: -each[1][0])
+    rows = sorted(keys.items(), key=lambda each: each[1][1] - each[1][0])  # by what is certain
     return [
         {"key": key, "bin": bin, "records_per_s": records, "error_per_s": error}
         for (key, bin), (records, error) in rows[:KEYS_REPORTED_MAX]

@@ -1,4 +1,4 @@
-"""A balance by load reaches its bound, moves nothing in vain, and seldom more than the fewest bins."""
+"""A balance by load reaches its bound, and seldom moves more than the fewest bins."""
 
 import itertools
 import random
@@ -42,6 +42,7 @@ def loads_of(table: RoutingTable, loads: Sequence[float], members: set[int]) -> 
 @given(cases())
 @example(((0,) * 8, {0, 1}, [32.5, 1.0, 1.0, 2.0, 4.0, 2.0, 1.0, 1.5]))
 @example(((0, 0), {0, 1}, [0.0, 1.0]))
+@example(((0, 1, 0, 1, 0), {0, 1, 2}, [1.0, 5.0, 2.0, 1.0, 2.0]))
 def test_the_maximum_is_within_the_slack_or_one_light_bin_of_the_mean(case: Case) -> None:
     table, members, loads = case
     if not sum(loads):
@@ -52,15 +53,12 @@ def test_the_maximum_is_within_the_slack_or_one_light_bin_of_the_mean(case: Case
     assert set(target) <= members
     after = loads_of(target, loads, members)
     mean = sum(loads) / len(members)
-    heaviest = max(after, key=lambda worker: after[worker])
-    lightest_bin = min(load for bin, load in enumerate(loads) if target[bin] == heaviest and load > mean * 1e-9)
-    assert after[heaviest] - mean <= max(SLACK * mean, lightest_bin) + mean * 1e-6
+    most = max(after.values())
+    heaviest = [worker for worker in members if after[worker] > most * (1 - 1e-9)]  # equal but for rounding
+    loaded = [bin for bin, load in enumerate(loads) if load > mean * 1e-9]
+    light = max(min(loads[bin] for bin in loaded if target[bin] == worker) for worker in heaviest)
+    assert most - mean <= max(SLACK * mean, light) + mean * 1e-6
     assert balance_load(table, sorted(members, reverse=True), loads) == target
-    # No single move could be left out.
-    limit = max(after[heaviest], (1 + SLACK) * mean)
-    for bin, home, owner in difference(table, target):
-        if home in members:
-            assert after[home] + loads[bin] > limit - mean * 1e-6, f"bin {bin} from {home} to {owner}"
 
 
 @settings(deadline=None)
@@ -90,7 +88,7 @@ def test_of_small_cases_nearly_all_take_the_fewest_moves() -> None:
             if max(loads_of(other, loads, set(ids)).values()) <= limit
         )
         surplus.append(len(difference(table, target)) - fewest)
-    assert sum(each > 0 for each in surplus) <= 0.05 * len(surplus) and max(surplus) <= 3
+    assert sum(each > 0 for each in surplus) <= 0.03 * len(surplus) and max(surplus) <= 3
 
 
 def test_one_hot_bin_moves_away_from_the_others_or_they_from_it() -> None:

@@ -1,7 +1,7 @@
 """What was commanded and is under way: whom it binds, and what its account is made of."""
 
 from megaflow.control.events import Asked, Reply
-from megaflow.control.messages import Accepted, Done, LedgerEntry, Request
+from megaflow.control.messages import Accepted, BeginPlan, Done, LedgerEntry, Request
 from megaflow.control.reconfigurations import Reconfigurations
 from megaflow.routing import Map, Move
 
@@ -19,6 +19,9 @@ def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
     assert moves.binds((1, 2)) is None and len(moves) == 0
     moves.add(ASKED, [Map((0, 0, 0, 1)), Map((0, 0, 0, 0))], 6, 1.0)
     assert moves.binds((1,)) is not None
+    assert moves.binds((3,)) is None
+    moves.plans.begin("client", BeginPlan(moves.table, (0, 0, 0, 3), "fluid", None, 0.0, "pid 1"), moves.table)
+    assert "by plan 0" in (moves.binds((3,)) or "")
 
 
 def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
