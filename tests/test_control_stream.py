@@ -160,6 +160,22 @@ def test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream(monkeypatch:
 # Sharing ----------------------------------------------------------------------------------------
 
 
+def test_another_worker_may_go_on_with_the_stream_and_its_numbers() -> None:
+    hands = ByHand(Histories(BINS).build, 2)
+    hands.command(5, Move(2, 1))
+    hands.advance_to(6)
+    hands.settle()
+    hands.controls[1].receive(hands.commands.give_away())
+    hands.controls[1].send(Numbered(1, Move(3, 0)))
+    hands.controls[1].advance_to(7)
+    hands.advance_to(7)
+    hands.settle()
+    assert hands.owned() == [[0, 3], [1, 2]]
+    hands.controls[1].send(Move(0, 1))  # without a number it would begin anew
+    with pytest.raises(ProtocolError, match="command 0 came at time 7 but 2 was due"):
+        hands.finish()
+
+
 def test_operators_that_share_a_control_stream_share_one_numbering() -> None:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         first = control_for(records.port.scope, commands.port, BINS)

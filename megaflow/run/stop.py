@@ -56,7 +56,7 @@ class Stop:
                         client.close()
                         self._moves += 1
                         if self._moves > MOVES_MAX:
-                            self._report(f"the job was not stopped: its coordinator has moved {self._moves} times since")
+                            self._report(f"the job was not stopped: its coordinator has moved {self._moves} times")
                         else:
                             self.ask([(host, port)])
                         return

@@ -25,7 +25,6 @@ the one and goes on from t at the other. A downgrade is one change, -1 before an
 prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel another
 worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c is t,
 and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
-The last batch must not be held back, though: c would be counted for ever (`offer` with `flush`).
 
 Joining. `restore` starts from the sum of another worker's folded batches, and the numbers that follow them: the sum
 of prefixes, as above. Batches of lower numbers may still be on their way here; they are in the sum, and dropped.

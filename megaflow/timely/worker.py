@@ -166,10 +166,10 @@ class Worker(Generic[S]):
         return True
 
     def retire(self) -> None:
-        """Leave the cluster with this process: close inputs, work off what is held, go.
+        """Leave the cluster with this process: hand over, close inputs, work off what is held, go.
 
         Blocks, stepping, until everybody has let go. Raises CommandRefused with the reason if the process must stay:
-        it owns bins, coordinates, or records are pinned to it. The process's other workers leave as they are stepped.
+        it owns bins, is alone, or records are pinned to it. The process's other workers leave as they are stepped.
         """
         answers: list[str | None] = []
         self.rescaling.ask_leave(self.index, answers.append)

@@ -23,7 +23,7 @@
      take_batch: dropped by number      Intake.take_batch, Stream.take; Progcaster.receive even when it has joined
      READY, Commit                      rescale/coordinator.py: Coordinator._commit_join; Member._commit
      CAN_FOLD: unknown workers wait     Member.takes
-     Mint                               Coordinator._mint; rescale/gates.py: function mint; Progcaster.mint
+     Mint                               rescale/changes.py: Join.mint; rescale/gates.py: function mint; Progcaster.mint
      GATE                               rescale/joiner.py: Joiner._announce_gates; message Gate; Gates.hear
      MAY_PASS                           Progcaster.gate, Progcaster._open_gates
      MAY_ACT                            Joiner.turn

@@ -67,4 +67,4 @@ def test_a_job_that_sends_it_in_circles_is_not_asked_for_ever(bench: Bench) -> N
         one.door.redirect(*other.address)
         bench.stop.ask([one.address])
         bench.run_until(lambda: bench.said)
-        assert bench.said == [f"the job was not stopped: its coordinator has moved {MOVES_MAX + 1} times since"]
+        assert bench.said == [f"the job was not stopped: its coordinator has moved {MOVES_MAX + 1} times"]

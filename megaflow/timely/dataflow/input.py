@@ -101,7 +101,7 @@ class InputHandle(Generic[T]):
         self.flush()
         for feed in self._feeds:
             if not feed.graph.over:
-                feed.graph.send_progress(flush=True)  # what is held back could be held for ever: see `progcaster`
+                feed.graph.send_progress(flush=True)  # all that was done with it: see `progcaster`
                 feed.graph.caster.give_capability(feed.output.location, feed.capability.time)
             feed.capability.give_away()
         self._feeds.clear()

@@ -1,7 +1,7 @@
 """The one order of membership changes: who may join or leave next, and what is waited for.
 
 A state machine of values: `hear` takes one message and the time and returns the mail to send. One change at a time;
-later requests wait. What must hold at each step is said in `megaflow.timely.rescale.member`.
+later requests wait. What must hold at each step: see `member`. Before its own process leaves it hands over: see `role`.
 
 A join:   admitted ─ Hello from all new workers ─▶ preparing ─ Prepared from all members, Ready from all new
           workers ─▶ *commit* ─ minting: one member after another ─▶ settling ─ Settled from all ─▶ done

@@ -15,6 +15,7 @@ Why a join is safe
  5. *One at a time.* A change is done when everybody has applied it and folded every minting batch, so the next
     snapshot holds them.
 Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
+Why a hand-over is safe: see `role`; what a member has to do with it is to speak to another coordinator, after a fence.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What workers and processes say to each other when the membership changes, all in one place.
 
 One *change* is a process that joins or leaves; each has a number, which every message carries. Messages of a change
-that is over are dropped.
+that is over are dropped. A *hand-over*, from one coordinator to the next, takes place between changes: see `role`.
 
 1. *A joining process and any member's port* (role "join"): a hello, answered by `Admission` or `Denied`.
 2. *Mail* between workers, topic `TOPIC`; to, from or by the coordinator unless it says otherwise.

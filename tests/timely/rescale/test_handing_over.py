@@ -1,20 +1,42 @@
 """Handing over: another worker coordinates, and nothing else changes."""
 
-from megaflow.timely.rescale.messages import HandedOver, Left, Succeeded
-from tests.timely.rescale.by_hand import Hands
-from tests.timely.rescale.parts import close, hello
+import logging
+
+import pytest
+
+from megaflow.errors import CommandRefused, ProtocolError
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.rescale.coordinator import PATIENCE_SECONDS
+from megaflow.timely.rescale.messages import (
+    TOPIC,
+    Admission,
+    Denied,
+    Event,
+    HandedOver,
+    Joined,
+    LeaveAsk,
+    Left,
+    Prepared,
+    Succeeded,
+)
+from tests.timely.rescale.by_hand import Hands, Route
+from tests.timely.rescale.parts import begin, close, hello
+
+
+def coordinators(hands: Hands) -> list[int]:
+    return [index for index, worker in hands.workers.items() if worker.rescaling.coordinator is not None]
 
 
 def test_another_process_coordinates_and_gets_what_was_given_along() -> None:
     hands = Hands(4, each=2)
     parts = hands.everywhere(hello)
     hands.workers[0].rescaling.hand_over(("cargo", 5))
-    assert hands.workers[0].rescaling.coordinator is None
+    assert coordinators(hands) == []
     hands.settle()
     members = hands.workers[2].membership
     assert (members.version, members.coordinator, members.ids) == (1, 2, (0, 1, 2, 3))
     assert all(worker.membership == members for worker in hands.workers.values())
-    assert [index for index, worker in hands.workers.items() if worker.rescaling.coordinator is not None] == [2]
+    assert coordinators(hands) == [2]
     assert hands.events == {
         0: [HandedOver(members)],
         1: [HandedOver(members)],
@@ -32,8 +54,183 @@ def test_the_coordinator_leaves_and_the_next_one_after_it() -> None:
         hands.settle()
         assert hands.workers[leaving].rescaling.left and isinstance(hands.events[2][-1], Left)
         del hands.workers[leaving]
-    assert hands.workers[2].rescaling.coordinator is not None
+    assert coordinators(hands) == [2]
     parts[3] = hands.join(hello, via=2)
     parts[3].numbers.send_batch([0, 1])
     close(hands, parts[2], parts[3])
     assert parts[2].seen == [0] and parts[3].seen == [1]
+
+
+def test_both_workers_of_the_coordinators_process_leave_whichever_asks() -> None:
+    hands = Hands(4, each=2)
+    parts = hands.everywhere(hello)
+    parts[0].numbers.send_batch([0, 1, 2, 3])
+    answers: list[str | None] = []
+    hands.workers[0].rescaling.ask_leave(0, answers.append)
+    hands.workers[1].retire()
+    hands.settle()
+    assert hands.workers[0].rescaling.left and answers == [None]
+    assert hands.workers[2].peer_ids == (2, 3) and coordinators(hands) == [2]
+    close(hands, parts[2], parts[3])
+    assert [part.seen for part in parts.values()] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("held", [(source, target) for source in range(3) for target in range(3) if source != target])
+def test_whatever_is_late_what_is_asked_during_a_hand_over_is_answered_once(held: tuple[int, int]) -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    hands.held = lambda route: route == (*held, Lane.MAIL)
+    hands.workers[0].rescaling.hand_over(None)
+    keys = [hands.ask(via=via, port=1000 + via, workers=2) for via in range(3)]
+    hands.settle()
+    keys += [hands.ask(via=via, port=2000 + via, workers=2) for via in range(3)]
+    hands.settle()
+    hands.held = lambda route: False
+    hands.settle()
+    assert sorted(hands.answers) == sorted(keys)
+    assert all(isinstance(answer, Denied) for answer in hands.answers.values())
+    assert coordinators(hands) == [1]
+    close(hands, *parts.values())
+
+
+def test_no_change_begins_before_all_have_been_told() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.held = lambda route: route == (0, 2, Lane.MAIL)
+    hands.workers[0].rescaling.hand_over(None)
+    key = hands.ask(via=1)
+    hands.settle()
+    assert hands.answers == {} and coordinators(hands) == []
+    hands.held = lambda route: False
+    hands.settle()
+    admission = hands.answers[key]
+    assert isinstance(admission, Admission) and admission.server == 1 == admission.membership.coordinator
+    [joiner] = hands.start(admission)
+    parts[3] = hello(joiner)
+    assert joiner.bootstrap()
+    hands.settle()
+    joined = hands.events[0][-1]
+    assert isinstance(joined, Joined) and joined.membership.version == 2
+    close(hands, *parts.values())
+
+
+def test_a_newcomer_that_dies_is_given_up_by_the_coordinator_of_then() -> None:
+    hands = Hands(2)
+    parts = hands.everywhere(hello)
+    hands.workers[0].rescaling.hand_over(None)
+    hands.settle()
+    joiner, _ = begin(hands)
+    hands.held = lambda route: route[1] == joiner.index
+    hands.settle()
+    hands.die(joiner.index)
+    hands.held = lambda route: False
+    hands.settle()
+    assert hands.workers[0].peer_ids == hands.workers[1].rescaling.audience == (0, 1)
+    parts[3] = hands.join(hello, via=1)
+    close(hands, *parts.values())
+
+
+def test_a_veto_keeps_the_coordinators_process_until_somebody_hands_over_and_is_set_anew_there() -> None:
+    hands = Hands(2)
+    parts = hands.everywhere(hello)
+    asked: list[tuple[int, str, tuple[int, ...]]] = []
+
+    def set_veto(index: int, reason: str | None) -> None:
+        def veto(kind: str, ids: tuple[int, ...]) -> str | None:
+            asked.append((index, kind, ids))
+            return reason
+
+        coordinator = hands.workers[index].rescaling.coordinator
+        assert coordinator is not None
+        coordinator.veto = veto
+
+    def succeed(event: Event) -> None:
+        if isinstance(event, Succeeded):
+            set_veto(1, None)
+
+    set_veto(0, "the job is not done")
+    hands.workers[1].rescaling.subscribe(succeed)
+    with pytest.raises(CommandRefused, match="worker 0 cannot retire: the job is not done"):
+        hands.workers[0].retire()
+    hands.workers[0].rescaling.hand_over(None)
+    hands.workers[0].retire()
+    hands.settle()
+    assert asked == [(0, "leave", (0,)), (1, "leave", (0,))]
+    close(hands, parts[1])
+
+
+def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    with pytest.raises(CommandRefused, match="worker 1 does not coordinate"):
+        hands.workers[1].rescaling.hand_over(None)
+    admission = hands.admitted()
+    with pytest.raises(CommandRefused, match=r"worker 3 joins just now \(admitted\); try again when that is done"):
+        hands.workers[0].rescaling.hand_over(None)
+    hands.workers[0].rescaling.give_up("the test says so")
+    hands.settle()
+    assert coordinators(hands) == [0] and hands.workers[0].membership.version == 0
+    assert all(not isinstance(event, HandedOver) for events in hands.events.values() for event in events)
+    assert admission.ids == (3,)
+    close(hands, *parts.values())
+
+
+def test_all_may_end_though_the_coordinator_hands_over_just_then() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    close(hands, *parts.values())
+    hands.held = lambda route: route == (2, 0, Lane.MAIL)
+    hands.workers[2].rescaling.ask_end()
+    hands.workers[0].rescaling.hand_over(None)
+    hands.settle()
+    hands.held = lambda route: False
+    for worker in hands.workers.values():
+        worker.part()
+    assert all(worker.rescaling.may_end for worker in hands.workers.values())
+
+
+@pytest.mark.parametrize("message", [LeaveAsk(2), Prepared(1, 0)])
+def test_a_message_for_the_coordinator_that_comes_to_another_is_an_error(message: object) -> None:
+    hands = Hands(3)
+    hands.everywhere(hello)
+    hands.workers[2].post(1, TOPIC, message)
+    with pytest.raises(ProtocolError, match=r"worker 2 sent worker 1 a \w+, which is for the coordinator"):
+        hands.settle()
+
+
+def held_up(hands: Hands, held: Route, caplog: pytest.LogCaptureFixture) -> str:
+    """What is logged after a minute, and only once, if a route is held."""
+    hands.held = lambda route: route == held
+    hands.settle()
+    hands.now += PATIENCE_SECONDS + 1
+    with caplog.at_level(logging.WARNING, logger="megaflow.rescale"):
+        for _ in range(3):
+            hands.now += 1
+            for worker in hands.workers.values():
+                worker.step_or_park(0)
+            hands.settle()
+    hands.held = lambda route: False
+    hands.settle()
+    [record] = caplog.records
+    return record.getMessage()
+
+
+def test_a_leave_and_a_hand_over_that_take_long_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    hands.workers[2].rescaling.ask_leave(2, lambda reason: None)
+    assert held_up(hands, (2, 1, Lane.STATE), caplog) == (
+        "change 1 (leave of worker 2) has been draining for more than 60 s and goes on waiting: "
+        "no Departed of worker 2 from worker 1"
+    )
+    assert hands.workers[2].rescaling.left
+    del hands.workers[2]
+    caplog.clear()
+    hands.workers[0].rescaling.hand_over(None)
+    assert held_up(hands, (0, 1, Lane.MAIL), caplog) == (
+        "the hand-over of the coordinator's role has taken more than 60 s and goes on waiting: "
+        "no Succeeding from worker 1"
+    )
+    close(hands, parts[0], parts[1])
