@@ -26,7 +26,7 @@ from megaflow.control.assignment import spread
 from megaflow.control.changes import Changes, Surroundings
 from megaflow.control.commits import Commits
 from megaflow.control.events import Asked, Event, Instruction, Reply
-from megaflow.control.handover import JobState
+from megaflow.control.handover import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.membership import Roster
 from megaflow.control.questions import Question, Questions
 from megaflow.control.reconfigurations import Pending, Reconfigurations
@@ -40,10 +40,6 @@ TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a comma
 TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
 BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
 LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
-HELD_MAX = 1_000  # requests
-
-BEFORE_HAND_OVER = (messages.StatusQuery, messages.StopJob, messages.CommitRequest, messages.SourceEnded)
-"""What is answered while all others are held back: what begins nothing, and what ends what was begun."""
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -237,8 +233,10 @@ class Controller:
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case messages.WorkerStatus():
-                self._collect(body, out)
+            case messages.WorkerStatus(ledger=ledger):
+                self._moves.note(ledger)
+                if question := self._questions.answered(body):
+                    self._conclude(question, out)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
             case messages.SplitsReturned(splits, share):
@@ -251,11 +249,6 @@ class Controller:
     def _ask(self, about: About, out: list[Instruction]) -> None:
         loads = isinstance(about, Asked) and bool(about.request.body.loads)
         out += self._questions.ask(about, self._roster.members.ids, loads)
-
-    def _collect(self, status: messages.WorkerStatus, out: list[Instruction]) -> None:
-        self._moves.note(status.ledger)
-        if question := self._questions.answered(status):
-            self._conclude(question, out)
 
     def _conclude(self, question: Question[About], out: list[Instruction]) -> None:
         about = question.about
@@ -311,8 +304,7 @@ class Controller:
     # What changes hands
 
     def _is_at_rest(self) -> bool:
-        passed = self._frontier is not None and self._frontier > self._issued
-        return passed and not self._moves and self._commits.at_rest
+        return self._frontier is not None and self._frontier > self._issued and not self._moves and self._commits.at_rest
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
@@ -353,7 +345,6 @@ class Controller:
         tables = roster.teach(roster.members.coordinator, roster.untaught) if self._moves.table else ()
         self._issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
-        if self._state != "stopping":
-            self._state = "ending"
+        self._state = "stopping" if self._state == "stopping" else "ending"
         out.append(events.CloseControl())
         self._release_commits(out)

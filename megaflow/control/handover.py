@@ -12,9 +12,15 @@ The part changes hands only when it is at rest:
 """
 
 from dataclasses import dataclass
+from typing import Final
 
-from megaflow.control.messages import KeptPlan, LedgerEntry
+from megaflow.control.messages import CommitRequest, KeptPlan, LedgerEntry, SourceEnded, StatusQuery, StopJob
 from megaflow.routing import RoutingTable
+
+BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)
+"""Requests that are answered while all others are held back: what begins nothing, and what ends what was begun."""
+HELD_MAX: Final = 1_000
+"""Requests that are held back."""
 
 
 @dataclass(frozen=True, slots=True)

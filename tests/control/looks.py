@@ -74,7 +74,7 @@ class PaperJob:
                 for worker in range(count)
             ],
             "operators": [{"name": name, "bins": 32} for name in names],
-            "pending": [], "changes": [], "ledger": list(self.ledger), **more,
+            "pending": [], "plan": None, "changes": [], "ledger": list(self.ledger), **more,
         }  # fmt: skip
 
     def looks(self, seconds: float = 10.0) -> tuple[dict[str, Any], dict[str, Any]]:

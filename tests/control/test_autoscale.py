@@ -7,7 +7,7 @@ import pytest
 from megaflow.control.advice import change_record, decision_record, outcome_text
 from megaflow.control.autoscale import Change, autoscale, carry_out
 from megaflow.control.decisions import Autoscaler, Decision
-from megaflow.control.messages import AddProcesses, Reconfigure, RemoveWorker, StatusQuery
+from megaflow.control.messages import AddProcesses, BeginPlan, KeptPlan, Reconfigure, RemoveWorker, StatusQuery
 from megaflow.control.policy import Goal
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from tests.control.looks import PaperJob
@@ -34,6 +34,8 @@ class Cluster:
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
             return self._look()
+        if isinstance(body, BeginPlan):
+            return KeptPlan(1, body.target, body.strategy, body.batch, body.gap_seconds, 0, body.runner)
         self.asked.append(body)
         if error := self.refusals.pop(type(body), None):
             raise error
