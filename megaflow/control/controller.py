@@ -301,10 +301,9 @@ class Controller:
         self._advance(out, now)
         return epoch
 
-    # What changes hands
-
     def _is_at_rest(self) -> bool:
-        return self._frontier is not None and self._frontier > self._issued and not self._moves and self._commits.at_rest
+        passed = self._frontier is not None and self._frontier > self._issued
+        return passed and not self._moves and self._commits.at_rest
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))

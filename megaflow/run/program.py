@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.agent import TOPIC, Agent, Coordinator
+from megaflow.control.agent import Agent
 from megaflow.control.controller import Controller
+from megaflow.control.coordinator import TOPIC, Coordinator
 from megaflow.control.events import Asked, Event, HandOver, Mailed
 from megaflow.control.handover import JobState
 from megaflow.control.messages import Coordinates, Ended, LinesTaken, ProcessJoined

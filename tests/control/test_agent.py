@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.agent import EARLY_MAX, TOPIC, Agent, Coordinator
+from megaflow.control.agent import EARLY_MAX, Agent
 from megaflow.control.controller import Controller
+from megaflow.control.coordinator import TOPIC, Coordinator
 from megaflow.control.events import Asked, Mailed
 from megaflow.control.messages import (
     Accepted,

@@ -81,7 +81,7 @@ def steered(cluster: Cluster, goal: Goal | None = None) -> list[Decision | Chang
 
 
 def commanded(cluster: Cluster, action: Any, processes: int) -> Change:
-    return carry_out(cluster, Decision(action, processes, "because"))  # type: ignore[arg-type]
+    return carry_out(cluster, Decision(action, processes, "because"), cluster.sleep)  # type: ignore[arg-type]
 
 
 def test_a_job_that_cannot_keep_up_grows_to_what_comes_and_its_bins_move_in_a_few_steps() -> None:
