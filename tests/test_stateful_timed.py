@@ -241,6 +241,20 @@ def test_a_timer_that_is_not_later_stops_the_job_with_the_key_and_what_to_do(lat
         run(lambda *given: fold(*given) if given[0] == "b" else (None, []), [("a", 0), ("b", 0)], name="mine")
 
 
+def test_timers_that_are_kept_cannot_be_set_when_the_fold_has_returned() -> None:
+    kept: list[Any] = []
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        def fold(key: str, time: int, records: list[Any], state: Any, timers: Any) -> Any:
+            kept.append(timers)
+            return None, [key]
+
+        return records.stateful_unary(fold, name="mine").inspect(lambda key: kept[0].at(9, "late"))
+
+    with pytest.raises(ProgramError, match=r"mine: timers.at\(9, …\) was called after the fold had returned"):
+        SimulatedCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
+
+
 # What is held -----------------------------------------------------------------------------------
 
 
@@ -590,7 +604,8 @@ def test_what_cannot_travel_is_refused_at_once_be_it_a_state_or_the_payload_of_a
         run(lambda *given: (object(), []), [("a", 1)], name="mine")
 
     def fold(key: str, time: int, records: list[Any], state: Any, timers: Any) -> Any:
-        timers.at(time + 1, print)
+        if time == 0:
+            timers.at(time + 1, print)
         return None, []
 
     with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' could not move to another worker: "):
