@@ -527,7 +527,9 @@ def run(scenario: scenarios.Scenario) -> None:
             assert view.ready and view.table() == in_force[-1] and view.owned() == owned, f"seed {scenario.seed}"
 
 
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize(
+    "first", [0, 25, *(pytest.param(first, marks=pytest.mark.slow) for first in range(50, 200, 25))]
+)
 def test_outputs_and_their_times_equal_those_of_one_worker_whoever_is_told_the_table_when(first: int) -> None:
     for seed in range(first, first + 25):
         run(draw(seed))

@@ -282,7 +282,7 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
             "test_moves_of_every_kind.py::test_three_workers_become_two_and_three_again_and_nothing_is_lost",
             "timely/rescale/test_leaving.py::test_what_a_leaver_had_sent_and_what_was_on_its_way_to_it_is_not_lost",
             "timely/rescale/test_leaving.py::test_a_leaver_that_holds_a_capability_waits_until_its_time_is_over",
-            "timely/rescale/test_leaving.py::test_the_coordinator_and_the_last_process_stay",
+            "timely/rescale/test_leaving.py::test_the_last_process_stays",
             "timely/rescale/test_leaving.py::test_grow_shrink_and_grow_again",
             "cluster/test_engine_rescaling.py::test_the_server_of_an_earlier_bootstrap_leaves",
             "cluster/test_engine_rescaling.py::test_a_cluster_grows_shrinks_and_grows_on_the_same_address",

@@ -11,7 +11,7 @@ from tests.simulation.scenarios import Log, Scenario, build, draw
 from tests.timely.workers import ByHand
 
 SEEDS = 300
-_SEEDS_PER_TEST = 50
+_SEEDS_PER_TEST = 25
 
 
 def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:

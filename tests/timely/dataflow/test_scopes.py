@@ -663,7 +663,7 @@ def test_a_scope_knows_its_name_and_operators_the_names_around_them() -> None:
 # Size -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ports", [1, 10, 100, 1000, 10_000])
+@pytest.mark.parametrize("ports", [1, 10, 100, 1000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_an_operator_with_many_ports_is_as_large_as_its_paths(ports: int) -> None:
     """Case 52."""
     _, worker = by_hand()
@@ -695,7 +695,7 @@ def test_an_operator_with_many_ports_is_as_large_as_its_paths(ports: int) -> Non
 
 
 @pytest.mark.parametrize("kind", ["region", "iterative"])
-@pytest.mark.parametrize("streams", [1, 10, 100, 1000, 10_000])
+@pytest.mark.parametrize("streams", [1, 10, 100, 1000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_a_scope_with_many_streams_is_as_large_as_they_are(kind: str, streams: int) -> None:
     """Case 52."""
     _, worker = by_hand()
