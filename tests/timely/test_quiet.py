@@ -24,7 +24,7 @@ def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=[pytest.mark.slow] if first >= 100 else [])
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _SEEDS_PER_TEST else [])
         for first in range(0, SEEDS, _SEEDS_PER_TEST)
     ],
 )
