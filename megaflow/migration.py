@@ -2,23 +2,24 @@
 
 A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
 its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
-it is whole, and the new owner writes the ledger row. Chunks that follow one another and are small travel together, as a
-parcel: see `shipping`.
+it is whole, and the new owner writes the ledger row. What is in a chunk is encoded once, which measures it, too; the
+wire carries these bytes as they are, and the new owner decodes them as it installs them. Chunks that follow one another
+and are small travel together, as a parcel: see `shipping`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from megaflow.bins import BinStore, Taken
-from megaflow.timely.communication.codec import encode
-from megaflow.timers import Timer
+from megaflow.timely.communication.codec import decode, encode
 
 CHUNK_BYTES = 1 << 20
 """A chunk is cut when what is in it reaches about this size on the wire."""
-_ITEMS_PER_SAMPLE = 256
-"""How many pairs or timers are measured at a time, at most: one encoding call for many."""
+_ITEMS_PER_RUN = 256
+"""How many pairs or timers are encoded at a time, at most: one call for many."""
 _LEDGER_ROWS = 10_000
 """The newest rows that are kept until somebody takes them."""
 
@@ -32,9 +33,10 @@ class Chunk:
     first: bool
     last: bool
     taken_at: float  # wall-clock seconds when F took the bin out
-    bytes: int  # of the pairs and timers, encoded
-    pairs: list[tuple[Any, Any]]  # (key, state)
-    timers: list[Timer]
+    size: int  # bytes of the pairs and timers
+    keys: int
+    pairs: list[bytes]  # runs of (key, state), each encoded
+    timers: list[bytes]  # runs of timers, likewise
     awaited: bool = False  # whether the source waits to hear that this is installed
 
 
@@ -57,30 +59,31 @@ def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chu
     A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy, and `taken` is
     emptied on the way: whoever sends a chunk before it asks for the next never has the bin twice.
     """
-    first, size = True, 0
-    pairs: list[tuple[Any, Any]] = []
-    timers: list[Timer] = []
-    for sample, measured, are_timers in _samples(taken):
+    first, size, keys = True, 0, 0
+    pairs: list[bytes] = []
+    timers: list[bytes] = []
+    for run, count, are_timers in _runs(taken):
         if size >= CHUNK_BYTES:
-            yield Chunk(bin, source, first, False, taken_at, size, pairs, timers)
-            first, size, pairs, timers = False, 0, [], []
-        (timers if are_timers else pairs).extend(sample)
-        size += measured
-    yield Chunk(bin, source, first, True, taken_at, size, pairs, timers)
+            yield Chunk(bin, source, first, False, taken_at, size, keys, pairs, timers)
+            first, size, keys, pairs, timers = False, 0, 0, [], []
+        (timers if are_timers else pairs).append(run)
+        size += len(run)
+        keys += 0 if are_timers else count
+    yield Chunk(bin, source, first, True, taken_at, size, keys, pairs, timers)
 
 
-def _samples(taken: Taken) -> Iterator[tuple[list[Any], int, bool]]:
-    """Runs of the pairs, then of the timers, with their bytes, encoded: about an eighth of a chunk at most."""
+def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
+    """The pairs, then the timers, encoded in runs of about an eighth of a chunk at most; with how many are in each."""
     queues: list[tuple[list[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
     for items, are_timers in queues:
         items.reverse()  # to take from the end, which costs nothing
         step = 1
         while items:
-            sample = items[: -step - 1 : -1]
+            run = items[: -step - 1 : -1]
             del items[-step:]
-            measured = len(encode(sample))
-            yield sample, measured, are_timers
-            step = max(1, min(_ITEMS_PER_SAMPLE, 2 * step, step * CHUNK_BYTES // (8 * measured)))
+            encoded = encode(run)
+            yield encoded, len(run), are_timers
+            step = max(1, min(_ITEMS_PER_RUN, 2 * step, step * CHUNK_BYTES // (8 * len(encoded))))
 
 
 class Freight:
@@ -100,9 +103,9 @@ class Freight:
         """Take the next parcel: one chunk, or several of CHUNK_BYTES together. All parcels but the last are awaited."""
         parcel: list[Chunk] = []
         size = 0
-        while self._next is not None and (not parcel or size + self._next.bytes <= CHUNK_BYTES):
+        while self._next is not None and (not parcel or size + self._next.size <= CHUNK_BYTES):
             parcel.append(self._next)
-            size += self._next.bytes
+            size += self._next.size
             self._next = next(self._chunks, None)
         if self._next is not None:
             parcel[-1] = replace(parcel[-1], awaited=True)
@@ -127,9 +130,10 @@ class Installer:
         """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""
         assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
-        size += chunk.bytes
-        keys += len(chunk.pairs)
-        self._store.install(chunk.bin, chunk.pairs, chunk.timers)
+        size += chunk.size
+        keys += chunk.keys
+        pairs, timers = map(decode, chunk.pairs), map(decode, chunk.timers)
+        self._store.install(chunk.bin, chain.from_iterable(pairs), chain.from_iterable(timers))
         if chunk.last:
             seconds = max(0.0, self._wall() - chunk.taken_at)
             self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))

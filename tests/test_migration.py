@@ -13,7 +13,7 @@ from megaflow.migration import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.routing import initial_table
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.codec import decode, encode
 from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's, with three bins 0 and 3
@@ -191,6 +191,11 @@ def test_a_single_worker_obeys_commands_that_can_move_nothing(seed: int) -> None
 # Chunks ----------------------------------------------------------------------------------------
 
 
+def items(runs: list[bytes]) -> list[Any]:
+    """What is encoded in these runs, one after the other."""
+    return [item for run in runs for item in decode(run)]
+
+
 def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledger() -> None:
     _, hands = started()
     keys = keys_of(0, BINS, 40)
@@ -201,12 +206,12 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
     hands.finish()
     parcels = [batch for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE)]
     sent = [chunk for parcel in parcels for chunk in parcel]
-    assert len(sent) > 2 and [key for chunk in sent for key, _ in chunk.pairs] == keys
+    assert len(sent) > 2 and [key for chunk in sent for key, _ in items(chunk.pairs)] == keys
     assert [chunk.first for chunk in sent] == [True] + [False] * (len(sent) - 1)
     assert [chunk.last for chunk in sent] == [False] * (len(sent) - 1) + [True]
     (row,) = hands.workers[1].stateful[0].take_ledger()
-    assert row.keys == 40 and row.bytes == sum(chunk.bytes for chunk in sent)
-    assert row.bytes == pytest.approx(sum(len(encode(chunk.pairs)) for chunk in sent), rel=0.01)
+    assert row.keys == 40 and row.bytes == sum(chunk.size for chunk in sent)
+    assert row.bytes == pytest.approx(sum(len(encode(items(chunk.pairs))) for chunk in sent), rel=0.01)
     assert hands.outputs[40:] == [(1, (key, (key * 20_000, "last"))) for key in keys]
 
 
@@ -214,7 +219,7 @@ def test_a_bin_larger_than_a_chunk_travels_in_several_and_is_one_row_of_the_ledg
 def test_a_chunk_is_hardly_larger_than_it_should_be_however_large_the_states(length: int) -> None:
     pairs = [(f"key{number}", "x" * length) for number in range(12_000_000 // (length + 10))]
     cut = list(chunks(3, Taken(list(pairs), []), 0, 0.0))
-    assert [pair for chunk in cut for pair in chunk.pairs] == pairs
+    assert [pair for chunk in cut for pair in items(chunk.pairs)] == pairs
     assert max(len(encode(chunk.pairs)) for chunk in cut) <= 1.15 * CHUNK_BYTES + length
     assert len(cut) <= 13 + 12_000_000 // CHUNK_BYTES or length == 400_000
 
@@ -248,13 +253,13 @@ def test_chunks_put_together_are_the_bin_and_each_is_bounded_over_pairs_and_time
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(migration, "CHUNK_BYTES", chunk_bytes)
         cut = list(chunks(3, Taken(list(pairs), list(timers)), 0, 0.0))
-    assert [pair for chunk in cut for pair in chunk.pairs] == pairs
-    assert [timer for chunk in cut for timer in chunk.timers] == timers
+    assert [pair for chunk in cut for pair in items(chunk.pairs)] == pairs
+    assert [timer for chunk in cut for timer in items(chunk.timers)] == timers
     assert [chunk.first for chunk in cut] == [True] + [False] * (len(cut) - 1)
     assert [chunk.last for chunk in cut] == [False] * (len(cut) - 1) + [True]
     assert all(chunk.pairs or chunk.timers for chunk in cut) or (len(cut) == 1 and not pairs and not timers)
     largest = max((len(encode(item)) for item in [*pairs, *timers]), default=0)
-    assert all(chunk.bytes < 2 * chunk_bytes + 2 * largest + 20 for chunk in cut)
+    assert all(chunk.size < 2 * chunk_bytes + 2 * largest + 20 for chunk in cut)
 
 
 def test_a_chunk_is_measured_when_it_is_asked_for() -> None:
@@ -267,12 +272,13 @@ def test_a_chunk_is_measured_when_it_is_asked_for() -> None:
 
 
 def test_an_empty_bin_is_one_chunk() -> None:
-    assert list(chunks(3, Taken([], []), 7, 1.5)) == [Chunk(3, 7, True, True, 1.5, 0, [], [])]
+    assert list(chunks(3, Taken([], []), 7, 1.5)) == [Chunk(3, 7, True, True, 1.5, 0, 0, [], [])]
 
 
 def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug() -> None:
     installer = Installer(BinStore(BINS), 1, lambda: 3.5, lambda time, chunk: None)
-    first, second = Chunk(0, 0, True, False, 1.0, 9, [(KEY, 1)], []), Chunk(0, 0, False, True, 1.0, 0, [], [])
+    first = Chunk(0, 0, True, False, 1.0, 9, 1, [encode([(KEY, 1)])], [])
+    second = Chunk(0, 0, False, True, 1.0, 0, 0, [], [])
     with pytest.raises(AssertionError, match="in order"):
         installer.install(5, second)
     installer.install(5, first)
@@ -286,7 +292,7 @@ def test_a_bin_that_stops_halfway_is_in_no_ledger_and_one_out_of_order_is_a_bug(
 
 def test_a_clock_that_is_behind_that_of_the_sender_gives_no_negative_duration() -> None:
     installer = Installer(BinStore(BINS), 1, lambda: 0.5, lambda time, chunk: None)
-    installer.install(5, Chunk(0, 0, True, True, 1.0, 0, [], []))
+    installer.install(5, Chunk(0, 0, True, True, 1.0, 0, 0, [], []))
     assert installer.ledger[0].seconds == 0.0
 
 

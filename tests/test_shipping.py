@@ -13,6 +13,7 @@ from megaflow.bins import BinStore
 from megaflow.migration import CHUNK_BYTES, Chunk, Freight
 from megaflow.shipping import Credit, Shipper
 from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.codec import decode, encode
 from tests.simulation import parcels
 from tests.simulation.by_hand import ByHand, Histories, keys_of
 
@@ -50,7 +51,7 @@ def held(hands: ByHand, output: str) -> list[int]:
 def parcel_keys(hands: ByHand) -> list[list[tuple[int, Any]]]:
     """(target, key) of what each parcel that has arrived brought."""
     return [
-        [(target, key) for chunk in batch for key, _ in chunk.pairs]
+        [(target, key) for chunk in batch for run in chunk.pairs for key, _ in decode(run)]
         for _, target, lane, _, batch in hands.delivered
         if lane is Lane.STATE and isinstance(batch[0], Chunk)
     ]
@@ -188,7 +189,7 @@ def test_credit_and_chunks_that_nobody_expects_are_bugs() -> None:
     with pytest.raises(AssertionError, match="for nothing"):
         shipper.credited(3, Credit(1))
     with pytest.raises(AssertionError, match="unexpected at 3"):
-        shipper.installed(3, Chunk(0, 1, True, False, 0.0, 0, [], [], awaited=True))
+        shipper.installed(3, Chunk(0, 1, True, False, 0.0, 0, 0, [], [], awaited=True))
     with pytest.raises(AssertionError, match="came after the command"):
         shipper.ship(3, [(0, 0, 1)])
 
@@ -197,7 +198,7 @@ def test_credit_and_chunks_that_nobody_expects_are_bugs() -> None:
 
 
 def chunk(bytes: int) -> Chunk:
-    return Chunk(0, 0, False, False, 0.0, bytes, [(bytes, None)], [])
+    return Chunk(0, 0, False, False, 0.0, bytes, 1, [encode([(bytes, None)])], [])
 
 
 @given(st.lists(st.sampled_from([0, 1, CHUNK_BYTES // 3, CHUNK_BYTES // 2, CHUNK_BYTES, 5 * CHUNK_BYTES]), min_size=1))
@@ -220,6 +221,6 @@ def test_a_parcel_is_as_many_chunks_as_fit_or_one_and_each_but_the_last_is_await
         each is parcel[-1] and parcel is not cut[-1] for parcel in cut for each in parcel
     ]
     for parcel, following in zip(cut, [*cut[1:], None]):
-        total = sum(each.bytes for each in parcel)
+        total = sum(each.size for each in parcel)
         assert total <= CHUNK_BYTES or len(parcel) == 1
-        assert following is None or total + following[0].bytes > CHUNK_BYTES
+        assert following is None or total + following[0].size > CHUNK_BYTES

@@ -416,7 +416,7 @@ def test_a_bin_larger_than_a_chunk_by_its_timers_travels_in_several_and_the_orde
     hands.finish()
     parcels = [batch for source, _, lane, _, batch in hands.delivered if (source, lane) == (0, Lane.STATE)]
     sent = [chunk for parcel in parcels for chunk in parcel]
-    assert len(sent) > 2 and max(chunk.bytes for chunk in sent) < 1_300_000
+    assert len(sent) > 2 and max(chunk.size for chunk in sent) < 1_300_000
     assert calls.seen[-1] == (9, 1, payloads)
 
 
