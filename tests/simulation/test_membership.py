@@ -9,6 +9,7 @@ from megaflow.testing import HandOver, Join, Leave, SimulatedCluster
 from tests.simulation.membership import draw_hand_overs, run
 
 SEEDS = 500
+HAND_OVER_SEEDS = 200
 _FAST = 50
 _SEEDS_PER_TEST = 25
 _FAST_HAND_OVERS = 10
@@ -30,7 +31,7 @@ def test_outputs_and_their_times_are_those_of_one_worker_however_the_membership_
     "first",
     [
         pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST_HAND_OVERS else [])
-        for first in range(0, SEEDS, _FAST_HAND_OVERS)
+        for first in range(0, HAND_OVER_SEEDS, _FAST_HAND_OVERS)
     ],
 )
 def test_so_they_are_when_the_coordinator_hands_over_or_leaves(first: int) -> None:
