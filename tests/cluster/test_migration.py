@@ -105,9 +105,9 @@ def migrate(folder: Path, states: str, strategy: str, bins: int, keys: int, size
     program = folder / "program.py"
     program.write_text(PROGRAM)
     with programs(folder, program, states, strategy, *map(str, (bins, keys, size))) as started:
-        ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in started.processes]
-    assert all(output for output, _ in ended), "\n".join(errors for _, errors in ended)
-    source, target = (Facts(**json.loads(output)) for output, _ in ended)
+        ended = [process.end(PATIENCE_SECONDS) for process in started.processes]
+    assert all(each.output for each in ended), "\n".join(each.errors for each in ended)
+    source, target = (Facts(**json.loads(each.output)) for each in ended)
     assert (source.keys, target.keys, target.right) == (0, keys, keys) and source.outputs + target.outputs == keys
     assert (source.rows, target.rows) == (0, bins // 2)
     return source, target

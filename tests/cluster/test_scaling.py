@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.jobs import ROOT, Run, check_numbered, wait_until, write_numbered
 
-RATE = "400"  # of two workers the whole time, at least
+RATE = "250"  # more than one worker can do: it needs 1.25 s a second
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -57,11 +57,6 @@ class Autoscale:
         code = self.process.wait(60)
         self.reader.join(10)
         return code, self.process.stderr.read()
-
-    def keeps_up(self) -> bool:
-        """Whether it is to stay as it is, and no more lines waited at the last look than come in a second."""
-        last = self.news[-1]
-        return last.get("action") == "stay" and last["recommendation"]["lines"]["waiting"] < float(RATE)
 
     def actions(self) -> list[str]:
         return [each["action"] for each in self.news if each.get("action") in ("grow", "shrink")]
@@ -122,20 +117,18 @@ def test_autoscale_grows_a_job_that_cannot_keep_up_and_shrinks_it_when_it_has_le
 ) -> None:
     run = start(*words_for(count, RATE))
     run.reading()
-    scaler = steer(run, "--min", "1", "--max", "5", "--every", "3", "--cool-down", "2")
+    scaler = steer(run, "--min", "1", "--max", "2", "--every", "2", "--cool-down", "1")
 
     def settled(after: str) -> bool:
         return after in scaler.actions() and scaler.news[-1].get("action") == "stay"
 
     wait_until(lambda: settled("grow"), seconds=120)
-    grown = len(run.status()["workers"])
-    assert scaler.actions()[0] == "grow" and 2 <= grown <= 5, scaler.news
-    wait_until(scaler.keeps_up, seconds=60)
+    assert scaler.actions()[0] == "grow" and len(run.status()["workers"]) == 2, scaler.news
     del scaler.news[:]
     count.with_name("cheap").touch()
     wait_until(lambda: settled("shrink"), seconds=120)
     left = [each["id"] for each in run.status()["workers"]]
-    assert 0 in left and len(left) < grown, scaler.news
+    assert left == [0], scaler.news
     assert not any(each.get("failed") for each in scaler.news)
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
