@@ -87,12 +87,16 @@ def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
 
 
 class Freight:
-    """What one worker is to be sent of the bins that move at one time, cut into parcels."""
+    """What one worker is to be sent of the bins that move at one time, cut into parcels, and what of it is under way.
+
+    Invariant: all parcels under way are of CHUNK_BYTES together, or it is one.
+    """
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         """`chunks`: at least one; they are drawn when they are needed, and one ahead."""
         self._chunks = chunks
         self._next = next(chunks, None)
+        self._under_way: deque[int] = deque()  # sizes of the parcels that are awaited, in the order of sending
 
     @property
     def is_empty(self) -> bool:
@@ -100,16 +104,28 @@ class Freight:
         return self._next is None
 
     def pop(self) -> list[Chunk]:
-        """Take the next parcel: one chunk, or several of CHUNK_BYTES together. All parcels but the last are awaited."""
+        """Take the next parcel: one chunk, or several that are an eighth of CHUNK_BYTES together; none if it must wait.
+
+        All parcels but the last are awaited. While the new owner installs one the next is made and sent: an eighth of
+        what may be under way keeps both workers busy, and neither for long at a time.
+        """
         parcel: list[Chunk] = []
         size = 0
-        while self._next is not None and (not parcel or size + self._next.size <= CHUNK_BYTES):
+        room = CHUNK_BYTES - sum(self._under_way) if self._under_way else None  # None: anything
+        while self._next is not None and (not parcel or size + self._next.size <= CHUNK_BYTES // 8):
+            if room is not None and size + self._next.size > room:
+                break
             parcel.append(self._next)
             size += self._next.size
             self._next = next(self._chunks, None)
-        if self._next is not None:
+        if parcel and self._next is not None:
             parcel[-1] = replace(parcel[-1], awaited=True)
+            self._under_way.append(size)
         return parcel
+
+    def installed(self) -> None:
+        """Note that the oldest parcel that was awaited is installed."""
+        self._under_way.popleft()
 
 
 class Installer:

@@ -1,13 +1,12 @@
-"""Bins under way between the workers: each F sends the bins that leave it, a parcel at a time to each new owner.
+"""Bins under way between the workers: each F sends the bins that leave it, a few parcels at a time to each new owner.
 
     F of the source ── state: parcels of chunks ──▶ S of the target, which installs them on arrival
     F of the source ◀── routing: credit ── the target, when S has installed a parcel
 
-What is sent and not installed is in nobody's store; it fills buffers. So a new owner is sent a parcel, a bin or the
-part of one that fits into a chunk, and the next only when it says that the last is installed. It says so at once,
-whatever waits there, and in a lane that records do not fill. A bin is taken out when its first chunk is due, and its
-old owner gives its states up as it sends them: a migration needs a few parcels more than the state, however much moves
-at a time.
+What is sent and not installed is in nobody's store; it fills buffers. So a new owner is sent bins in parcels, as many
+as are a chunk together, and more only when it says that one of them is installed. It says so at once, whatever waits
+there, and in a lane that records do not fill. A bin is taken out when its first chunk is due, and its old owner gives
+its states up as it sends them: a migration needs little more than the state, however much moves at a time.
 
 Why nobody waits for ever, and nothing is late
  1. Right to send bins. F claims the state output's capability at t when it reads a command that may move bins at t, and
@@ -19,10 +18,11 @@ Why nobody waits for ever, and nothing is late
     reaches no output (see `router`), so this capability holds nobody up.
  3. Credit is due for each parcel but a source's last one for a target at t, and given by S's installing it: S installs
     what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
- 4. A source has its capability as long as credit is due to it, and a target its own as long as a bin is not whole, so
-    neither leaves before, and the dataflow does not end. When a source has given it up no credit is on its way to it.
+ 4. A source has its capability as long as it has something to send, and a target its own as long as a bin is not whole.
+    Credit that comes when a source has sent its last parcel is of no use any more and dropped; as a message under way
+    it is waited for by whoever leaves and by the end of the dataflow.
  5. Reconfigurations do not overlap: the next one is installed when S's output frontier is not less than its time, and
-    parcels at t, sent or not, hold that frontier at t. So credit always is for what is being shipped now.
+    parcels at t, sent or not, hold that frontier at t. Credit names its time, so it is never taken for another one's.
 A worker that has joined and has no table yet is sent bins, too, and gives credit as all others do; by then it has read
 the command that brings them, for those before its Bootstrap do not name it (rule 5 of `routing_state`).
 """
@@ -96,10 +96,11 @@ class Shipper:
             self._settle(time)
 
     def credited(self, time: int, credit: Credit) -> None:
-        """Send the next parcel to a worker that has installed the last one."""
-        assert time == self._shipping and credit.worker in self._freight, f"{credit} at time {time} is for nothing"
-        self._send(credit.worker)
-        self._finish()
+        """Send more to a worker that has installed a parcel."""
+        if time == self._shipping and credit.worker in self._freight:
+            self._freight[credit.worker].installed()
+            self._send(credit.worker)
+            self._finish()
 
     def installed(self, time: int, chunk: Chunk) -> None:
         """Give credit for what has been installed here, if it is due.
@@ -121,7 +122,8 @@ class Shipper:
     def _send(self, target: WorkerId) -> None:
         freight, time = self._freight[target], self._shipping
         assert time is not None
-        self._output.ship_to(target, time, freight.pop())
+        while parcel := freight.pop():
+            self._output.ship_to(target, time, parcel)
         if freight.is_empty:
             del self._freight[target]
 

@@ -83,17 +83,18 @@ FAULTS = {
     ),
     "F ships a bin after its time": Fault(
         "shipping.py",
-        "self._output.ship_to(target, time, freight.pop())",
-        "self._output.ship_to(target, time + 1, freight.pop())",
+        "self._output.ship_to(target, time, parcel)",
+        "self._output.ship_to(target, time + 1, parcel)",
     ),
     "credit is not waited for": Fault(
-        "shipping.py",
-        "        self._output.ship_to(target, time, freight.pop())",
-        "        while not freight.is_empty: self._output.ship_to(target, time,"
-        " [__import__('dataclasses').replace(chunk, awaited=False) for chunk in freight.pop()])",
+        "migration.py",
+        "        room = CHUNK_BYTES - sum(self._under_way) if self._under_way else None",
+        "        room = None",
     ),
-    "credit is given for the last parcel as well": Fault(
-        "shipping.py", "        if chunk.awaited:", "        if chunk.awaited or chunk.last:"
+    "credit is given twice": Fault(
+        "shipping.py",
+        "            self._freight[credit.worker].installed()",
+        "            self._freight[credit.worker]._under_way.clear()",
     ),
     "no credit is given": Fault("shipping.py", "        if chunk.awaited:", "        if False:"),
     "credit is given without a right to it": Fault(
