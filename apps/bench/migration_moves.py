@@ -46,7 +46,7 @@ class Sizes:
     value_bytes: int = size(2_000, "How large, in bytes.")
     bins: int = size(256, "Bins, of which a quarter moves.")
     batch: int = size(8, "Bins per step of batched.")
-    rate: float = size(0.0, "Records per second; 0: a share of what the processes can do, found in a short trial.")
+    rate: float = size(50_000.0, "Records per second; 0: a share of what the processes can do, found in a short trial.")
     steady: float = size(2.0, "Seconds before each move.")
     after: float = size(1.0, "Seconds after it that belong to it.")
     repeat: int = size(3, "Repetitions, of two moves for each strategy.")
