@@ -180,11 +180,15 @@ class Found(list[Any]):
         self.cells: list[list[Any]] = []
 
 
+_EMPTY: Final[Callable[[list[Any]], Any]] = list.pop
+"""Take the state out of a cell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What was in a bin."""
 
-    pairs: list[tuple[Any, Any]]  # (key, state), in the order in which the keys came
+    pairs: Iterable[tuple[Any, Any]]  # (key, state), in the order in which the keys came; to be drawn once
     timers: list[Timer]  # by time
 
 
@@ -236,22 +240,22 @@ class BinStore:
         del self.bins[self.bin_of_key(key)][key]
 
     def take(self, bin: int) -> Taken:
-        """Give up an owned bin; return what was in it. Linear in its keys and timers."""
-        taken = self.bins.pop(bin)
-        cells = self.cells
+        """Give up an owned bin; return what was in it. Linear in its keys and timers.
+
+        The cells are emptied as the pairs are drawn, so nobody needs a bin's memory twice.
+        """
+        taken, cells = self.bins.pop(bin), self.cells
         for key in taken:
             del cells[key]
-        pairs = []
-        while taken:  # cells go as pairs come: many keys with small states would need a third more memory
-            key, cell = taken.popitem()
-            pairs.append((key, cell.pop()))
-        pairs.reverse()
-        return Taken(pairs, self.timers.take(bin))
+        return Taken(zip(taken, map(_EMPTY, taken.values()), strict=True), self.timers.take(bin))
 
     def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
         arrived = {key: [state] for key, state in pairs}
-        self.bins.setdefault(bin, {}).update(arrived)
+        if held := self.bins.get(bin):
+            held.update(arrived)
+        else:
+            self.bins[bin] = arrived
         expected = len(self.cells) + len(arrived)
         self.cells.update(arrived)
         assert len(self.cells) == expected, f"a key of bin {bin} arrived twice"

@@ -8,9 +8,9 @@ and are small travel together, as a parcel: see `shipping`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from megaflow.bins import BinStore, Taken
@@ -56,8 +56,8 @@ class LedgerRow:
 def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
     """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
-    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy, and `taken` is
-    emptied on the way: whoever sends a chunk before it asks for the next never has the bin twice.
+    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: whoever sends a chunk before
+    it asks for the next never has the bin twice.
     """
     first, size, keys = True, 0, 0
     pairs: list[bytes] = []
@@ -74,13 +74,10 @@ def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chu
 
 def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
     """The pairs, then the timers, encoded in runs of about an eighth of a chunk at most; with how many are in each."""
-    queues: list[tuple[list[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
-    for items, are_timers in queues:
-        items.reverse()  # to take from the end, which costs nothing
-        step = 1
-        while items:
-            run = items[: -step - 1 : -1]
-            del items[-step:]
+    queues: list[tuple[Iterable[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
+    for queue, are_timers in queues:
+        items, step = iter(queue), 1
+        while run := list(islice(items, step)):
             encoded = encode(run)
             yield encoded, len(run), are_timers
             step = max(1, min(_ITEMS_PER_RUN, 2 * step, step * CHUNK_BYTES // (8 * len(encoded))))

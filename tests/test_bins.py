@@ -336,10 +336,11 @@ class StoreAgainstDict(RuleBasedStateMachine):
             return
         taken = self.store.take(bin)
         expected = [(key, state) for key, state in self.model.items() if self.store.bin_of_key(key) == bin]
-        assert sorted(taken.pairs, key=repr) == sorted(expected, key=repr) and not taken.timers
-        for key, _ in taken.pairs:
+        pairs = list(taken.pairs)
+        assert sorted(pairs, key=repr) == sorted(expected, key=repr) and not taken.timers
+        for key, _ in pairs:
             del self.model[key]
-        self.away[bin] = taken.pairs
+        self.away[bin] = pairs
 
     @rule(bin=st.integers(0, 3), size=st.integers(1, 3))
     def install(self, bin: int, size: int) -> None:
@@ -390,5 +391,5 @@ def test_a_bin_of_many_small_states_is_taken_out_in_the_memory_that_it_had() -> 
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken.pairs == [(key, None) for key in range(30_000)]
+    assert list(taken.pairs) == [(key, None) for key in range(30_000)]
     assert peak < 1.1 * before

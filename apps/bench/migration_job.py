@@ -23,7 +23,7 @@ from megaflow.run.launch import RunOptions, launch
 from megaflow.run.loop import Account
 
 PROCESSES = 2
-RATE_SHARE = 0.2  # of what the processes can do: a worker that owns three quarters of a million keys keeps up
+RATE_SHARE = 0.2  # of what the processes can do: a worker that owns a million keys keeps up
 TRIAL_LINES = 200_000
 TRIAL_KEYS = 10_000
 CALM_SECONDS = 0.1  # between two looks

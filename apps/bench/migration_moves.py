@@ -1,7 +1,7 @@
-"""How late records are while half of a worker's bins move to the other worker, by strategy.
+"""How late records are while half of all bins move from one worker to the other, by strategy.
 
 Two jobs of key-count on two processes, in an open loop: many keys with a count each, and fewer keys with larger values.
-Worker 0 gives half of its bins to worker 1 and gets them back, once for each strategy and repetition; before each move
+Worker 0 gives its bins, half of all, to worker 1 and gets them back, once for each strategy and repetition; before each move
 the job is calm for a while. All-at-once comes last in a repetition: what it does to a process's memory stays.
 
 A latency is the time from the moment a line was due until its epoch was closed everywhere, so a line that nobody could
@@ -44,7 +44,7 @@ class Sizes:
     keys: int = size(1_000_000, "Keys that have a count.")
     value_keys: int = size(200_000, "Keys that have a larger value.")
     value_bytes: int = size(2_000, "How large, in bytes.")
-    bins: int = size(256, "Bins, of which a quarter moves.")
+    bins: int = size(256, "Bins, of which half move.")
     batch: int = size(8, "Bins per step of batched.")
     rate: float = size(50_000.0, "Records per second; 0: a share of what the processes can do, found in a short trial.")
     steady: float = size(2.0, "Seconds before each move.")
@@ -64,13 +64,13 @@ def measure(sizes: Sizes) -> Record:
 
 def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
     """Move bins there and back with each strategy."""
-    each = sizes.steady + sizes.after + sizes.bins / 4 * STEP_SECONDS
+    each = sizes.steady + sizes.after + sizes.bins / 2 * STEP_SECONDS
     write_numbers(path, round(load.rate * (WARM_UP_SECONDS + 2 * sizes.repeat * len(STRATEGIES) * each)))
     moves: list[Record] = []
     with calm_job(load, path) as job, Memory(job.pids) as memory:
         source, target = sorted(job.pids)
         table = ask_status(job.talk)["operators"][0]["table"]
-        half = [bin for bin, owner in enumerate(table) if owner == source][::2]
+        half = [bin for bin, owner in enumerate(table) if owner == source]
         for strategy in STRATEGIES * sizes.repeat:
             for to in (target, source):
                 moves.append(move(job, strategy, half, to, sizes))

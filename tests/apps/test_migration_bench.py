@@ -38,9 +38,9 @@ def test_all_strategies_move_the_same_bins_there_and_back_and_count_exactly(tmp_
             (strategy, to) for strategy in STRATEGIES for to in (1, 0)
         ]
         moved = {(move["account"]["bins"], move["account"]["keys"]) for move in part["moves"]}
-        assert len(moved) == 1 and moved.pop()[0] == record["moves"]["sizes"]["bins"] // 4
+        assert len(moved) == 1 and moved.pop()[0] == record["moves"]["sizes"]["bins"] // 2
         steps = {move["strategy"]: move["account"]["steps"] for move in part["moves"]}
-        assert steps == {"fluid": 2, "optimized": 2, "batched": 1, "all-at-once": 1}
+        assert steps == {"fluid": 4, "optimized": 4, "batched": 2, "all-at-once": 1}
     assert values["moves"][0]["account"]["bytes"] > 50 * 2_000
     [job] = record["bins"]["jobs"]
     assert job["bins"] == 16 and len(job["movable"]) == len(job["pinned"]) == 1

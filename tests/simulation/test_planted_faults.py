@@ -140,7 +140,7 @@ FAULTS = {
         "                    self._apply(max([waiting, *self._stash]), batch)",
     ),
     "timers stay where they were set": Fault(
-        "bins.py", "return Taken(pairs, self.timers.take(bin))", "return Taken(pairs, [])"
+        "bins.py", "strict=True), self.timers.take(bin))", "strict=True), [])"
     ),
     "timers stay where they were set, and leave as well": Fault(
         "timers.py",
