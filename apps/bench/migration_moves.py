@@ -1,8 +1,10 @@
 """How late records are while half of all bins move from one worker to the other, by strategy.
 
 Two jobs of key-count on two processes, in an open loop: many keys with a count each, and fewer keys with larger values.
-Worker 0 gives its bins, half of all, to worker 1 and gets them back, once for each strategy and repetition; before each move
-the job is calm for a while. All-at-once comes last in a repetition: what it does to a process's memory stays.
+Worker 0 gives its bins, half of all, to worker 1 and gets them back, once for each strategy and repetition; before each
+move the job is calm for a while. All-at-once comes last in a repetition: what it does to a process's memory stays. The
+others take turns in being first: a worker's dict is made anew after so many keys came, which takes some forty to eighty
+milliseconds at these sizes, and whose turn that is says nothing of a strategy.
 
 A latency is the time from the moment a line was due until its epoch was closed everywhere, so a line that nobody could
 read during a stall counts as late. A move lasts from the command until its last step is done, and what is done within
@@ -26,6 +28,7 @@ from megaflow.control.screen import table_text
 from megaflow.control.selection import Selection, make_plan
 
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
+GRADUAL = STRATEGIES[:-1]
 STEADY = "steady"
 WARM_UP_SECONDS = 40.0  # that there are lines for
 STEP_SECONDS = 0.1  # of a move of one bin, for which there are lines: three times what it takes on an idle machine
@@ -71,9 +74,11 @@ def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
         source, target = sorted(job.pids)
         table = ask_status(job.talk)["operators"][0]["table"]
         half = [bin for bin, owner in enumerate(table) if owner == source]
-        for strategy in STRATEGIES * sizes.repeat:
-            for to in (target, source):
-                moves.append(move(job, strategy, half, to, sizes))
+        for turn in range(sizes.repeat):
+            first = turn % len(GRADUAL)
+            for strategy in (*GRADUAL[first:], *GRADUAL[:first], ALL_AT_ONCE):
+                for to in (target, source):
+                    moves.append(move(job, strategy, half, to, sizes))
         over = time.monotonic()
     for record in moves:
         record["memory"] = {
