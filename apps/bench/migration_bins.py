@@ -37,7 +37,7 @@ class Sizes:
 
     keys: int = size(1_000_000, "Keys that have a count.")
     log2_bins: str = size("8,12,16", "Numbers of bins, as powers of two.")
-    rate: float = size(100_000.0, "Records per second; 0: a share of what the processes can do, found in a short trial.")
+    rate: float = size(100_000.0, "Records per second; 0: a share of what the processes can do, found in a trial.")
     turn: float = size(2.0, "Seconds of a turn.")
     turns: int = size(7, "Turns of each operator in a job.")
 
