@@ -24,7 +24,7 @@ from megaflow.errors import ClusterError, PeerFailed, UsageError
 from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.fabric import TcpFabric
 from megaflow.timely.communication.links import RoleHandler
-from megaflow.timely.communication.local import LocalFabric
+from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
 from megaflow.timely.communication.meeting import PeerAddress
 from megaflow.timely.communication.secret import is_loopback, load_secret
 from megaflow.timely.communication.tcp import address_text, open_listener
@@ -246,7 +246,8 @@ def run_workers(allocators: Sequence[Allocator], setting: Setting, program: Prog
             thread.start()
         runs[0].work()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(SIGNAL_SECONDS)
     except BaseException as error:  # Ctrl-C while this thread has no worker yet, or none any more: the others have
         runs[0].fail(error)
     for thread in threads:

@@ -12,6 +12,10 @@ from megaflow.errors import ClusterError
 from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
 
 
+SIGNAL_SECONDS = 0.5
+"""A thread that waits without end looks up this often: a Ctrl-C that came just before it began to wait would be lost."""
+
+
 class Inbox:
     """What has arrived for one worker; any thread delivers, its owner drains and parks."""
 
@@ -53,7 +57,11 @@ class Inbox:
         """Block until something is there or the time is up."""
         self._event.clear()
         if not self.is_due():
-            self._event.wait(seconds)
+            if seconds is None:
+                while not self._event.wait(SIGNAL_SECONDS):
+                    pass
+            else:
+                self._event.wait(seconds)
             self._woken = False
 
 
