@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable
 from megaflow.errors import ClusterError
 from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
 
-
 SIGNAL_SECONDS = 0.5
-"""A thread that waits without end looks up this often: a Ctrl-C that came just before it began to wait would be lost."""
+"""A thread that waits without end looks up this often: a Ctrl-C that comes just before it waits would be lost."""
 
 
 class Inbox:
