@@ -10,9 +10,16 @@ from tests.simulation.graphs import run
 
 GRAPHS = 1000
 _GRAPHS_PER_TEST = 25
+_FAST = 400
 
 
-@pytest.mark.parametrize("first", range(0, GRAPHS, _GRAPHS_PER_TEST))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST else [])
+        for first in range(0, GRAPHS, _GRAPHS_PER_TEST)
+    ],
+)
 def test_no_frontier_excludes_what_may_come_and_at_rest_all_are_exact(first: int) -> None:
     """Case 58."""
     for seed in range(first, first + _GRAPHS_PER_TEST):
