@@ -37,10 +37,7 @@ def distribute(
     output, result = builder.new_output()
 
     def run() -> None:
-        for moved_at, moved in state.drain():
-            assert isinstance(moved_at, int)
-            for chunk in moved:
-                installer.install(moved_at, chunk)
+        installer.install_all(state.drain())
         for time, batch in data.drain():
             view.records += len(batch)
             output.ship(time, batch)

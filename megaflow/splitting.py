@@ -9,6 +9,7 @@ On a worker that owns all bins a batch stays as it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from operator import itemgetter
@@ -27,7 +28,7 @@ _KEY = itemgetter(0)
 Part: TypeAlias = tuple[WorkerId, list[Any]]
 
 
-class Splitter:
+class Splitter(ABC):
     """Splits batches by a routing table. Subclasses say how."""
 
     def __init__(self, store: BinStore, worker: WorkerId, name: str) -> None:
@@ -53,8 +54,9 @@ class Splitter:
                 raise complaint from error
             raise
 
+    @abstractmethod
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
-        raise NotImplementedError
+        """Split a batch whose bins are not all here."""
 
     def _keep(self, batch: list[Any]) -> Iterable[Part]:
         return [(self._worker, batch)]

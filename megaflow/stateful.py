@@ -216,10 +216,7 @@ class _Machine:
 
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived."""
-        for time, moved in self._state.drain():
-            assert isinstance(time, int)
-            for chunk in moved:
-                self._installer.install(time, chunk)
+        self._installer.install_all(self._state.drain())
         while self._waiting and self._due(self._waiting[0]):
             waiting = heappop(self._waiting)
             capability, batches = self._stash.pop(waiting)

@@ -144,10 +144,7 @@ class _Machine:
 
     def run(self) -> None:
         """One invocation: install state, keep what has arrived, apply what is closed."""
-        for moved_at, moved in self._state.drain():
-            assert isinstance(moved_at, int)
-            for chunk in moved:
-                self._installer.install(moved_at, chunk)
+        self._installer.install_all(self._state.drain())
         for number, data in enumerate(self._data):
             for arrived_at, batch in data.drain():
                 assert isinstance(arrived_at, int)

@@ -138,6 +138,9 @@ class LauncherDoor:
         self._wake()
 
 
+KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
+
+
 class ControlDoor:
     """Role "control": requests for the coordinator; elsewhere, directions to it.
 
@@ -181,6 +184,8 @@ class ControlDoor:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
         if self._coordinator is not None:
             connection.send(Moved(value.id, *self._coordinator))
+        elif self._ask is None and len(self._early) >= KEPT_MAX:
+            connection.send(Refused(value.id, f"{KEPT_MAX} requests wait for the coordinator already: ask again later"))
         else:
             self._pass_on(Asked(connection, value))
 
@@ -190,10 +195,10 @@ class ControlDoor:
             self._pass_on(Gone(connection))
 
     def _pass_on(self, event: Asked | Gone) -> None:
-        if self._ask is None:
-            self._early.append(event)
-        else:
+        if self._ask is not None:
             self._ask(event)
+        elif isinstance(event, Asked) or any(kept.client is event.client for kept in self._early):
+            self._early.append(event)  # who is gone and has asked nothing is nobody's concern
 
 
 class IngestDoor:

@@ -19,7 +19,7 @@ from megaflow.control.messages import (
     StartFailed,
     StatusQuery,
 )
-from megaflow.control.server import OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
+from megaflow.control.server import KEPT_MAX, OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ConfigMismatch, ProtocolError
 
 
@@ -165,6 +165,19 @@ def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_
     door.serve(served.append)  # it is back
     door.received(first, Request(4, StatusQuery()))
     assert served == [Asked(first, Request(4, StatusQuery()))] and len(asked) == 1
+
+
+def test_so_many_requests_are_kept_and_no_more() -> None:
+    door, served = ControlDoor(None), []
+    asker, other = connected(door), connected(door)
+    for id in range(KEPT_MAX + 1):
+        door.received(asker, Request(id, StatusQuery()))
+    for _ in range(10):
+        door.lost(other)  # it has asked nothing
+    [refused] = asker.sent
+    assert isinstance(refused, Refused) and refused.id == KEPT_MAX and "ask again later" in refused.reason
+    door.serve(served.append)
+    assert served == [Asked(asker, Request(id, StatusQuery())) for id in range(KEPT_MAX)]
 
 
 @pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]
