@@ -39,7 +39,7 @@ def distribute(
     def run() -> None:
         installer.install_all(state.drain())
         for time, batch in data.drain():
-            view.records += len(batch)
+            view.meter.count(len(batch))
             output.ship(time, batch)
 
     def make(capabilities: list[Capability], info: Any) -> Callable[[], None]:

@@ -151,6 +151,10 @@ class LoadMeter:
             pause = min(LOOK_SHARE * (self.now() - now), LOOK_PAUSE_SECONDS)
             self._look_at = self.busy_seconds + pause
 
+    def count(self, records: int) -> None:
+        """Count records that were only passed on: they have no key, and took no time worth a look."""
+        self.records += records
+
     def load(self) -> Load:
         """Return the load of the last seconds. Cost: linear in the bins that had records."""
         now = self.now()

@@ -55,7 +55,6 @@ class StatefulView:
         self.name = name
         self.bins = store.count
         self.meter = LoadMeter(store.bin_of_key, now)  # written by S
-        self.records = 0  # applied so far; written by S
         self._store = store
         self._router = router
         self._installer = installer
@@ -69,6 +68,11 @@ class StatefulView:
     def bootstrap_seconds(self) -> float:
         """How long records have waited here for the routing table, on a worker that has joined; set when it came."""
         return self._router.bootstrap_seconds
+
+    @property
+    def records(self) -> int:
+        """How many were applied here so far."""
+        return self.meter.records
 
     def table(self) -> RoutingTable:
         """The active routing table: bin -> worker; empty until it is ready."""
@@ -242,7 +246,6 @@ class _Machine:
     def _apply(self, time: Time, batch: list[Any]) -> None:
         meter = self._view.meter
         began = meter.now()
-        self._view.records += len(batch)
         self._output.ship(time, self._folder.apply(time, batch))
         meter.note(batch, began)
 

@@ -181,7 +181,6 @@ class _Machine:
         began = meter.now()
         out = self._folder.apply(time, inputs)
         records = list(chain.from_iterable(chain.from_iterable(inputs)))
-        self._view.records += len(records)
         meter.note(records, began)
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
