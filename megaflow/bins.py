@@ -171,19 +171,6 @@ def check_bins(bins: int) -> int:
     return bins.bit_length() - 1
 
 
-class Found(list[Any]):
-    """Records of keys whose cells were found already: `cells`, one for each, in order; some may be empty by now."""
-
-    __slots__ = ("cells",)
-
-    def __init__(self) -> None:
-        self.cells: list[list[Any]] = []
-
-
-_EMPTY: Final[Callable[[list[Any]], Any]] = list.pop
-"""Take the state out of a cell."""
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What was in a bin."""
@@ -193,25 +180,25 @@ class Taken:
 
 
 class BinStore:
-    """The state of one operator on one worker, by key and by bin; and the timers of the same bins.
+    """The state of one operator on one worker, by key; the keys of each bin; and the timers of the same bins.
 
     `bins` is the number of all bins; none is owned at first.
 
-    A cell is a list that holds the state of one key; it stands in `cells`, where the fold finds it with one lookup, and
-    in the bin of its key. The fold writes into cells; the store alone adds and removes them. A removed cell is empty:
-    whoever still holds it sees that it means nothing any more.
+    All states stand in one dict, where the fold finds and replaces them as it would without bins: hash and bin are
+    computed when a key comes or goes. The fold replaces states; the store alone adds and removes keys.
 
-    Invariant: `cells` is the union of the bins in `bins`, which are the owned ones, and each key is in its own bin.
+    Invariant: `states` has the keys of the bins in `bins`, which are the owned ones, each key in its own bin; and those
+    of bins that were taken and are not drawn yet.
     """
 
-    __slots__ = ("_hash", "_shift", "bins", "cells", "count", "timers")
+    __slots__ = ("_hash", "_shift", "bins", "count", "states", "timers")
 
     def __init__(self, bins: int, hash: Callable[[Any], int] = stable_hash) -> None:
         self._hash = hash
         self._shift = 64 - check_bins(bins)
         self.count = bins  # of all bins, here and elsewhere
-        self.cells: dict[Any, list[Any]] = {}  # key -> [state]
-        self.bins: dict[int, dict[Any, list[Any]]] = {}  # owned bin -> key -> the same cell
+        self.states: dict[Any, Any] = {}  # key -> state, never None
+        self.bins: dict[int, dict[Any, None]] = {}  # owned bin -> its keys, in the order in which they came
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
 
     def bin_of_key(self, key: Any) -> int:
@@ -223,42 +210,35 @@ class BinStore:
             raise UsageError(f"hash({key!r}) gave {value!r} of type {type(value).__name__}; it must give an int")
         return mix(value) >> self._shift
 
-    def create(self, key: Any, state: Any) -> list[Any]:
-        """Add a key that is not there, in a bin that is owned; return its cell."""
-        cell = [state]
+    def create(self, key: Any, state: Any) -> None:
+        """Add a key that is not there, in a bin that is owned."""
         bin = self.bin_of_key(key)
         try:
-            self.bins[bin][key] = cell
+            self.bins[bin][key] = None
         except KeyError:
             raise AssertionError(f"key {key!r} belongs to bin {bin}, which this worker does not own") from None
-        self.cells[key] = cell
-        return cell
+        self.states[key] = state
 
     def forget(self, key: Any) -> None:
         """Remove a key that is there."""
-        self.cells.pop(key).clear()
+        del self.states[key]
         del self.bins[self.bin_of_key(key)][key]
 
     def take(self, bin: int) -> Taken:
-        """Give up an owned bin; return what was in it. Linear in its keys and timers.
+        """Give up an owned bin; return what was in it. Cost: linear in its keys and timers, most of it as it is drawn.
 
-        The cells are emptied as the pairs are drawn, so nobody needs a bin's memory twice.
+        A state is let go as its pair is drawn, so nobody needs a bin's memory twice.
         """
-        taken, cells = self.bins.pop(bin), self.cells
-        for key in taken:
-            del cells[key]
-        return Taken(zip(taken, map(_EMPTY, taken.values()), strict=True), self.timers.take(bin))
+        keys = self.bins.pop(bin)
+        return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
 
     def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
-        arrived = {key: [state] for key, state in pairs}
-        if held := self.bins.get(bin):
-            held.update(arrived)
-        else:
-            self.bins[bin] = arrived
-        expected = len(self.cells) + len(arrived)
-        self.cells.update(arrived)
-        assert len(self.cells) == expected, f"a key of bin {bin} arrived twice"
+        arrived = dict(pairs)
+        self.bins.setdefault(bin, {}).update(dict.fromkeys(arrived))
+        expected = len(self.states) + len(arrived)
+        self.states.update(arrived)
+        assert len(self.states) == expected, f"a key of bin {bin} arrived twice"
         self.timers.install(bin, timers)
 
     def owned(self) -> list[int]:
@@ -266,10 +246,10 @@ class BinStore:
         return sorted(self.bins)
 
     def _check(self) -> None:
-        assert len(self.cells) == sum(map(len, self.bins.values()))
-        for bin, held in self.bins.items():
-            for key, cell in held.items():
-                assert self.cells[key] is cell, f"key {key!r} has two cells"
+        for bin, keys in self.bins.items():
+            for key in keys:
                 assert self.bin_of_key(key) == bin, f"key {key!r} is in bin {bin}"
-                assert len(cell) == 1
+                assert self.states[key] is not None, f"key {key!r} has no state"
+        for key in self.states:
+            assert key in self.bins.get(self.bin_of_key(key), {key}), f"key {key!r} is missing in its bin"
         self.timers._check()

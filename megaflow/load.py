@@ -16,7 +16,7 @@ share of the records is among them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush, heapreplace
 from itertools import islice
@@ -196,8 +196,8 @@ class LoadMeter:
             self._previous, self._window = self._window, _Window(end)
 
 
-def bin_sizes(bins: Mapping[int, Mapping[Any, Any]]) -> dict[int, int]:
-    """Return bin -> bytes that its keys and states take when they travel, about; `bins` is bin -> key -> state.
+def bin_sizes(bins: Mapping[int, Collection[Any]], states: Mapping[Any, Any]) -> dict[int, int]:
+    """Return bin -> bytes that its keys and states take when they travel, about; `bins` is bin -> keys.
 
     A few pairs of each bin are encoded and the rest taken for equally large. With many bins, or after a MiB, the other
     bins are taken for equally large by key.
@@ -208,7 +208,7 @@ def bin_sizes(bins: Mapping[int, Mapping[Any, Any]]) -> dict[int, int]:
     for bin in sorted(bins)[::step]:
         if measured >= SIZED_BYTES_MAX:
             break
-        sample = list(islice(bins[bin].items(), SIZED_PAIRS))
+        sample = [(key, states[key]) for key in islice(bins[bin], SIZED_PAIRS)]
         if not sample:
             continue
         try:

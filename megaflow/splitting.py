@@ -1,8 +1,7 @@
 """How F splits a batch among the owners of its records' bins: the loops that touch every record in F.
 
-Three ways, one for each kind of operator:
- - by key, with the cells of the keys that are here, so that S need not look them up again: stateful_state_machine;
- - by key alone, for what S groups by key: stateful_unary, stateful_binary;
+Two ways:
+ - by key, for every operator with a state;
  - by the record itself, which need not be a pair, nor hashable: distribute.
 On a worker that owns all bins a batch stays as it is.
 """
@@ -12,18 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from operator import itemgetter
 from typing import Any, TypeAlias
 
-from megaflow.bins import BinStore, Found
+from megaflow.bins import BinStore
 from megaflow.errors import ProgramError
 from megaflow.routing import RoutingTable
 from megaflow.timely.membership import WorkerId
 
 _KNOWN_KEYS = 1 << 18
 """Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
-
-_KEY = itemgetter(0)
 
 Part: TypeAlias = tuple[WorkerId, list[Any]]
 
@@ -65,34 +61,6 @@ class Splitter(ABC):
         return complaint_about(batch, self._name)
 
 
-class ByCell(Splitter):
-    """By key, with the cells of the keys that are here."""
-
-    def __init__(self, store: BinStore, worker: WorkerId, name: str) -> None:
-        super().__init__(store, worker, name)
-        self._places = _Places((), store, worker)
-
-    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
-        places = self._places
-        if places.table is not table or len(places) > _KNOWN_KEYS:
-            places = self._places = _Places(table, self._store, self._worker)
-        parts: defaultdict[int, list[Any]] = defaultdict(list)
-        found = Found()
-        put, put_cell = found.append, found.cells.append
-        for record, place in zip(batch, map(places.__getitem__, map(_KEY, batch)), strict=True):
-            if place.__class__ is int:
-                parts[place].append(record)
-            elif place:
-                put(record)
-                put_cell(place)
-            elif (place := places.renew(record[0])).__class__ is int:
-                parts[place].append(record)
-            else:
-                put(record)
-                put_cell(place)
-        return [(self._worker, found), *parts.items()]
-
-
 class ByKey(Splitter):
     """By key."""
 
@@ -104,9 +72,10 @@ class ByKey(Splitter):
         owners = self._owners
         if owners.table is not table or len(owners) > _KNOWN_KEYS:
             owners = self._owners = _Owners(table, self._store)
-        parts: defaultdict[int, list[Any]] = defaultdict(list)
-        for record, owner in zip(batch, map(owners.__getitem__, map(_KEY, batch)), strict=True):
-            parts[owner].append(record)
+        parts: dict[WorkerId, list[Any]] = {worker: [] for worker in owners.workers}
+        put = {worker: part.append for worker, part in parts.items()}
+        for record in batch:  # measured: a fifth less than with zip, map and itemgetter, which make a tuple per record
+            put[owners[record[0]]](record)
         return parts.items()
 
 
@@ -132,43 +101,14 @@ class ByRecord(Splitter):
 SplitterMaker: TypeAlias = Callable[[BinStore, WorkerId, str], Splitter]
 
 
-class _Places(dict[Any, Any]):
-    """Key -> where it is under one table: the id of its worker or, on this worker, its cell, which saves S a lookup.
-
-    A dict, so that a batch is looked up without Python code per record. A key is computed when it is first asked for;
-    an own one without a state has no place here yet, and one that lost its state loses its place.
-    """
-
-    __slots__ = ("_own", "_store", "table")
-
-    def __init__(self, table: RoutingTable, store: BinStore, own: int) -> None:
-        self.table = table
-        self._store = store
-        self._own = own
-
-    def __missing__(self, key: Any) -> Any:
-        place: Any = self.table[self._store.bin_of_key(key)]
-        if place == self._own:
-            cell = self._store.cells.get(key)
-            if cell is None:
-                return place
-            place = cell
-        self[key] = place
-        return place
-
-    def renew(self, key: Any) -> Any:
-        """Look again for a key whose state was forgotten; it may have a new one."""
-        del self[key]
-        return self[key]
-
-
 class _Owners(dict[Any, WorkerId]):
     """Key -> the id of its worker under one table; a key is computed when it is first asked for."""
 
-    __slots__ = ("_store", "table")
+    __slots__ = ("_store", "table", "workers")
 
     def __init__(self, table: RoutingTable, store: BinStore) -> None:
         self.table = table
+        self.workers = sorted(set(table))
         self._store = store
 
     def __missing__(self, key: Any) -> WorkerId:

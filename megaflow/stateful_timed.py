@@ -222,24 +222,23 @@ class _Folder:
     def apply(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
         """The outputs of a time: the timers that are due and the batches of each input, by key. Order: see `_group`."""
         fold, store, timers = self._fold, self.store, self._handle
-        find = store.cells.get
+        states = store.states
         groups = self._group(time, inputs)
         out: list[Any] = []
         timers.time = time
         try:
             for key in groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group):
-                cell = find(key)
+                before = states.get(key)
                 timers.key = key
                 records = [group.get(key) or [] for group in groups]
-                state, outputs = fold(key, time, *records, None if cell is None else cell[0], timers)
-                if state is None:
-                    if cell is not None:
-                        store.forget(key)
-                elif cell is None:
+                state, outputs = fold(key, time, *records, before, timers)
+                if before is not None and state is not None:
+                    states[key] = state
+                elif state is not None:
                     store.create(key, state)
                     self._trial.check(key, state, "the state of ")
-                else:
-                    cell[0] = state
+                elif before is not None:
+                    store.forget(key)
                 out += outputs
         except (TypeError, ValueError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:

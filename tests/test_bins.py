@@ -1,4 +1,4 @@
-"""Equal keys hash alike everywhere, bins fill evenly, and a store's cells are those of its bins."""
+"""Equal keys hash alike everywhere, bins fill evenly, and a store's states are those of its bins."""
 
 import collections
 import dataclasses
@@ -315,12 +315,11 @@ class StoreAgainstDict(RuleBasedStateMachine):
             with pytest.raises(AssertionError, match="does not own"):
                 self.store.create(key, state)
             return
-        cell = self.store.cells.get(key)
-        if cell is None:
-            assert key not in self.model
-            assert self.store.create(key, state) is self.store.cells[key]
+        if key in self.store.states:
+            self.store.states[key] = state
         else:
-            cell[0] = state
+            assert key not in self.model
+            self.store.create(key, state)
         self.model[key] = state
 
     @precondition(lambda self: self.model)
@@ -355,7 +354,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @invariant()
     def agree(self) -> None:
         self.store._check()
-        assert {key: cell[0] for key, cell in self.store.cells.items()} == self.model
+        assert self.store.states == self.model
         assert self.store.owned() == [bin for bin in range(4) if bin not in self.away]
 
 
