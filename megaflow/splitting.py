@@ -3,7 +3,7 @@
 Two ways:
  - by key, for every operator with a state;
  - by the record itself, which need not be a pair, nor hashable: distribute.
-On a worker that owns all bins a batch stays as it is.
+What goes to other workers goes as columns (`pairs`). On a worker that owns all bins a batch stays as it is.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, TypeAlias
 
 from megaflow.bins import BinStore
 from megaflow.errors import ProgramError
+from megaflow.pairs import Pairs
 from megaflow.routing import RoutingTable
 from megaflow.timely.membership import WorkerId
 
 _KNOWN_KEYS = 1 << 18
 """Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
 
-Part: TypeAlias = tuple[WorkerId, list[Any]]
+Part: TypeAlias = tuple[WorkerId, Any]  # a worker and its records: a list, or columns
 
 
 class Splitter(ABC):
@@ -44,7 +45,7 @@ class Splitter(ABC):
             return self._keep(batch)
         try:
             return self._split(batch, table)
-        except (TypeError, LookupError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             complaint = self._complaint(batch)
             if complaint is not None:
                 raise complaint from error
@@ -72,11 +73,21 @@ class ByKey(Splitter):
         owners = self._owners
         if owners.table is not table or len(owners) > _KNOWN_KEYS:
             owners = self._owners = _Owners(table, self._store)
-        parts: dict[WorkerId, list[Any]] = {worker: [] for worker in owners.workers}
-        put = {worker: part.append for worker, part in parts.items()}
+        here = self._worker
+        kept: list[Any] = []
+        keep = kept.append
+        parts = {worker: Pairs([], []) for worker in owners.workers}
+        put = {worker: (part.keys.append, part.values.append) for worker, part in parts.items()}
         for record in batch:  # measured: a fifth less than with zip, map and itemgetter, which make a tuple per record
-            put[owners[record[0]]](record)
-        return parts.items()
+            key, value = record
+            owner = owners[key]
+            if owner == here:
+                keep(record)
+            else:
+                put_key, put_value = put[owner]
+                put_key(key)
+                put_value(value)
+        return [(here, kept), *parts.items()]
 
 
 class ByRecord(Splitter):

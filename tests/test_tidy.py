@@ -42,6 +42,7 @@ PURE = (
     "megaflow/migration.py",
     "megaflow/routing.py",
     "megaflow/routing_state.py",
+    "megaflow/pairs.py",
     "megaflow/splitting.py",
     "megaflow/timers.py",
     "megaflow/timely/communication/wire.py",
