@@ -28,6 +28,7 @@ from megaflow.control.commits import Commits
 from megaflow.control.events import Asked, Event, Instruction, Reply
 from megaflow.control.handover import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.membership import Roster
+from megaflow.control.pace import TICK_IDLE_SECONDS, Pace
 from megaflow.control.questions import Question, Questions
 from megaflow.control.reconfigurations import Pending, Reconfigurations
 from megaflow.control.requests import done
@@ -36,9 +37,6 @@ from megaflow.errors import CommandRefused
 from megaflow.routing import Numbered, initial_table
 from megaflow.timely.membership import Membership
 
-TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a command
-TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
-BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
 LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
@@ -91,8 +89,7 @@ class Controller:
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
-        self._ticked_at = float("-inf")  # wall clock, seconds
-        self._busy_until = float("-inf")
+        self._pace = Pace()
         if state is not None:
             self._resume(state)
 
@@ -137,11 +134,11 @@ class Controller:
         """Return how long the caller may wait before its next `Ticked`."""
         if self.ended:
             return TICK_IDLE_SECONDS
-        return max(0.0, self._ticked_at + self._tick_seconds(now) - now)
+        return max(0.0, self._tick_due(now) - now)
 
     def _start(self, out: list[Instruction], now: float) -> None:
         self._state = "running"
-        self._busy_until = now + BUSY_SECONDS
+        self._pace.busy(messages.Busy(), now)
         if self._splits:
             self._issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
 
@@ -225,7 +222,7 @@ class Controller:
     def _learn(self, source: int, body: Any, out: list[Instruction], now: float) -> None:
         match body:
             case messages.Busy():
-                self._busy_until = now + BUSY_SECONDS
+                self._pace.busy(body, now)
             case messages.SplitRead(number):
                 self._unread.discard(number)
             case messages.PushedEnded():
@@ -278,17 +275,20 @@ class Controller:
         if frontier is None and self.ended:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
-        if not self.ended and now >= self._ticked_at + self._tick_seconds(now):
+        if not self.ended and now >= self._tick_due(now):
             self._advance(out, now)
 
-    def _tick_seconds(self, now: float) -> float:
-        lag = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
-        busy = now < self._busy_until or lag or self._moves or self._changes.under_way or not self._commits.all_taken
-        return TICK_BUSY_SECONDS if busy else TICK_IDLE_SECONDS
+    def _tick_due(self, now: float) -> float:
+        urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
+        return self._pace.due(urgent, self._lags, now)
+
+    @property
+    def _lags(self) -> bool:
+        return self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
 
     def _advance(self, out: list[Instruction], now: float) -> None:
         self.epoch += 1
-        self._ticked_at = now
+        self._pace.advanced(now)
         out.append(events.Advance(self.epoch))
 
     def _issue(self, commands: Iterable[Any], out: list[Instruction], now: float) -> int:

@@ -405,7 +405,9 @@ class PushedEnded:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A source has data: tick fast for a while."""
+    """A source has data: tick fast for a while, or, if it always has more than it can read, less fast."""
+
+    saturated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

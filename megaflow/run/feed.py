@@ -140,6 +140,11 @@ class LineFeed:
         self._credit = 0  # pushed lines taken and not yet reported
 
     @property
+    def is_timed(self) -> bool:
+        """Whether lines are due at a rate, not as soon as they can be read."""
+        return self._rate is not None
+
+    @property
     def ready(self) -> bool:
         """Whether there is a line to read, due or not."""
         if not self._next:

@@ -181,7 +181,7 @@ class LineSource:
         wait = self._feed.due_in(now)
         if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now
-            self._hooks.report(Busy())
+            self._hooks.report(Busy(saturated=wait == 0.0 and not self._feed.is_timed))
         if wait is None:
             return  # a command or a pushed line will activate it
         if allowed < BATCHES_PER_ACTIVATION:

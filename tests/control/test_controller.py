@@ -16,7 +16,7 @@ import pytest
 
 from megaflow.control import messages
 from megaflow.control.commits import COMMITS_KNOWN_MAX, WAITING_MAX
-from megaflow.control.controller import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, Controller
+from megaflow.control.controller import Controller
 from megaflow.control.events import (
     Advance,
     Asked,
@@ -53,6 +53,7 @@ from megaflow.control.messages import (
     StopJob,
     WorkerStatus,
 )
+from megaflow.control.pace import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
 from megaflow.control.reconfigurations import PENDING_MAX
 from megaflow.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.communication.codec import decode, encode
@@ -284,6 +285,17 @@ def test_ticks_are_frequent_while_there_is_something_to_do_and_rare_otherwise() 
     assert controller.handle(Ticked(1), 5.2) == [Advance(4)]
     assert controller.seconds_to_tick(5.2) == pytest.approx(TICK_BUSY_SECONDS)
     assert controller.seconds_to_tick(5.5) == 0.0 and controller.seconds_to_tick(5.41) == pytest.approx(0.04)
+
+
+def test_epochs_are_longer_while_sources_are_saturated_until_a_command_waits_for_the_end_of_one() -> None:
+    controller = started()
+    controller.handle(Ticked(0), 5.0)
+    controller.handle(Mailed(2, messages.Busy(saturated=True)), 5.0)
+    assert controller.seconds_to_tick(5.0) == pytest.approx(TICK_SATURATED_SECONDS)
+    assert controller.handle(Ticked(1), 5.02) == []
+    sent = ask(controller, Reconfigure((Move(0, 2),)), now=5.02)
+    assert Advance(3) in sent, "a command ends its epoch"
+    assert controller.seconds_to_tick(5.02) == pytest.approx(TICK_BUSY_SECONDS), "and nobody waits long for the next"
 
 
 def test_ticks_are_frequent_while_the_output_lags_and_never_wait_for_it() -> None:
