@@ -16,7 +16,7 @@ from megaflow.run.child import Process
 from megaflow.run.children import address_of, listening
 from megaflow.run.contact import parse_address
 from megaflow.run.job import find
-from megaflow.run.profile_report import profile_folder
+from megaflow.run.profile_report import check_profile, profile_folder
 from megaflow.run.rendering import Form
 from megaflow.run.spec import Address, AppFile, ChildSpec, Joiner, ProfileSpec
 from megaflow.run.terms import ask_terms
@@ -68,6 +68,8 @@ def join_job(options: JoinOptions, report: Callable[[str], None] = lambda text: 
         raise JobNotFound(f"no job answers at {place}: {error}") from error
     if terms.output not in get_args(Form):
         raise ConfigMismatch(f"the job at {place} wants its output as {terms.output!r}: is it of another version?")
+
+    check_profile(options.profile, terms.workers)
 
     def joined(worker: int) -> None:
         removal = f"megaflow control remove-workers --job {terms.job} --id {worker}"

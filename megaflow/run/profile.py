@@ -39,7 +39,7 @@ from megaflow.timely.log import (
 R = TypeVar("R")
 
 NO_PROGRAM = ("<", threading.__file__)  # where the engine's own operators are declared: what started the worker
-SAVE_SECONDS = 5.0  # between two files of a worker that goes on: what a killed one's profile lacks at most
+SAVE_SECONDS = 2.0  # between two files of a worker that goes on: what a killed one's profile lacks at most
 
 BUILDING = "building"
 PROGRESS = "progress and scheduling"
@@ -187,7 +187,7 @@ class Profile:
         self._channels: dict[tuple[int, int], tuple[Tally, Tally]] = {}  # (dataflow, channel) -> sender, receiver
         self._ledger = Ledger(self._engine[PROGRESS])
         self._calls = Calls() if spec.calls else None
-        self._save_at = self._ledger.began + SAVE_SECONDS
+        self._save_at = self._ledger.began  # soon: the worker may not come back from its first step
         self._thread_began = 0.0  # seconds of time.thread_time()
         self._actions: dict[type[Event], Callable[[Any], None]] = {
             OperatorBuilt: self._on_operator,
@@ -228,8 +228,9 @@ class Profile:
 
         def timed() -> R:
             with self._ledger.on(self._engine[STEERING]):
-                if self._ledger.began + self._ledger.seconds >= self._save_at:
-                    self._save_at += SAVE_SECONDS
+                now = self._ledger.began + self._ledger.seconds
+                if now >= self._save_at:
+                    self._save_at = now + SAVE_SECONDS
                     self.save(ended=False)
                 return turn()
 
