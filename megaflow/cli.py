@@ -58,7 +58,7 @@ from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
 from megaflow.run.profile_report import profile_spec
 from megaflow.scaling import autoscale, recommend
-from megaflow.steering import counted, option, progress_bar, steering
+from megaflow.steering import counted, option, profiling, progress_bar, steering
 from megaflow.timely.dataflow.picture import LANGUAGES
 
 INTERRUPTED = 130
@@ -117,12 +117,7 @@ def cli() -> None:
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
-@option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
-        type=click.Path(file_okay=False),
-        help="Write to DIR/operators.txt where each worker's time went, by operator; DIR: profile, if not given.")
-@option("--profile-calls", env="PROFILE_CALLS", is_flag=True,
-        help="With --profile: also in which functions, to DIR/calls.txt and DIR/worker-N.pstats. It is cProfile, which "
-        "slows down each call of a function: operators with many small calls look heavier than they are.")  # fmt: skip
+@profiling
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
         help="Start no job, but join a running one: its name, or where a process of it listens.")  # fmt: skip
 @option("--server", env="SERVER", metavar="WORKER", type=int, help="With --join: the worker to be bootstrapped by.")
