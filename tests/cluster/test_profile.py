@@ -53,7 +53,9 @@ def test_the_slow_operator_is_on_top(
     assert (slowest["name"], slowest["where"]) == ("count", f"{app}:9")
     assert slowest["records_in"] == slowest["records_out"] == words
     assert [worker["worker"] for worker in content["workers"]] == [0, 1]
-    assert all(worker["ended"] for worker in content["workers"])
+    for worker in content["workers"]:
+        runs = {row["name"]: row["activations"] for row in worker["rows"] if row["kind"] == "engine"}
+        assert worker["ended"] and runs["building"] == 1 and runs["transport"] > 1 and runs["steering"] > 1
     at = said.index(next(line for line in said if "profile of 2 workers" in line))
     assert str(folder / "operators.txt") in said[at] and f"count ({app}:9)" in said[at + 1] and len(said) == at + 5
     assert not list(folder.glob("*.pstats"))
