@@ -56,8 +56,9 @@ from megaflow.run.gather import open_writer
 from megaflow.run.job import Job
 from megaflow.run.joining import JoinOptions, find_contact, join_job
 from megaflow.run.launch import RunOptions, launch
+from megaflow.run.profile_report import profile_spec
 from megaflow.scaling import autoscale, recommend
-from megaflow.steering import counted, option, progress_bar, steering
+from megaflow.steering import counted, option, profiling, progress_bar, steering
 from megaflow.timely.dataflow.picture import LANGUAGES
 
 INTERRUPTED = 130
@@ -116,18 +117,22 @@ def cli() -> None:
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
+@profiling
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
         help="Start no job, but join a running one: its name, or where a process of it listens.")  # fmt: skip
 @option("--server", env="SERVER", metavar="WORKER", type=int, help="With --join: the worker to be bootstrapped by.")
 def run(
-    app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None, **more: Any
-) -> None:
+    app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
+    profile: str | None, profile_calls: bool, **more: Any,
+) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE describes.
 
     The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
     """
+    more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
-        join_running(app, join, args=args, server=server, listen=more["listen"], debug=more["debug"])
+        some = {name: more[name] for name in ("listen", "debug", "profile")}
+        join_running(app, join, args=args, server=server, **some)
         return
     if server is not None:
         raise UsageError("--server says who bootstraps a process that joins: it needs --join")

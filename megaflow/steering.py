@@ -32,6 +32,20 @@ def steering(command: F) -> F:
     return command
 
 
+def profiling(command: F) -> F:
+    """Add the options of a profile."""
+    for decorate in reversed((
+        option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
+               type=click.Path(file_okay=False),
+               help="Write to DIR/operators.txt where each worker's time went, by operator; if not given: profile."),
+        option("--profile-calls", env="PROFILE_CALLS", is_flag=True,
+               help="With --profile: also in which functions, to DIR/calls.txt, DIR/worker-N.pstats. It is cProfile, "
+               "which slows down each call of a function: operators with many small calls look heavier than they are."),
+    )):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[Progress], None] | None]:
     """Give what shows how far a long command has come, on a terminal."""

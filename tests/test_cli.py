@@ -31,6 +31,7 @@ from megaflow.control.selection import Plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.run.job import Job, process_start, publish
 from megaflow.run.loop import Account
+from megaflow.run.spec import ProfileSpec
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,9 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
         (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
         (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
+        (["run", "--profile", "APP", "--lines", "APP"], "is a file"),
+        (["run", "APP", "--lines", "APP", "--profile", "APP/x"], "Not a directory"),
+        (["run", "APP", "--lines", "APP", "--profile-calls"], "it needs --profile"),
         (["control", "statu"], "Did you mean 'status'"),
         (["control", "move-bins"], "--bins, --balance, --drain, --map"),
         (["control", "move-bins", "--bins", "1"], "--bins and --to go together"),
@@ -149,11 +153,12 @@ def test_options_and_arguments_reach_the_launcher(
         return Account(lines=7, records=9, seconds=1.5)
 
     monkeypatch.setattr(module, "launch", launched)
-    words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--", "--lines", "y"]
+    words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
     result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
     assert result.exit_code == 0
     (options,) = seen
     assert (options.lines, options.processes, options.workers, options.rate) == ("x", 2, 3, 50.0)
+    assert options.profile == ProfileSpec(os.path.abspath("profile"))
     assert options.args == ("--lines", "y") and options.debug and options.encoding_errors == "replace"
     assert result.stderr.splitlines() == [
         "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",

@@ -12,6 +12,7 @@ rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per k
 long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
 """
 
+import contextlib
 import gc
 import logging
 import os
@@ -30,6 +31,7 @@ from megaflow.control.server import ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.front import Worker, execute
 from megaflow.run.loading import App
+from megaflow.run.profile import Profile
 from megaflow.run.program import Program, Shared
 from megaflow.run.spec import ChildSpec, Founder
 from megaflow.run.staging import Staging
@@ -75,7 +77,7 @@ class Process:
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         door = ControlDoor(first if first != spec.address else None)
         self.spec = spec
-        self.shared = Shared(spec, App(spec.app), LauncherDoor(), door, {}, joined)
+        self.shared = Shared(spec, App(spec.app), LauncherDoor(), door, {}, {}, joined)
         self.told = False  # the launcher knows why this process fails
         self._running = spec.workers
         self._silent = threading.Lock()  # taken by the first to say a last word
@@ -92,6 +94,8 @@ class Process:
             "watch": {STDIN: self._launcher_ended} if spec.word_fd is not None else {},
             "connect_timeout_seconds": spec.connect_timeout_seconds,
         }
+        if spec.profile is not None:
+            more["around"] = lambda allocator: self.shared.profiles[allocator.index].around(allocator)
         listener = socket.socket(fileno=spec.listener_fd)
         if isinstance(part, Founder):
             return Config.cluster(list(map(address_text, part.addresses)), part.process, spec.workers, listener, **more)
@@ -102,6 +106,8 @@ class Process:
         """Who serves which role, when it is known who works here."""
         spec, shared = self.spec, self.shared
         shared.stagings.update((worker, Staging(worker)) for worker in workers)
+        if spec.profile is not None:
+            shared.profiles.update((worker, Profile(worker, spec.profile)) for worker in workers)
         terms = Terms(spec.job, spec.workers, spec.rate, spec.encoding_errors, spec.output)
         return {
             "launcher": shared.launcher,
@@ -111,10 +117,13 @@ class Process:
 
     def _work(self, worker: Worker) -> None:
         try:
+            profile = self.shared.profiles.get(worker.index)
             program = Program(worker, self.shared)
-            program.build()
-            settle_memory()
-            program.run()
+            with contextlib.nullcontext() if profile is None else profile.measuring(worker):
+                with contextlib.nullcontext() if profile is None else profile.building():
+                    program.build()
+                    settle_memory()
+                program.run()
             self._running -= 1
         except PeerLost as error:
             self._tell_loss(worker, error)

@@ -16,8 +16,9 @@ from megaflow.run.child import Process
 from megaflow.run.children import address_of, listening
 from megaflow.run.contact import parse_address
 from megaflow.run.job import find
+from megaflow.run.profile_report import check_profile, profile_folder
 from megaflow.run.rendering import Form
-from megaflow.run.spec import Address, AppFile, ChildSpec, Joiner
+from megaflow.run.spec import Address, AppFile, ChildSpec, Joiner, ProfileSpec
 from megaflow.run.terms import ask_terms
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.blame import format_user_traceback
@@ -35,6 +36,7 @@ class JoinOptions:
     listen: str = "127.0.0.1"
     debug: bool = False
     connect_timeout_seconds: float = 30.0
+    profile: ProfileSpec | None = None  # of this process's workers
 
 
 def find_contact(target: str) -> tuple[Address, bytes]:
@@ -67,13 +69,16 @@ def join_job(options: JoinOptions, report: Callable[[str], None] = lambda text: 
     if terms.output not in get_args(Form):
         raise ConfigMismatch(f"the job at {place} wants its output as {terms.output!r}: is it of another version?")
 
+    check_profile(options.profile, terms.workers)
+
     def joined(worker: int) -> None:
         removal = f"megaflow control remove-workers --job {terms.job} --id {worker}"
         report(f"worker {worker} of job {terms.job!r}; to end it: {removal}")
 
     process = Process(_spec(options, terms), joined)
     try:
-        process.run()
+        with profile_folder(options.profile, report):
+            process.run()
     except MegaflowError:
         raise
     except Exception as error:
@@ -97,4 +102,5 @@ def _spec(options: JoinOptions, terms: Terms) -> ChildSpec:
             output=form[terms.output],
             debug=options.debug,
             connect_timeout_seconds=options.connect_timeout_seconds,
+            profile=options.profile,
         )

@@ -20,8 +20,9 @@ from megaflow.run.gather import ListWriter, Writer
 from megaflow.run.job import Job, check_name, process_start, publish, publish_numbered
 from megaflow.run.loop import Account, Loop
 from megaflow.run.origin import Origin, find_origin
+from megaflow.run.profile_report import check_profile, profile_folder, profile_spec
 from megaflow.run.signals import watched_signals
-from megaflow.run.spec import Address, AppFile, ChildSpec, Founder, Joiner, PickledFunction
+from megaflow.run.spec import Address, AppFile, ChildSpec, Founder, Joiner, PickledFunction, ProfileSpec
 from megaflow.run.splits import ENCODING_ERRORS
 
 
@@ -40,6 +41,7 @@ class RunOptions:
     encoding_errors: str = "replace"
     debug: bool = False
     connect_timeout_seconds: float = 30.0
+    profile: ProfileSpec | None = None
 
 
 def run(
@@ -54,15 +56,19 @@ def run(
     listen: str = "127.0.0.1",
     encoding_errors: str = "replace",
     debug: bool = False,
+    profile: str | os.PathLike[str] | None = None,
+    profile_calls: bool = False,
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
     `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
-    DataFrame. Raises PeerFailed with the traceback if the dataflow raises, and UsageError for wrong arguments.
+    DataFrame; `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
+    the dataflow raises, and UsageError for wrong arguments.
     """
     options = RunOptions(
-        pickle_app(dataflow), lines, processes, workers, tuple(args), rate, name, listen, encoding_errors, debug
-    )
+        pickle_app(dataflow), lines, processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
+        profile=profile_spec(profile, profile_calls),
+    )  # fmt: skip
     writer = ListWriter()
     launch(options, lambda: writer)
     return writer.records
@@ -87,6 +93,7 @@ def launch(
     origin = find_origin(options.lines, options.processes * options.workers, options.encoding_errors)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
+        stack.enter_context(profile_folder(options.profile, report))  # left when no child lives any more
         children = stack.enter_context(Children())
         listeners = stack.enter_context(listening(options.listen, options.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
@@ -149,6 +156,7 @@ class Specs:
             output=self.writer.form,
             debug=options.debug,
             connect_timeout_seconds=options.connect_timeout_seconds,
+            profile=options.profile,
             word_fd=word_fd,
         )
 
@@ -164,6 +172,7 @@ def check(options: RunOptions) -> None:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {options.encoding_errors!r}")
     if options.name is not None:
         check_name(options.name)
+    check_profile(options.profile, options.workers)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from megaflow.run.flow import Flow
 from megaflow.run.lines import SourceHooks, epoch_of, read_lines
 from megaflow.run.loading import App
 from megaflow.run.output import OutputCount, gather
+from megaflow.run.profile import Profile
 from megaflow.run.rendering import RENDERERS
 from megaflow.run.spec import Address, ChildSpec
 from megaflow.run.staging import Staging
@@ -56,6 +57,7 @@ class Shared:
     launcher: LauncherDoor
     control: ControlDoor
     stagings: dict[int, Staging]  # worker -> its staged lines
+    profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
     joined: Callable[[int], None]  # told of each worker that has joined a running job
 
     @property
@@ -100,9 +102,11 @@ class Program:
             self._agent.joined()
             self._redirect(Coordinates(*self._address_of(self._worker.membership.coordinator)))
             self._shared.joined(self._worker.index)
-        while self._worker.step_or_park(self._turn()):
+        profile = self._shared.profiles.get(self._worker.index)
+        turn = self._turn if profile is None else profile.steering(self._turn)
+        while self._worker.step_or_park(turn()):
             pass
-        self._turn()
+        turn()
         launcher = self._shared.launcher
         late = self._lateness
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)

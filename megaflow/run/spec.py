@@ -46,6 +46,14 @@ class Joiner:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """Where a profile is to be written, and how much of it."""
+
+    folder: str  # absolute
+    calls: bool = False  # with the functions of each operator, by cProfile
+
+
+@dataclass(frozen=True, slots=True)
 class ChildSpec:
     """All a worker process must know."""
 
@@ -65,4 +73,5 @@ class ChildSpec:
     output: Form = "records"  # what the launcher is sent
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
+    profile: ProfileSpec | None = None
     word_fd: int | None = None  # for the last word, inherited; None if nobody listens

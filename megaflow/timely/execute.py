@@ -63,6 +63,7 @@ class Config:
     watch: Mapping[Any, Callable[[], None]] = field(default_factory=dict)  # readable file -> callback
     report: Callable[[str], None] | None = None
     connect_timeout_seconds: float = 30.0
+    around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
 
     @staticmethod
     def thread() -> Config:
@@ -142,7 +143,7 @@ def execute(config: Config, program: Program[S, R]) -> list[R]:
     if not config.addresses:
         ids = range(config.workers)
         fabric = LocalFabric(ids)
-        return run_workers([fabric.allocator(worker) for worker in ids], Setting(founding(ids)), program)
+        return run_workers([config.around(fabric.allocator(worker)) for worker in ids], Setting(founding(ids)), program)
     peers = _peers(config)
     own = peers[config.index]
     listener = config.listener if config.listener is not None else _listen(own, config.secret)
@@ -153,7 +154,7 @@ def execute(config: Config, program: Program[S, R]) -> list[R]:
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
         setting = Setting(membership, config.addresses[config.index], processes, door=door)
-        return run_workers([tcp.allocator(worker) for worker in own.ids], setting, program)
+        return run_workers([config.around(tcp.allocator(worker)) for worker in own.ids], setting, program)
 
 
 def _join(config: Config, program: Program[S, R]) -> list[R]:
@@ -174,7 +175,7 @@ def _join(config: Config, program: Program[S, R]) -> list[R]:
         with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
             tcp.join(members, own, admission.change, patience)
             setting = Setting(admission.membership, address_text(listens), admission.processes, admission, door)
-            return run_workers([tcp.allocator(worker) for worker in own.ids], setting, program)
+            return run_workers([config.around(tcp.allocator(worker)) for worker in own.ids], setting, program)
 
 
 def _fabric(
