@@ -14,7 +14,12 @@ KEYS = [f"key{number}" for number in range(12)]
 WORKER = 1  # the one that splits
 
 batches = st.lists(st.lists(st.tuples(st.sampled_from(KEYS), st.integers()), min_size=1), max_size=6)
-tables = st.lists(st.lists(st.integers(0, 3), min_size=BINS, max_size=BINS).map(tuple), min_size=1, max_size=3)
+owners = st.sampled_from([(0, 1), (0, 1, 2, 3), (0, 2, 3)])  # of one other worker, of several; of others only
+tables = st.lists(
+    owners.flatmap(lambda ids: st.lists(st.sampled_from(ids), min_size=BINS, max_size=BINS).map(tuple)),
+    min_size=1,
+    max_size=3,
+)
 
 
 @given(batches=batches, tables=tables)
