@@ -248,17 +248,18 @@ class Worker(Generic[S]):
 
     def step(self) -> bool:
         """Do what can be done now, without waiting; False when no dataflow is left."""
-        self._receive()
+        self._receive(self.has_work())
         self._run()
         return bool(self._dataflows.running) or self.rescaling.joining
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        if not self._receive() and not self.has_work():
+        busy = self.has_work()
+        if not self._receive(busy) and not busy and not self.has_work():  # looked at again: receiving may give work
             wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)
-                self._receive()
+                self._receive(True)
         self._run()
         return bool(self._dataflows.running) or self.rescaling.joining
 
@@ -274,8 +275,14 @@ class Worker(Generic[S]):
 
     def has_work(self) -> bool:
         """Whether a step would do anything but receive."""
-        active = any(graph.active for graph in self._dataflows.running.values())
-        return bool(self._handed) or (active and not self.rescaling.joining)
+        if self._handed:
+            return True
+        if self.rescaling.joining:
+            return False
+        for graph in self._dataflows.running.values():  # a loop, not any(): this is asked in each step
+            if graph.active:
+                return True
+        return False
 
     def _park(self, seconds: float | None) -> None:
         emit, began = self.log.emit, self._now()
@@ -318,12 +325,16 @@ class Worker(Generic[S]):
 
     # Receiving --------------------------------------------------------------------------
 
-    def _receive(self) -> bool:
-        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it."""
+    def _receive(self, busy: bool = False) -> bool:
+        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it.
+
+        `busy`: there is work anyway, so the transport need not look at each step.
+        """
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        arrived = self._allocator.receive()
-        self._take_in(arrived)
+        arrived = self._allocator.receive(busy)
+        if arrived:
+            self._take_in(arrived)
         self.rescaling.turn()
         return bool(arrived)
 

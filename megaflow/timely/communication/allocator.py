@@ -78,8 +78,12 @@ class Allocator(Protocol):
     def flush(self) -> None:
         """Try once, without blocking, to move what is queued; called at the end of each step."""
 
-    def receive(self) -> list[Envelope]:
-        """Return all that has arrived, in order of arrival, without blocking; also flushes."""
+    def receive(self, busy: bool = False) -> list[Envelope]:
+        """Return all that has arrived, in order of arrival, without blocking; also flushes.
+
+        `busy`: the caller has something else to do, so a look at the sockets may wait, for a fraction of a
+        millisecond, if there was one a moment ago.
+        """
 
     def park(self, seconds: float | None) -> None:
         """Block until something arrives, `wake` is or was called, or the time is up; None waits without end."""

@@ -45,7 +45,7 @@ class Inbox:
     def drain(self) -> list[Envelope]:
         """Remove and return what has arrived so far."""
         arrived = self._arrived
-        return [arrived.popleft() for _ in range(len(arrived))]
+        return [arrived.popleft() for _ in range(len(arrived))] if arrived else []
 
     def is_due(self) -> bool:
         """Tell whether a wait would end at once; a `wake` counts for one wait."""
@@ -92,7 +92,7 @@ class LocalAllocator:
     def flush(self) -> None:
         """Do nothing: `send` has delivered already."""
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived; raises PeerFailed once another worker has failed."""
         self._fabric.check(self.index)
         return self._inbox.drain()
