@@ -255,7 +255,7 @@ class Worker(Generic[S]):
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
         busy = self.has_work()
-        if not self._receive(busy) and not busy and not self.has_work():  # looked at again: receiving may give work
+        if not self._receive(busy) and not busy and not self.has_work():  # asked again: a turn may have given some
             wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)
@@ -275,14 +275,7 @@ class Worker(Generic[S]):
 
     def has_work(self) -> bool:
         """Whether a step would do anything but receive."""
-        if self._handed:
-            return True
-        if self.rescaling.joining:
-            return False
-        for graph in self._dataflows.running.values():  # a loop, not any(): this is asked in each step
-            if graph.active:
-                return True
-        return False
+        return bool(self._handed) or (not self.rescaling.joining and self._dataflows.are_active())
 
     def _park(self, seconds: float | None) -> None:
         emit, began = self.log.emit, self._now()
@@ -326,15 +319,11 @@ class Worker(Generic[S]):
     # Receiving --------------------------------------------------------------------------
 
     def _receive(self, busy: bool = False) -> bool:
-        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it.
-
-        `busy`: there is work anyway, so the transport need not look at each step.
-        """
+        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
         arrived = self._allocator.receive(busy)
-        if arrived:
-            self._take_in(arrived)
+        self._take_in(arrived)
         self.rescaling.turn()
         return bool(arrived)
 

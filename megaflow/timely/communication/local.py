@@ -1,7 +1,8 @@
 """The transport among the threads of one process: inboxes of references, no bytes.
 
 The order that loses no wake-up: a sender puts the envelope in first and sets the event afterwards; the receiver
-clears the event first and looks into its inbox afterwards.
+clears the event first and looks into its inbox afterwards. So a sender that finds the event set need not set it again:
+whoever clears it from then on looks later than the envelope was put in.
 """
 
 import threading
@@ -30,7 +31,8 @@ class Inbox:
         """Put one envelope in and end the owner's wait."""
         if not self._finished:
             self._arrived.append(envelope)
-            self._event.set()
+            if not self._event.is_set():
+                self._event.set()
 
     def wake(self) -> None:
         """End the present or the next wait."""
@@ -85,9 +87,8 @@ class LocalAllocator:
 
     def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
         """Put the body into each target's inbox."""
-        envelope = Envelope(lane, channel, self.index, body)
         for target in targets:
-            self._fabric.inboxes[target].deliver(envelope)
+            self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
 
     def flush(self) -> None:
         """Do nothing: `send` has delivered already."""

@@ -26,7 +26,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
 from megaflow.timely.order import Time, less_than
-from megaflow.timely.progress.antichain import Antichain
+from megaflow.timely.progress.antichain import Antichain, single
 from megaflow.timely.progress.positions import Edge, Position
 
 _Ways: TypeAlias = list[list[tuple[int, int]]]  # location -> (location at the other end, what the edge adds)
@@ -46,6 +46,11 @@ class IntegerTracker:
             self._into[target].append((source, summary.adds[0]))
             self._out_of[source].append((target, summary.adds[0]))
         self._component = [position[0] for position in where]  # location -> number of its component
+        # location -> the other components that it leads to
+        self._following = [
+            sorted({self._component[target] for target, _ in ways} - {self._component[location]})
+            for location, ways in enumerate(self._out_of)
+        ]
         self._members: dict[int, list[int]] = {}  # component -> its locations
         for location, component in enumerate(self._component):
             self._members.setdefault(component, []).append(location)
@@ -69,8 +74,8 @@ class IntegerTracker:
         """Take in the buffered updates; return the locations whose frontier changed, each once, increasing."""
         if not self._buffer:
             return []
-        component, alone, first, own, into = self._component, self._alone, self._first, self._own, self._into
-        due = {component[location] for location in self._take_in()}  # components to look at
+        alone, first, own, into = self._alone, self._first, self._own, self._into
+        due = {self._component[location] for location in self._take_in()}  # components to look at
         heap = list(due)
         heapify(heap)
         changed: list[int] = []
@@ -91,9 +96,8 @@ class IntegerTracker:
                 moved = [location]
             for location in moved:
                 self._frontiers[location] = None
-                for target, _ in self._out_of[location]:
-                    following = component[target]
-                    if following not in due and following != number:
+                for following in self._following[location]:
+                    if following not in due:
                         due.add(following)
                         heappush(heap, following)
             changed += moved
@@ -162,7 +166,7 @@ class IntegerTracker:
         known = self._frontiers[location]
         if known is None:
             first = self._first[location]
-            known = self._frontiers[location] = Antichain() if first is None else Antichain((first,))
+            known = self._frontiers[location] = Antichain() if first is None else single(first)
         return known
 
     def is_behind_another(self, location: int, time: Time) -> bool:
