@@ -254,8 +254,7 @@ class Worker(Generic[S]):
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        busy = self.has_work()
-        if not self._receive(busy) and not busy and not self.has_work():  # asked again: a turn may have given some
+        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # to park is to look, too
             wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)

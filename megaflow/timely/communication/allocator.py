@@ -81,8 +81,8 @@ class Allocator(Protocol):
     def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived, in order of arrival, without blocking; also flushes.
 
-        `busy`: the caller has something else to do, so a look at the sockets may wait, for a fraction of a
-        millisecond, if there was one a moment ago.
+        `busy`: the caller has something else to do, and flushes when it is done. So this need not, and a look at
+        the sockets may wait, for a fraction of a millisecond, if there was one a moment ago.
         """
 
     def park(self, seconds: float | None) -> None:

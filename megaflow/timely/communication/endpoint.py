@@ -27,6 +27,9 @@ class Fabric(Protocol):
     def poll(self, seconds: float | None) -> None:
         """Move bytes."""
 
+    def look(self) -> None:
+        """Take in what has come."""
+
     def flush(self) -> None:
         """Send what the kernel takes."""
 
@@ -101,13 +104,18 @@ class TcpAllocator:
 
     def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived; raises once the cluster has failed."""
-        self._fabric.check()
+        fabric = self._fabric
+        fabric.check()
         if not self._polls():
-            self.flush()
+            if not busy:
+                self.flush()
         elif not busy or time.monotonic() >= self._looked + LOOK_SECONDS:
-            self._fabric.poll(0)
+            if busy:
+                fabric.look()
+            else:
+                fabric.poll(0)
             self._looked = time.monotonic()
-            self._fabric.check()
+            fabric.check()
         return self._inbox.drain()
 
     def park(self, seconds: float | None) -> None:

@@ -120,6 +120,12 @@ class TcpFabric:
             if not self.poller.closed:
                 self.poller.poll(seconds)
 
+    def look(self) -> None:
+        """Take in what has come, and leave what is to go to the next `flush`."""
+        with self._io:
+            if not self.poller.closed:
+                self.poller.look()
+
     def flush(self) -> None:
         """Send what the kernel takes."""
         with self._io:
