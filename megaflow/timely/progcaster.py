@@ -7,7 +7,8 @@ Why this is safe
  1. A batch is cut between operator invocations only, so it holds all of what an
     invocation did: consumed, held, released, produced. Batches may be merged (a step's
     invocations are, and what was held back is merged with what comes later), never split.
- 2. FIFO per sender: the transport promises it and the numbers check it.
+ 2. FIFO per sender: the transport promises it and the numbers check it. That one frame may bring a batch to all
+    workers of a process changes neither its number nor its place.
  3. The sender folds its own batch at the moment it hands it to the transport, at the
     same place in its stream as everybody else.
 So every worker's tracker always holds the sum of some prefix of each worker's batches,

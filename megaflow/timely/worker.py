@@ -2,7 +2,8 @@
 
 A step is: receive what has arrived, fold progress, let each active dataflow show its
 frontiers, run its operators once and broadcast what they did, then flush. Nothing in it
-blocks; only `step_or_park` waits, and only in the transport.
+blocks; only `step_or_park` waits, and only in the transport. A worker with work to do looks at the sockets at most
+every fraction of a millisecond, and one with none looks as it parks.
 
 A worker owns its dataflows; nothing else writes them. What other threads want of it they
 hand over with `Context.activate`, which wakes it.

@@ -45,8 +45,8 @@ FAULTS = {
     ),
     "a batch is held behind its own pointstamps": Fault(
         "timely/progress/integers.py",
-        "            if before is not None and before + add == time:\n                return True\n        return False",
-        "            if before is not None and before + add == time:\n                return True\n        return True",
+        "+ add == time:\n                return True\n        return False",
+        "+ add == time:\n                return True\n        return True",
     ),
     "a count below zero holds a frontier back": Fault(
         "timely/progress/integers.py",

@@ -1,4 +1,10 @@
-"""One worker's end of the TCP transport."""
+"""One worker's end of the TCP transport.
+
+Progress for all workers of another process leaves as one message, addressed to EVERYBODY, and is given to each of
+them there. It takes its place in the lane that messages to single workers of that process take, and each inbox gets
+it in the same read: so the order from one worker to another in one lane is as it was sent. To some of them only, or
+once this worker has forgotten some, it goes one by one.
+"""
 
 import time
 from collections.abc import Collection, Iterable
