@@ -79,7 +79,7 @@ class SimulatedAllocator:
     def flush(self) -> None:
         """Nothing is held back."""
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         """What has arrived."""
         arrived = list(self.arrived)
         self.arrived.clear()

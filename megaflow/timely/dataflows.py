@@ -92,6 +92,13 @@ class Dataflows:
                 del self.running[number]
                 graph.shut()
 
+    def are_active(self) -> bool:
+        """Tell whether a step would do anything."""
+        for graph in self.running.values():  # a loop, not any(): asked before each step
+            if graph.active:
+                return True
+        return False
+
     def leave(self) -> None:
         """Let go of all: the cluster has let go of this worker."""
         for graph in self.running.values():

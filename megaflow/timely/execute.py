@@ -240,8 +240,9 @@ def run_workers(allocators: Sequence[Allocator], setting: Setting, program: Prog
     """
     runs = [_Run(allocator, setting, program) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
+    interval = sys.getswitchinterval()
     if threads:
-        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+        sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_SECONDS))
     try:
         for thread in threads:
             thread.start()
@@ -254,6 +255,8 @@ def run_workers(allocators: Sequence[Allocator], setting: Setting, program: Prog
     for thread in threads:
         if thread.ident is not None:  # else it was not started, or will learn of the failure when it is
             thread.join()
+    if threads:
+        sys.setswitchinterval(interval)
     errors = [run.error for run in runs if run.error is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, PeerFailed)), errors[0])

@@ -7,7 +7,8 @@ Why this is safe
  1. A batch is cut between operator invocations only, so it holds all of what an
     invocation did: consumed, held, released, produced. Batches may be merged (a step's
     invocations are, and what was held back is merged with what comes later), never split.
- 2. FIFO per sender: the transport promises it and the numbers check it.
+ 2. FIFO per sender: the transport promises it and the numbers check it. That one frame may bring a batch to all
+    workers of a process changes neither its number nor its place.
  3. The sender folds its own batch at the moment it hands it to the transport, at the
     same place in its stream as everybody else.
 So every worker's tracker always holds the sum of some prefix of each worker's batches,
@@ -84,6 +85,8 @@ class Progcaster:
         self._channel = (dataflow, 0)
         self._allocator = allocator
         self._audience = audience
+        self._told: tuple[int, ...] = ()  # the audience of the last time, which is another object when it changes
+        self._targets: list[int] = []  # of it, all but this worker
         self._tracker = tracker  # written here only
         self._log = log
         self._eager = eager
@@ -136,7 +139,7 @@ class Progcaster:
             own = self._allocator.index
             self._next_from = {sender: number for sender, number in following.items() if sender != own}
             self._contained = dict(self._next_from)
-        self._fold(changes)
+        self._tracker.extend(changes)
 
     def mint(self, location: int, time: Time) -> int:
         """Count a capability for another worker at once, beside one held here; return the number of the batch.
@@ -144,7 +147,7 @@ class Progcaster:
         What was held back goes along.
         """
         self._held.update((location, time), 1)
-        self._broadcast(self._others())
+        self._broadcast()
         self._own.update((location, time), -1)
         return self.batches_sent - 1
 
@@ -166,13 +169,12 @@ class Progcaster:
 
         `flush`: it may not.
         """
-        self._held.extend(changes.drain())
+        self._held.absorb(changes)
         if self._held.is_empty():
             return False
-        others = self._others()
-        if not flush and others and not self._eager and len(self._held) <= _HELD_MAX and self._may_wait():
+        if not flush and self._others() and not self._eager and len(self._held) <= _HELD_MAX and self._may_wait():
             return False
-        self._broadcast(others)
+        self._broadcast()
         return True
 
     def receive(self, source: int, body: tuple[int, list[tuple[int, Time, int]]]) -> None:
@@ -190,7 +192,7 @@ class Progcaster:
                 f"worker {source} sent progress batch {number} of dataflow {self._channel[0]}; {expected} was due"
             )
         self._next_from[source] = number + 1
-        self._fold(batch)
+        self._tracker.extend(batch)
         if self.record is not None:
             self.record(source, number, batch)
         if self._log.emit is not None:
@@ -206,28 +208,28 @@ class Progcaster:
                     self.receive(sender, body)
 
     def _others(self) -> list[int]:
-        own = self._allocator.index
-        return [member for member in self._audience() if member != own]
+        """Who is told besides this worker."""
+        audience = self._audience()
+        if audience is not self._told:
+            self._told = audience
+            self._targets = [member for member in audience if member != self._allocator.index]
+        return self._targets
 
     def _may_wait(self) -> bool:
         behind = self._tracker.is_behind_another
         return all(delta > 0 or behind(location, time) for (location, time), delta in self._held)
 
-    def _broadcast(self, others: list[int]) -> None:
-        batch = [(location, time, delta) for (location, time), delta in self._held.drain()]
+    def _broadcast(self) -> None:
+        changes = self._held.drain()
+        batch = [(*place, delta) for place, delta in changes]
         number = self.batches_sent
-        self._allocator.send_all(others, Lane.PROGRESS, self._channel, (number, batch))
+        self._allocator.send_all(self._others(), Lane.PROGRESS, self._channel, (number, batch))
         self.batches_sent += 1
-        self._fold(batch)
+        self._tracker.extend(batch)
         if self.record is not None:
             self.record(self._allocator.index, number, batch)
-        for location, time, delta in batch:
-            if location in self._sources:
-                self._own.update((location, time), delta)
+        for place, delta in changes:
+            if place[0] in self._sources:
+                self._own.update(place, delta)
         if self._log.emit is not None:
             self._log.emit(ProgressSent(self._channel[0], number, tuple(batch)))
-
-    def _fold(self, batch: list[tuple[int, Time, int]]) -> None:
-        update = self._tracker.update
-        for location, time, delta in batch:
-            update(location, time, delta)

@@ -2,7 +2,8 @@
 
 A step is: receive what has arrived, fold progress, let each active dataflow show its
 frontiers, run its operators once and broadcast what they did, then flush. Nothing in it
-blocks; only `step_or_park` waits, and only in the transport.
+blocks; only `step_or_park` waits, and only in the transport. A worker with work to do looks at the sockets at most
+every fraction of a millisecond, and one with none looks as it parks.
 
 A worker owns its dataflows; nothing else writes them. What other threads want of it they
 hand over with `Context.activate`, which wakes it.
@@ -248,17 +249,17 @@ class Worker(Generic[S]):
 
     def step(self) -> bool:
         """Do what can be done now, without waiting; False when no dataflow is left."""
-        self._receive()
+        self._receive(self.has_work())
         self._run()
         return bool(self._dataflows.running) or self.rescaling.joining
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        if not self._receive() and not self.has_work():
+        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # to park is to look, too
             wait = self._timers.wait(self._now(), seconds)
             if wait is None or wait > 0:
                 self._park(wait)
-                self._receive()
+                self._receive(True)
         self._run()
         return bool(self._dataflows.running) or self.rescaling.joining
 
@@ -274,8 +275,7 @@ class Worker(Generic[S]):
 
     def has_work(self) -> bool:
         """Whether a step would do anything but receive."""
-        active = any(graph.active for graph in self._dataflows.running.values())
-        return bool(self._handed) or (active and not self.rescaling.joining)
+        return bool(self._handed) or (not self.rescaling.joining and self._dataflows.are_active())
 
     def _park(self, seconds: float | None) -> None:
         emit, began = self.log.emit, self._now()
@@ -318,11 +318,11 @@ class Worker(Generic[S]):
 
     # Receiving --------------------------------------------------------------------------
 
-    def _receive(self) -> bool:
+    def _receive(self, busy: bool = False) -> bool:
         """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        arrived = self._allocator.receive()
+        arrived = self._allocator.receive(busy)
         self._take_in(arrived)
         self.rescaling.turn()
         return bool(arrived)

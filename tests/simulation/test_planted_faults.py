@@ -44,9 +44,17 @@ FAULTS = {
         "        return any(delta > 0 or behind(location, time) for (location, time), delta in self._held)",
     ),
     "a batch is held behind its own pointstamps": Fault(
-        "timely/progress/reachability.py",
-        "        return implied.count_for(time) > (time in self._pointstamps[location].frontier.elements)",
-        "        return implied.count_for(time) > 0",
+        "timely/progress/integers.py",
+        "+ add == time:\n                return True\n        return False",
+        "+ add == time:\n                return True\n        return True",
+    ),
+    "a count below zero holds a frontier back": Fault(
+        "timely/progress/integers.py",
+        "for time, count in all_counts[location].items() if count > 0]",
+        "for time, count in all_counts[location].items()]",
+    ),
+    "what leads to a location is looked at after it": Fault(
+        "timely/progress/integers.py", "            number = heappop(heap)", "            number = heap.pop()"
     ),
     "a retained capability is not counted": Fault(
         "timely/dataflow/capability.py",
@@ -221,8 +229,16 @@ FAULTS_OF_GRAPHS = {
     "a capability delayed from another is not counted": Fault(
         "timely/dataflow/capability.py", "return mint(self._output, time)", "return Capability(self._output, time)"
     ),
+    "a batch is held behind its own pointstamps, in rounds": Fault(
+        "timely/progress/products.py",
+        "        return implied.count_for(time) > (time in self._pointstamps[location].frontier.elements)",
+        "        return implied.count_for(time) > 0",
+    ),
+    "a loop holds itself up": Fault(
+        "timely/progress/integers.py", "            first[member] = None\n", "            pass\n"
+    ),
     "of two changes of one implication the later is lost": Fault(
-        "timely/progress/reachability.py", "            pending[time] += delta\n", "            pass\n"
+        "timely/progress/products.py", "            pending[time] += delta\n", "            pass\n"
     ),
 }
 

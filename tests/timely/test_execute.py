@@ -38,6 +38,36 @@ def test_one_worker_runs_on_the_calling_thread() -> None:
     assert execute(Config.thread(), lambda worker: threading.current_thread()) == [threading.current_thread()]
 
 
+def test_threads_of_one_process_take_turns_quickly_and_only_while_they_run() -> None:
+    before = sys.getswitchinterval()
+    assert max(execute(Config.process(2), lambda worker: sys.getswitchinterval())) <= 0.001
+    assert execute(Config.thread(), lambda worker: sys.getswitchinterval()) == [before]
+    assert sys.getswitchinterval() == before
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+def test_a_worker_that_is_always_busy_does_not_keep_the_other_from_finishing(busy: int) -> None:
+    """It computes until the other has gone through its rounds; if that starved, this would never end."""
+    rounds, done = 200, threading.Event()
+
+    def main(worker: Worker) -> int:
+        count = 0
+        if worker.index == busy:
+            while not done.is_set():
+                count += 1
+            return count
+        end = worker.allocator
+        while count < rounds:
+            worker.post(worker.index, "turn", count)
+            end.park(None)
+            count += len(end.receive())
+        done.set()
+        return count
+
+    results = execute(Config.process(2), main)
+    assert results[1 - busy] == rounds
+
+
 @pytest.mark.parametrize("workers", EVERY)
 def test_what_a_program_leaves_open_is_closed_and_drained_when_it_returns(workers: int) -> None:
     seen: list[int] = []

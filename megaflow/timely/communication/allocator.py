@@ -1,8 +1,9 @@
 """What a worker asks of its transport: lanes, envelopes, the allocator.
 
-1. `send` never blocks; bytes leave in `flush`, `receive`, `park` and `finish`.
+1. `send` never blocks; bytes leave in `flush`, `receive` (unless busy), `park` and `finish`.
 2. Messages of one (source, target, lane) arrive in the order sent; lanes overtake one another.
-3. A body sent to a worker of the same process travels by reference: whoever sent it never changes it again.
+3. A body sent to a worker of the same process travels by reference: whoever sent it never changes it again. Workers
+   of another process may share what `send_all` sent them on the PROGRESS lane: nobody changes it either.
 4. No wake-up is lost: whatever was put in before `park` looked makes it return at once. `park` may return early
    without reason; the caller just takes another step.
 5. Once the cluster has failed, `receive`, `park` and `finish` raise the same error in every local worker.
@@ -78,8 +79,12 @@ class Allocator(Protocol):
     def flush(self) -> None:
         """Try once, without blocking, to move what is queued; called at the end of each step."""
 
-    def receive(self) -> list[Envelope]:
-        """Return all that has arrived, in order of arrival, without blocking; also flushes."""
+    def receive(self, busy: bool = False) -> list[Envelope]:
+        """Return all that has arrived, in order of arrival, without blocking; also flushes.
+
+        `busy`: the caller has something else to do, and flushes when it is done. So this need not, and a look at
+        the sockets may wait, for a fraction of a millisecond, if there was one a moment ago.
+        """
 
     def park(self, seconds: float | None) -> None:
         """Block until something arrives, `wake` is or was called, or the time is up; None waits without end."""

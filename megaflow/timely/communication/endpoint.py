@@ -1,5 +1,12 @@
-"""One worker's end of the TCP transport."""
+"""One worker's end of the TCP transport.
 
+Progress for all workers of another process leaves as one message, addressed to EVERYBODY, and is given to each of
+them there. It takes its place in the lane that messages to single workers of that process take, and each inbox gets
+it in the same read: so the order from one worker to another in one lane is as it was sent. To some of them only, or
+once this worker has forgotten some, it goes one by one.
+"""
+
+import time
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -8,9 +15,11 @@ from megaflow.timely.communication.codec import encode
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.peers import Peers
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.wire import address_prefix, frames
+from megaflow.timely.communication.tcp import Link
+from megaflow.timely.communication.wire import EVERYBODY, address_prefix, frames
 
 EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
+LOOK_SECONDS = 0.0002  # between looks at the sockets while there is other work; a look takes some 5 µs
 
 
 class Fabric(Protocol):
@@ -23,6 +32,9 @@ class Fabric(Protocol):
 
     def poll(self, seconds: float | None) -> None:
         """Move bytes."""
+
+    def look(self) -> None:
+        """Take in what has come."""
 
     def flush(self) -> None:
         """Send what the kernel takes."""
@@ -46,13 +58,14 @@ class Fabric(Protocol):
 class TcpAllocator:
     """An Allocator on a TcpFabric; its rules are those of the protocol."""
 
-    __slots__ = ("_fabric", "_forgotten", "_inbox", "index")
+    __slots__ = ("_fabric", "_forgotten", "_inbox", "_looked", "index")
 
     def __init__(self, fabric: Fabric, index: int, inbox: Inbox) -> None:
         self.index = index
         self._fabric = fabric
         self._inbox = inbox
         self._forgotten: set[int] = set()  # workers; what is sent to them is dropped
+        self._looked = 0.0  # when at the sockets, on the monotonic clock
 
     @property
     def pending_bytes(self) -> int:
@@ -64,18 +77,29 @@ class TcpAllocator:
         if target in self._fabric.inboxes:
             self._deliver(target, Envelope(lane, channel, self.index, body))
         else:
-            self._queue(target, lane, channel, encode(body))
+            encoded = encode(body)
+            if target not in self._forgotten:
+                self._queue(self._fabric.peers.links[target], target, lane, channel, encoded)
 
     def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
-        """Do `send` to each target, encoding once."""
-        encoded: bytes | None = None
+        """Do `send` to each target, encoding once.
+
+        Progress that goes to all workers of another process goes there once, and is shared by them.
+        """
+        away: dict[Link, list[int]] = {}
         for target in targets:
             if target in self._fabric.inboxes:
                 self._deliver(target, Envelope(lane, channel, self.index, body))
-            else:
-                if encoded is None:
-                    encoded = encode(body)
-                self._queue(target, lane, channel, encoded)
+            elif target not in self._forgotten:
+                away.setdefault(self._fabric.peers.links[target], []).append(target)
+        if not away:
+            return
+        encoded = encode(body)
+        here = len(self._fabric.inboxes)  # all processes have the same number of workers
+        for link, there in away.items():
+            once = lane is Lane.PROGRESS and 1 < len(there) == here
+            for target in (EVERYBODY,) if once else there:
+                self._queue(link, target, lane, channel, encoded)
 
     def flush(self) -> None:
         """Try once to send what is queued, or have the polling worker do it."""
@@ -84,14 +108,20 @@ class TcpAllocator:
         elif self._fabric.poller.has_dirty():
             self._fabric.poller.wake()
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived; raises once the cluster has failed."""
-        self._fabric.check()
-        if self._polls():
-            self._fabric.poll(0)
-            self._fabric.check()
-        else:
-            self.flush()
+        fabric = self._fabric
+        fabric.check()
+        if not self._polls():
+            if not busy:
+                self.flush()
+        elif not busy or time.monotonic() >= self._looked + LOOK_SECONDS:
+            if busy:
+                fabric.look()
+            else:
+                fabric.poll(0)
+            self._looked = time.monotonic()
+            fabric.check()
         return self._inbox.drain()
 
     def park(self, seconds: float | None) -> None:
@@ -99,6 +129,7 @@ class TcpAllocator:
         self._fabric.check()
         if self._polls():
             self._fabric.poll(0 if self._inbox.is_due() else seconds)
+            self._looked = time.monotonic()
             self._inbox.is_due()
         else:
             self.flush()
@@ -138,9 +169,6 @@ class TcpAllocator:
         if target != self.index and target == self._fabric.polling:
             self._fabric.poller.wake()
 
-    def _queue(self, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
-        if target in self._forgotten:
-            return
-        link = self._fabric.peers.links[target]
+    def _queue(self, link: Link, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
         if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
             self.flush()

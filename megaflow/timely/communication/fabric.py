@@ -28,7 +28,7 @@ from megaflow.timely.communication.meeting import PEER_ROLE, Meeting, PeerAddres
 from megaflow.timely.communication.peers import Peer, Peers, Standing
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link
-from megaflow.timely.communication.wire import pack_failure
+from megaflow.timely.communication.wire import EVERYBODY, pack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
 LOOK_SECONDS = 5.0  # between looks for silent hosts, and for connections that have no reason to be open any more
@@ -102,8 +102,13 @@ class TcpFabric:
         """Forget a watched file; call it before closing the file."""
         self.poller.watch(file, 0, lambda _mask: None)
 
-    def deliver(self, target: int, envelope: Envelope) -> None:
-        """Put what has come from a peer into a local inbox."""
+    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
+        """Put what has come from a peer into a local inbox, or into all `but` some. Raises ProtocolError."""
+        if target == EVERYBODY and envelope.lane is Lane.PROGRESS:
+            for index, each in self.inboxes.items():
+                if index not in but:
+                    each.deliver(envelope)
+            return
         inbox = self.inboxes.get(target)
         if inbox is None:
             raise ProtocolError(f"a message for worker {target}, who is not here")
@@ -114,6 +119,12 @@ class TcpFabric:
         with self._io:
             if not self.poller.closed:
                 self.poller.poll(seconds)
+
+    def look(self) -> None:
+        """Take in what has come, and leave what is to go to the next `flush`."""
+        with self._io:
+            if not self.poller.closed:
+                self.poller.look()
 
     def flush(self) -> None:
         """Send what the kernel takes."""

@@ -1,7 +1,8 @@
 """The transport among the threads of one process: inboxes of references, no bytes.
 
 The order that loses no wake-up: a sender puts the envelope in first and sets the event afterwards; the receiver
-clears the event first and looks into its inbox afterwards.
+clears the event first and looks into its inbox afterwards. So a sender that finds the event set need not set it again:
+whoever clears it from then on looks later than the envelope was put in.
 """
 
 import threading
@@ -30,7 +31,8 @@ class Inbox:
         """Put one envelope in and end the owner's wait."""
         if not self._finished:
             self._arrived.append(envelope)
-            self._event.set()
+            if not self._event.is_set():
+                self._event.set()
 
     def wake(self) -> None:
         """End the present or the next wait."""
@@ -45,7 +47,7 @@ class Inbox:
     def drain(self) -> list[Envelope]:
         """Remove and return what has arrived so far."""
         arrived = self._arrived
-        return [arrived.popleft() for _ in range(len(arrived))]
+        return [arrived.popleft() for _ in range(len(arrived))] if arrived else []
 
     def is_due(self) -> bool:
         """Tell whether a wait would end at once; a `wake` counts for one wait."""
@@ -85,14 +87,13 @@ class LocalAllocator:
 
     def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
         """Put the body into each target's inbox."""
-        envelope = Envelope(lane, channel, self.index, body)
         for target in targets:
-            self._fabric.inboxes[target].deliver(envelope)
+            self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
 
     def flush(self) -> None:
         """Do nothing: `send` has delivered already."""
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived; raises PeerFailed once another worker has failed."""
         self._fabric.check(self.index)
         return self._inbox.drain()

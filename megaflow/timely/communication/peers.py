@@ -40,8 +40,8 @@ class Standing(IntEnum):
 class Listener(Protocol):
     """Who is told what peers say; on the polling thread."""
 
-    def deliver(self, target: int, envelope: Envelope) -> None:
-        """Take a worker message."""
+    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
+        """Take a worker message; one to EVERYBODY is for all workers `but` these. Raises ProtocolError."""
 
     def fail(self, error: ClusterError) -> None:
         """Learn that the cluster cannot go on."""
@@ -79,7 +79,7 @@ class Peer:
             if source not in self.address.ids:
                 raise ProtocolError(f"a message in the name of worker {source}")
             if target not in self.forgotten_by:
-                self._listener.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)))
+                self._listener.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)), self.forgotten_by)
         elif kind == Kind.FAILURE:
             self._end(unpack_failure(payload))
         else:

@@ -76,6 +76,11 @@ class Poller:
     def poll(self, seconds: float | None) -> None:
         """Flush, wait until a file is ready, a timer is due, `wake` was called or the time is up, and call back."""
         self.flush()
+        self.look(seconds)
+        self.flush()
+
+    def look(self, seconds: float | None = 0.0) -> None:
+        """Do as `poll`, but leave what links have queued to the next `flush`."""
         if self._timers:
             left = max(0.0, self._timers[0][0] - time.monotonic())
             seconds = left if seconds is None else min(seconds, left)
@@ -83,7 +88,6 @@ class Poller:
             key.data(mask)
         while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2]()
-        self.flush()
 
     def wake(self) -> None:
         """End the present or next `poll`; any thread, also a signal handler."""

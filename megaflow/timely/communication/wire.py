@@ -30,6 +30,7 @@ MAX_FRAME_BYTES = 256 * 1024  # payload; a quarter of a millisecond on loopback,
 MAX_MESSAGE_BYTES = 1 << 30  # what a receiver is willing to assemble
 MAX_REPORT_BYTES = 64 * 1024  # of a traceback
 MORE = 0x80
+EVERYBODY = -1  # as the target of a PROGRESS message: all workers of the process
 
 _RELAYED: dict[str, type[ClusterError]] = {kind.__name__: kind for kind in (PeerLost, ConfigMismatch, ConnectTimeout)}
 _FRAME = struct.Struct("!IB")  # length, kind

@@ -9,7 +9,7 @@ T = TypeVar("T")
 class ChangeBatch(Generic[T]):
     """A sum of changes per item, in which changes that cancel leave nothing behind.
 
-    Iteration goes in the order in which the items that remain last became non-zero.
+    Iteration goes in the order in which the items were changed last.
 
     >>> batch: ChangeBatch[str] = ChangeBatch()
     >>> batch.extend([("a", 1), ("b", 2), ("a", -1)])
@@ -25,16 +25,26 @@ class ChangeBatch(Generic[T]):
 
     def update(self, item: T, delta: int) -> None:
         """Add `delta` to the item's sum."""
-        total = self._sums.get(item, 0) + delta
+        sums = self._sums
+        total = sums.pop(item, 0) + delta  # mostly it is new, or cancels: one look-up less than get and set
         if total:
-            self._sums[item] = total
-        else:
-            self._sums.pop(item, None)
+            sums[item] = total
 
     def extend(self, changes: Iterable[tuple[T, int]]) -> None:
         """Add all the changes."""
+        sums = self._sums
         for item, delta in changes:
-            self.update(item, delta)
+            total = sums.pop(item, 0) + delta
+            if total:
+                sums[item] = total
+
+    def absorb(self, other: "ChangeBatch[T]") -> None:
+        """Add all of the other's changes, and empty it."""
+        if self._sums:
+            self.extend(other._sums.items())
+            other._sums.clear()
+        else:
+            self._sums, other._sums = other._sums, self._sums
 
     def drain(self) -> list[tuple[T, int]]:
         """Return the sums that are not zero and empty the batch."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from megaflow.errors import CannotTravel
+from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.timely.communication.allocator import Allocator, Envelope, FailureReport, Lane
+from megaflow.timely.communication.codec import encode
 from megaflow.timely.communication.tcp import is_silent
-from megaflow.timely.communication.wire import MAX_FRAME_BYTES
+from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, address_prefix, frames
 
 Collect = Callable[[Allocator, int], list[Envelope]]
 
@@ -59,6 +60,77 @@ def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluste
     assert next(e.body for e in ends[1].receive()) is body
     assert collect(ends[2], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
     assert collect(ends[3], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
+
+
+def progress_bytes(cluster: Any, target: int) -> int:
+    """What the first process has queued for the process of this worker."""
+    return int(cluster.fabrics[0].peers.links[target].pending(Lane.PROGRESS))
+
+
+@pytest.mark.parametrize(("targets", "copies"), [((3, 4, 5), 1), ((3, 5), 2), ((4,), 1), ((5, 3, 4), 1)])
+def test_progress_for_all_workers_of_another_process_travels_there_once(
+    make_cluster: Any, collect: Collect, targets: tuple[int, ...], copies: int
+) -> None:
+    cluster = make_cluster(2, workers=3)
+    ends = cluster.connect()
+    ends[1].send(4, Lane.PROGRESS, (0, 0), (0, [(1, 2, 3)]))
+    one = progress_bytes(cluster, 4)
+    ends[1].send_all((0, *targets, 2), Lane.PROGRESS, (0, 0), (1, [(1, 2, 3)]))
+    assert progress_bytes(cluster, 4) == one + copies * one
+    for target in (3, 4, 5):
+        ends[1].send(target, Lane.PROGRESS, (0, 0), (2, []))
+    ends[0].flush()
+    for end in ends:
+        numbers = [0] * (end.index == 4) + [1] * (end.index in (0, 2, *targets)) + [2] * (end.index > 2)
+        found = [(each.source, each.channel, each.body[0]) for each in collect(end, len(numbers))]
+        assert found == [(1, (0, 0), number) for number in numbers]
+
+
+def test_records_for_all_workers_of_another_process_are_a_copy_for_each(make_cluster: Any, collect: Collect) -> None:
+    ends = make_cluster(2, workers=2).connect()
+    ends[0].send_all([2, 3], Lane.DATA, (0, 0), [[1]])
+    ends[0].flush()
+    [mine], [others] = collect(ends[2], 1), collect(ends[3], 1)
+    assert mine == others
+    assert mine.body[0] is not others.body[0], "what user code may change is no other worker's"
+
+
+def test_progress_is_fanned_out_to_those_only_who_have_not_forgotten_the_sender(run_cluster: Any) -> None:
+    _, workers = run_cluster(2, workers=2)
+    teller, forgetful, other = workers[0], workers[2], workers[3]
+    forgetful.do(forgetful.end.forget, [0, 1])
+    teller.do(lambda: (teller.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "told"), teller.end.flush()))
+    assert other.next().body == "told"
+    assert forgetful.arrived.empty()
+    teller.do(teller.end.forget, [2, 3])
+    teller.do(lambda: (teller.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "not told"), teller.end.flush()))
+    another = workers[1]
+    another.do(lambda: (another.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "by another"), another.end.flush()))
+    assert other.next().body == "by another"
+
+
+@pytest.mark.parametrize(("lane", "target"), [(Lane.DATA, EVERYBODY), (Lane.MAIL, EVERYBODY), (Lane.PROGRESS, -2)])
+def test_only_progress_may_be_addressed_to_everybody(
+    make_cluster: Any, serve: Callable[[Allocator], None], lane: Lane, target: int
+) -> None:
+    cluster = make_cluster(2, workers=2)
+    ends = cluster.connect()
+    cluster.fabrics[0].peers.links[2].queue(lane, frames(lane, encode(1), address_prefix(0, target, (0, 0))))
+    ends[0].flush()
+    with pytest.raises(ProtocolError, match=f"worker {target}, who is not here"):
+        serve(ends[2])
+
+
+def test_one_that_is_busy_looks_at_the_sockets_all_the_same(make_cluster: Any) -> None:
+    ends = make_cluster(2).connect()
+    for number in range(3):
+        ends[0].send(1, Lane.DATA, (0, 0), number)
+        ends[0].flush()
+        found: list[Envelope] = []
+        deadline = time.monotonic() + 30.0
+        while not found and time.monotonic() < deadline:
+            found = ends[1].receive(busy=True)
+        assert [each.body for each in found] == [number]
 
 
 def test_a_body_is_encoded_when_it_is_sent(make_cluster: Any, collect: Collect) -> None:

@@ -36,7 +36,7 @@ class Sent:
         for target in targets:
             self.send(target, lane, channel, body)
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         return []
 
     def flush(self) -> None:

@@ -40,3 +40,16 @@ def test_draining_returns_everything_and_starts_anew(
     batch.extend(second)
     assert dict(batch.drain()) == summed(second)
     assert batch.drain() == []
+
+
+@given(changes, changes)
+def test_absorbing_adds_everything_and_leaves_nothing_behind(
+    first: list[tuple[str, int]], second: list[tuple[str, int]]
+) -> None:
+    batch, other = ChangeBatch(first), ChangeBatch(second)
+    batch.absorb(other)
+    batch._check()
+    assert dict(batch) == summed(first + second)
+    assert other.is_empty()
+    other.update("a", 1)
+    assert dict(batch) == summed(first + second), "each has books of its own"

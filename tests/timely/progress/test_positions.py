@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from megaflow.errors import BuildError
 from megaflow.timely.order import Summary, enter, feedback, from_coordinates, identity, leave
 from megaflow.timely.progress.positions import Edge, positions
-from megaflow.timely.progress.reachability import GraphBuilder, _place
+from megaflow.timely.progress.products import _place
+from megaflow.timely.progress.reachability import GraphBuilder
 from megaflow.timely.progress.reference import path_summaries
 
 
