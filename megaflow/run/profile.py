@@ -167,9 +167,9 @@ class TimedAllocator:
         with self._ledger.on(self._transport):
             self._inner.flush()
 
-    def receive(self) -> list[Envelope]:
+    def receive(self, busy: bool = False) -> list[Envelope]:
         with self._ledger.on(self._transport):
-            return self._inner.receive()
+            return self._inner.receive(busy)
 
     def park(self, seconds: float | None) -> None:
         with self._ledger.on(self._parked):
