@@ -128,7 +128,7 @@ class Ingest:
         staging = self.job.stagings[value.worker]
         if isinstance(value, Stage):
             staging.stage(value, connection)
-            self.job.staged += len(value.lines)
+            self.job.staged += value.lines
         else:
             connection.send(staging.end(value, connection))
 
@@ -315,7 +315,7 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
 
 def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
     with Client.connect(*job.address, SECRET, "ingest", {}, 10) as client:
-        client.send(Stage("q", "r", 0, 0, 5, 1, ["half"]))
+        client.send(Stage("q", "r", 0, 0, 5, 1, 1, "half"))
         wait_until(lambda: job.stagings[1].held_bytes > 0)
     wait_until(lambda: job.stagings[1].held_bytes == 0)
     assert job.lines == []

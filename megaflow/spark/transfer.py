@@ -1,0 +1,51 @@
+"""How the lines of a batch get from Spark's Java into the Python of its tasks: as Arrow record batches, or as rows.
+
+Arrow is taken when all that Spark wants for it is installed here (`pip install 'megaflow[arrow]'`), without being asked;
+`MEGAFLOW_SPARK_TRANSFER=rows` forces rows. Both count exactly alike: what is staged and committed, and by which
+protocol, is the same (`megaflow.spark.push`). Executors elsewhere are taken to have what is installed here, as they
+must have megaflow; where they have no Arrow, force rows.
+"""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from megaflow.errors import UsageError
+from megaflow.spark.push import WINNER_SCHEMA, StageJob, Winner, push_batches, push_rows
+
+VARIABLE = "MEGAFLOW_SPARK_TRANSFER"
+
+Transfer: TypeAlias = Literal["arrow", "rows"]
+
+
+def check_transfer(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise UsageError if the environment asks for a transfer that there is not."""
+    asked = environ.get(VARIABLE, "")
+    if asked not in ("", "rows"):
+        raise UsageError(f"{VARIABLE}={asked}: it must be rows, or not set: Arrow is used where it is installed")
+
+
+def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, str]:
+    """Return how lines are to travel, and why, for people. Imports pandas and pyarrow if they are there."""
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+    check_transfer(environ)
+    if environ.get(VARIABLE):
+        return "rows", f"{VARIABLE} says so"
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        return "rows", f"no Arrow: {str(error).partition('; ')[0]}; pip install 'megaflow[arrow]'"
+    return "arrow", "pandas and pyarrow are installed"
+
+
+def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
+    """Have Spark's tasks stage the one text column of a batch; return those that went well, one a partition."""
+    if transfer == "rows":
+        winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job)).collect()
+        return winners
+    # Spark looks at the signature: it must be a function of one argument.
+    pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
+    return [Winner(*row) for row in pushed.collect()]
