@@ -6,7 +6,8 @@ again as another attempt.
 
 A partition comes as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent as text either way:
 the lines of a message joined by a separator that is in none of them. Joining Arrow's bytes makes no Python object per
-line, and the worker needs no Arrow. Java says what Spark's text is made of, so bytes that are not UTF-8 become U+FFFD.
+line, and the worker needs no Arrow. Bytes that are not UTF-8 become U+FFFD: in Java with rows, here with Arrow, into
+which Spark puts the bytes of a file as they are.
 
 What is staged is no proof that the task went well: if something before it in the pipeline fails (a
 user's UDF, say), the rows here just end, early, and the part is staged and acknowledged before Spark
@@ -72,23 +73,15 @@ def push_rows(job: StageJob, partition: int, rows: Iterable[tuple[str | None]]) 
 def push_batches(job: StageJob, batches: Iterable[Any]) -> Iterator[Any]:
     """Do what `push_rows` does, with a partition that comes as record batches: for `DataFrame.mapInArrow`."""
     import pyarrow
-    from pyspark.taskcontext import TaskContext
 
-    context = TaskContext.get()
-    partition = 0 if context is None else context.partitionId()
-    columns = (column for batch in batches for column in [batch.column(0)])
-    texts = (text for column in columns for text in join_column(column, job.chunk_bytes))
+    partition = _task().partitionId()
+    texts = (text for batch in batches for text in join_column(batch.column(0), job.chunk_bytes))
     for winner in _push(job, partition, texts):
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
 
 
 def _push(job: StageJob, partition: int, texts: Iterator[Joined]) -> Iterator[Winner]:
-    from pyspark.taskcontext import TaskContext
-
-    context = TaskContext.get()
-    if context is None:
-        raise SourceError("Spark's lines are pushed from inside a Spark task only")
-    attempt = context.taskAttemptId()
+    attempt = _task().taskAttemptId()
     first = next(texts, None)
     if first is None:
         return
@@ -106,6 +99,15 @@ def _push(job: StageJob, partition: int, texts: Iterator[Joined]) -> Iterator[Wi
     if answer != Staged(attempt, lines):
         raise ProtocolError(f"worker {worker} at {host}:{port} was to acknowledge {lines} lines, not {answer!r:.200}")
     yield Winner(partition, worker, attempt, lines)
+
+
+def _task() -> Any:
+    from pyspark.taskcontext import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise SourceError("Spark's lines are pushed from inside a Spark task only")
+    return context
 
 
 def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:

@@ -73,7 +73,8 @@ class SparkFeed:
 
     `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the
     caller's session. `on_change` is called once, on a thread of the feed's own, when the query has
-    ended or failed; from then on `done` is true and `error` says why if it failed.
+    ended or failed; from then on `done` is true and `error` says why if it failed. `report` is told, on the same thread,
+    how the lines leave Spark.
     """
 
     def __init__(
@@ -82,12 +83,14 @@ class SparkFeed:
         coordinator: tuple[str, int],
         secret: bytes,
         on_change: Callable[[], None] = lambda: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._lines = lines
         self._name = str(lines) if isinstance(lines, SparkSpec) else "the streaming DataFrame"
         self._coordinator = coordinator
         self._secret = secret
         self._on_change = on_change
+        self._report = report
         self._query = uuid.uuid4().hex
         self._stopping = threading.Event()
         self._done = threading.Event()
@@ -147,6 +150,8 @@ class SparkFeed:
             check_spark(self._lines)
         from megaflow.spark import session as spark  # the first import of pyspark
 
+        transfer, how = choose_transfer()
+        self._report(how)
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
         coordinator = Coordinator(lambda: self._coordinator, self._secret, self._stopping)
@@ -158,8 +163,6 @@ class SparkFeed:
             frame, trigger_seconds = spark.check_frame(self._lines), TRIGGER_SECONDS
             session = frame.sparkSession
         try:
-            transfer, why = choose_transfer()
-            log.info("%s: lines leave Spark as %s (%s)", self._name, transfer, why)
             stage = functools.partial(self._stage_batch, coordinator, transfer)
             query = spark.start_query(spark.only_lines(frame), folder / "checkpoint", trigger_seconds, stage)
             while query.isActive:

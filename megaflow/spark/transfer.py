@@ -19,26 +19,26 @@ VARIABLE = "MEGAFLOW_SPARK_TRANSFER"
 Transfer: TypeAlias = Literal["arrow", "rows"]
 
 
-def check_transfer(environ: Mapping[str, str] = os.environ) -> None:
-    """Raise UsageError if the environment asks for a transfer that there is not."""
+def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, str]:
+    """Return how lines are to travel, and a sentence that says so and why.
+
+    Imports pyspark, and pandas and pyarrow if they are there. Raises UsageError if the environment asks for what there
+    is not.
+    """
     asked = environ.get(VARIABLE, "")
     if asked not in ("", "rows"):
         raise UsageError(f"{VARIABLE}={asked}: it must be rows, or not set: Arrow is used where it is installed")
-
-
-def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, str]:
-    """Return how lines are to travel, and why, for people. Imports pandas and pyarrow if they are there."""
+    if asked:
+        return "rows", f"lines leave Spark as rows ({VARIABLE}={asked})"
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
-    check_transfer(environ)
-    if environ.get(VARIABLE):
-        return "rows", f"{VARIABLE} says so"
     try:
         require_minimum_pandas_version()
         require_minimum_pyarrow_version()
     except ImportError as error:
-        return "rows", f"no Arrow: {str(error).partition('; ')[0]}; pip install 'megaflow[arrow]'"
-    return "arrow", "pandas and pyarrow are installed"
+        wanted = str(error).rpartition("] ")[2].partition(";")[0]  # Pandas >= 2.2.0 must be installed
+        return "rows", f"lines leave Spark as rows; for Arrow, which is faster, {wanted}: pip install 'megaflow[arrow]'"
+    return "arrow", "lines leave Spark as Arrow batches"
 
 
 def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
@@ -46,6 +46,5 @@ def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
     if transfer == "rows":
         winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job)).collect()
         return winners
-    # Spark looks at the signature: it must be a function of one argument.
     pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
     return [Winner(*row) for row in pushed.collect()]
