@@ -7,7 +7,7 @@ again as another attempt.
 A partition comes as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent as text either way:
 the lines of a message joined by a separator that is in none of them. Joining Arrow's bytes makes no Python object per
 line, and the worker needs no Arrow. Bytes that are not UTF-8 become U+FFFD: in Java with rows, here with Arrow, into
-which Spark puts the bytes of a file as they are.
+which Spark puts the bytes of a file as they are (an encoded surrogate becomes one in Java, three here).
 
 What is staged is no proof that the task went well: if something before it in the pipeline fails (a
 user's UDF, say), the rows here just end, early, and the part is staged and acknowledged before Spark
@@ -148,17 +148,17 @@ def join_column(column: Any, limit_bytes: int) -> Iterator[Joined]:
     if column.null_count:
         column = column.drop_null()
     wide = pyarrow.types.is_large_string(column.type)
-    to_list = pyarrow.LargeListArray if wide else pyarrow.ListArray
     ends = memoryview(column.buffers()[1]).cast("q" if wide else "i") if len(column) else []
     start, stop = column.offset, column.offset + len(column)
     while start < stop:
         # The longest run of strings within the limit; one string, if even that is longer.
         end = max(start + 1, bisect_right(ends, ends[start] + limit_bytes, start, stop + 1) - 1)
         strings = column.slice(start - column.offset, end - start)
-        whole = to_list.from_arrays([0, len(strings)], strings)
+        whole = pyarrow.ListArray.from_arrays([0, len(strings)], strings)
 
         def joined(separator: str, whole: Any = whole) -> str:
-            return compute.binary_join(whole, separator)[0].as_buffer().to_pybytes().decode("utf-8", "replace")
+            text = compute.binary_join(whole, pyarrow.scalar(separator, column.type))[0]
+            return str(text.as_buffer(), "utf-8", "replace")
 
         yield _join(len(strings), joined)
         start = end

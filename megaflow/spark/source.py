@@ -73,8 +73,8 @@ class SparkFeed:
 
     `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the
     caller's session. `on_change` is called once, on a thread of the feed's own, when the query has
-    ended or failed; from then on `done` is true and `error` says why if it failed. `report` is told, on the same thread,
-    how the lines leave Spark.
+    ended or failed; from then on `done` is true and `error` says why if it failed. `report` is told,
+    on the same thread, how the lines leave Spark.
     """
 
     def __init__(

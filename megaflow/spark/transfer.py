@@ -1,9 +1,9 @@
 """How the lines of a batch get from Spark's Java into the Python of its tasks: as Arrow record batches, or as rows.
 
-Arrow is taken when all that Spark wants for it is installed here (`pip install 'megaflow[arrow]'`), without being asked;
-`MEGAFLOW_SPARK_TRANSFER=rows` forces rows. Both count exactly alike: what is staged and committed, and by which
-protocol, is the same (`megaflow.spark.push`). Executors elsewhere are taken to have what is installed here, as they
-must have megaflow; where they have no Arrow, force rows.
+Arrow is taken, without being asked for, when all that Spark wants for it is installed here (`pip install
+'megaflow[arrow]'`); `MEGAFLOW_SPARK_TRANSFER=rows` forces rows. What is staged and committed, and by which protocol, is
+the same either way (`megaflow.spark.push`). Executors elsewhere are taken to have what is installed here, as they must
+have megaflow; where they have no Arrow, force rows.
 """
 
 import functools

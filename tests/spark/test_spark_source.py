@@ -33,7 +33,6 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.run.staging import Staging
-from megaflow.spark.push import StageJob
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
 from megaflow.spark.spec import SparkSpec, parse_spark_spec
 from megaflow.spark.transfer import VARIABLE, Transfer, choose_transfer
@@ -453,10 +452,6 @@ def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
         check_spark(parse_spark_spec(f"spark:text:{tmp_path}/file.txt"))
     check_spark(parse_spark_spec(f"spark:text:{tmp_path}/*.txt"))
     check_spark(parse_spark_spec("spark:text:hdfs://host/books"))
-
-
-def test_the_secret_is_not_shown() -> None:
-    assert "secret" not in repr(StageJob("q", "r", 0, ((0, "h", 1),), b"secret"))
 
 
 # A launcher in a process of its own, so that a Java process is its and ends with it.
