@@ -170,6 +170,22 @@ def test_take_is_bounded_and_gives_at_least_one_line() -> None:
     assert [staging.take(10) for _ in range(4)] == [["x" * 50], ["y" * 4, "z" * 4], ["", ""], []]
 
 
+@pytest.mark.parametrize("odd", ["", "two\nlines", "two\nlines and nul\0", "\x000\n \0 \n"])
+@pytest.mark.parametrize("limit_bytes", [0, 10_000])
+def test_a_message_is_taken_piece_by_piece_whatever_separates_its_lines(odd: str, limit_bytes: int) -> None:
+    lines = ["", *(f"{i} ünï {odd}" for i in range(20)), odd, "", ""]
+    staging = Staging(WORKER, limit_bytes)
+    staging.stage(Stage("q", "r", 0, 0, 1, WORKER, *join_lines(lines)), "connection 1")
+    assert staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, len(lines)), "connection 1") == Staged(1, len(lines))
+    staging.commit(commit({0: (WORKER, 1, len(lines))}))
+    taken: list[str] = []
+    while some := staging.take(limit_bytes=1 + 7 * (len(taken) % 5)):
+        taken += some
+        staging._check()
+        assert staging.pending_lines == len(lines) - len(taken)
+    assert taken == lines
+
+
 def test_a_batch_is_finished_when_its_last_line_is_taken() -> None:
     staging = Staging(WORKER)
     stage(staging, 1, ["a", "b"])

@@ -1,5 +1,6 @@
 """Lines are joined so that splitting gives them back, whatever they hold and however they come."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,7 +40,9 @@ def test_a_column_is_joined_within_the_limit_without_its_nulls(
     lines = [each.text.split(each.separator) for each in joined]
     assert [line for some in lines for line in some] == [value for value in values[skipped:] if value is not None]
     assert [each.lines for each in joined] == [len(some) for some in lines]
-    assert all(len(some) == 1 or sum(len(line.encode()) for line in some) <= limit for some in lines)
+    sizes = [[len(line.encode()) for line in some] for some in lines]
+    assert all(len(some) == 1 or sum(some) <= limit for some in sizes)
+    assert all(sum(some) + following[0] > limit for some, following in pairwise(sizes)), "as long as may be"
 
 
 @pytest.mark.parametrize("push", [push_batches, lambda job, rows: push_rows(job, 0, rows)])
