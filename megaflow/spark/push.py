@@ -72,9 +72,9 @@ def push_rows(job: StageJob, partition: int, rows: Iterable[tuple[str | None]]) 
 
 def push_batches(job: StageJob, batches: Iterable[Any]) -> Iterator[Any]:
     """Do what `push_rows` does, with a partition that comes as record batches: for `DataFrame.mapInArrow`."""
+    partition = _task().partitionId()
     import pyarrow
 
-    partition = _task().partitionId()
     texts = (text for batch in batches for text in join_column(batch.column(0), job.chunk_bytes))
     for winner in _push(job, partition, texts):
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
