@@ -348,7 +348,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Lines of one task attempt, kept aside until a commit names the attempt."""
+    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`."""
 
     query: str
     run: str
@@ -356,7 +356,9 @@ class Stage:
     partition: int
     attempt: int
     worker: int
-    lines: list[str]
+    lines: int  # at least one
+    text: str
+    separator: str = "\n"  # is in `text` between lines and nowhere else; no two of it could overlap
 
 
 @dataclass(frozen=True, slots=True)

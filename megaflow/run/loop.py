@@ -101,7 +101,7 @@ class Loop:
         self._feed: SparkFeed | None = None
         self._feed_said, self._feed_says = socket.socketpair()
         if origin.spark is not None:
-            self._feed = SparkFeed(origin.spark, (job.host, job.port), self._secret, self._on_feed_change)
+            self._feed = SparkFeed(origin.spark, (job.host, job.port), self._secret, self._on_feed_change, report)
 
     def close(self) -> None:
         """Let go of what is open; the Spark session ends."""

@@ -10,11 +10,14 @@ Rules:
    for a batch that was committed is counted, answered and dropped: a replay changes nothing.
 4. At most `limit_bytes` of lines are kept in memory. What arrives beyond goes to a temporary
    file of its attempt, without a name, so that not even a crash leaves it behind.
+5. What arrives is kept as the text it is and becomes lines when they are taken, a batch at a time: until then a
+   line costs neither time nor an object, and the strings of a batch are young when the fold reads them.
 
 One thread stages (the poller of the process, by `stage`, `end` and `lost`), one thread drains
 (the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
 """
 
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Hashable
@@ -23,10 +26,8 @@ from typing import IO, NamedTuple, TypeAlias
 
 from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Stage, Staged, StageEnd
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec import decode, encode
 
 MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
-LINE_OVERHEAD_BYTES = 56  # a str object and its place in the list, in CPython 3.11
 
 Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition, attempt
 
@@ -34,7 +35,8 @@ Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition,
 class _Chunk(NamedTuple):
     """Lines of one message: in memory, or a range of the attempt's file."""
 
-    lines: list[str] | None
+    text: str | None
+    separator: str
     start: int  # in the file
     size: int  # bytes: held in memory, or in the file
 
@@ -53,28 +55,27 @@ class _Attempt:
         self.file: IO[bytes] | None = None
         self.file_bytes = 0
 
-    def spill(self, lines: list[str], folder: str | None) -> None:
+    def spill(self, text: str, separator: str, folder: str | None) -> None:
         """Append lines to the file."""
         if self.file is None:
             self.file = tempfile.TemporaryFile(prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
-        content = encode(lines)
+        content = text.encode("utf-8", "surrogatepass")
         self.file.seek(self.file_bytes)
         self.file.write(content)
-        self.chunks.append(_Chunk(None, self.file_bytes, len(content)))
+        self.chunks.append(_Chunk(None, separator, self.file_bytes, len(content)))
         self.file_bytes += len(content)
 
-    def load(self, chunk: _Chunk) -> list[str]:
-        """Return the lines of a chunk."""
-        if chunk.lines is not None:
-            return chunk.lines
+    def load(self, chunk: _Chunk) -> str:
+        """Return the text of a chunk."""
+        if chunk.text is not None:
+            return chunk.text
         assert self.file is not None
         self.file.seek(chunk.start)
-        lines: list[str] = decode(self.file.read(chunk.size))
-        return lines
+        return self.file.read(chunk.size).decode("utf-8", "surrogatepass")
 
     def held_bytes(self) -> int:
         """Return the memory accounted to this attempt."""
-        return sum(chunk.size for chunk in self.chunks if chunk.lines is not None)
+        return sum(chunk.size for chunk in self.chunks if chunk.text is not None)
 
     def clear(self) -> None:
         """Forget lines and file."""
@@ -99,8 +100,9 @@ class Staging:
         self._committed: dict[str, int] = {}  # query -> newest committed batch
         self._ready: deque[tuple[_Attempt, CommitTaken | None]] = deque()  # with a batch's last attempt: its receipt
         self._finished: list[CommitTaken] = []
-        self._current: list[str] = []  # the chunk being taken
-        self._position = 0  # of the first line in it that is not taken
+        self._current: str | None = None  # the text of the chunk being taken
+        self._separator = "\n"  # of its lines
+        self._position = 0  # in it, of the first line that is not taken
         self._held_bytes = 0
         self._pending_lines = 0  # ready, not taken
 
@@ -120,19 +122,23 @@ class Staging:
         Raises ProtocolError, with nothing changed, if the message is not what an executor sends.
         """
         key = self._key(message)
-        lines = message.lines
-        if type(lines) is not list or not all(type(line) is str for line in lines):
-            raise ProtocolError(f"worker {self.worker} was sent staged lines that are no list of str")
-        size = sum(map(len, lines)) + LINE_OVERHEAD_BYTES * len(lines)
+        text, separator = message.text, message.separator
+        if not (type(text) is type(separator) is str) or not separator or separator[0] in separator[1:]:
+            raise ProtocolError(f"worker {self.worker} was sent staged lines that are no text of separated lines")
+        if type(message.lines) is not int or message.lines != text.count(separator) + 1:
+            raise ProtocolError(
+                f"worker {self.worker} was sent {text.count(separator) + 1} staged lines as {message.lines!r:.50}"
+            )
+        size = sys.getsizeof(text)
         with self._lock:
             attempt = self._attempt(key, sender)
             if not attempt.dropped:
                 if self._held_bytes + size <= self._limit_bytes:
-                    attempt.chunks.append(_Chunk(lines, 0, size))
+                    attempt.chunks.append(_Chunk(text, separator, 0, size))
                     self._held_bytes += size
                 else:
-                    attempt.spill(lines, self._folder)
-            attempt.lines += len(lines)
+                    attempt.spill(text, separator, self._folder)
+            attempt.lines += message.lines
 
     def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
         """Close an attempt: the answer to send is `Staged`, or `Refused` if the count is wrong.
@@ -194,17 +200,21 @@ class Staging:
         """Return committed lines in order, about `limit_bytes` of text: at least one line if there is any."""
         taken: list[str] = []
         with self._lock:
-            while limit_bytes > 0:
-                if self._position == len(self._current) and not self._next_chunk():
-                    break
-                end = self._position
-                while end < len(self._current) and limit_bytes > 0:
-                    limit_bytes -= len(self._current[end]) + 1
-                    end += 1
-                taken += self._current[self._position : end]
-                self._position = end
+            while limit_bytes > 0 and (self._current is not None or self._next_chunk()):
+                text, separator, start = self._current, self._separator, self._position
+                assert text is not None
+                # The first separator from here on ends the first line with which the limit is reached.
+                end = text.find(separator, start + limit_bytes - 1)
+                if end < 0:
+                    taken += text[start:].split(separator)
+                    limit_bytes -= len(text) - start + 1
+                    self._current = None
+                else:
+                    taken += text[start:end].split(separator)
+                    limit_bytes -= end - start + 1
+                    self._position = end + len(separator)
             self._pending_lines -= len(taken)
-            if self._position == len(self._current):
+            if self._current is None:
                 self._finish_attempts()
         return taken
 
@@ -222,7 +232,7 @@ class Staging:
                 attempt.clear()
             self._attempts.clear()
             self._ready.clear()
-            self._current, self._position, self._held_bytes, self._pending_lines = [], 0, 0, 0
+            self._current, self._position, self._held_bytes, self._pending_lines = None, 0, 0, 0
 
     def _key(self, message: Stage | StageEnd) -> Key:
         """Return the checked name of the attempt."""
@@ -261,14 +271,14 @@ class Staging:
             return False
         attempt, _ = self._ready[0]
         chunk = attempt.chunks.popleft()
-        self._current, self._position = attempt.load(chunk), 0
-        if chunk.lines is not None:
+        self._current, self._separator, self._position = attempt.load(chunk), chunk.separator, 0
+        if chunk.text is not None:
             self._held_bytes -= chunk.size
         return True
 
     def _finish_attempts(self) -> None:
         """Take ready attempts without a further chunk off the list, once the current chunk is taken."""
-        while self._position == len(self._current) and self._ready and not self._ready[0][0].chunks:
+        while self._current is None and self._ready and not self._ready[0][0].chunks:
             attempt, receipt = self._ready.popleft()
             attempt.clear()
             if receipt is not None:
@@ -280,8 +290,10 @@ class Staging:
             assert self._held_bytes == sum(attempt.held_bytes() for attempt in everything)
             assert self._held_bytes <= self._limit_bytes
             kept = [a for a in everything if not a.dropped]
-            assert all((a.file is None) == (a.file_bytes == 0) for a in kept)
+            assert all(a.file is not None or a.file_bytes == 0 for a in kept)  # an empty line takes no byte there
             assert all(not a.chunks and a.file is None for a in everything if a.dropped)
             assert all(a.whole for a, _ in self._ready)
-            rest = sum(len(a.load(chunk)) for a, _ in self._ready for chunk in a.chunks)
-            assert self._pending_lines == rest + len(self._current) - self._position
+            rest = sum(a.load(chunk).count(chunk.separator) + 1 for a, _ in self._ready for chunk in a.chunks)
+            if self._current is not None:
+                rest += self._current.count(self._separator, self._position) + 1
+            assert self._pending_lines == rest

@@ -3,7 +3,7 @@
 `SparkFeed` runs in the launcher. For each micro-batch of the query
 
 1. the coordinator tells the ingest ports of the workers,
-2. every Spark task stages its partition at one of them (`megaflow.spark.push`),
+2. every Spark task stages its partition at one of them (`megaflow.spark.{transfer, push}`),
 3. the coordinator is asked to commit the attempts that Spark reports as successful, one a
    partition, and answers when the workers can take more.
 
@@ -40,8 +40,9 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
 from megaflow.spark.java import find_java
-from megaflow.spark.push import StageJob, Winner, push_partition
+from megaflow.spark.push import StageJob
 from megaflow.spark.spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
+from megaflow.spark.transfer import Transfer, choose_transfer, push_frame
 from megaflow.timely.communication.client import Client
 
 CONNECT_TIMEOUT_SECONDS = 30.0
@@ -72,7 +73,8 @@ class SparkFeed:
 
     `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the
     caller's session. `on_change` is called once, on a thread of the feed's own, when the query has
-    ended or failed; from then on `done` is true and `error` says why if it failed.
+    ended or failed; from then on `done` is true and `error` says why if it failed. `report` is told,
+    on the same thread, how the lines leave Spark.
     """
 
     def __init__(
@@ -81,12 +83,14 @@ class SparkFeed:
         coordinator: tuple[str, int],
         secret: bytes,
         on_change: Callable[[], None] = lambda: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._lines = lines
         self._name = str(lines) if isinstance(lines, SparkSpec) else "the streaming DataFrame"
         self._coordinator = coordinator
         self._secret = secret
         self._on_change = on_change
+        self._report = report
         self._query = uuid.uuid4().hex
         self._stopping = threading.Event()
         self._done = threading.Event()
@@ -146,6 +150,8 @@ class SparkFeed:
             check_spark(self._lines)
         from megaflow.spark import session as spark  # the first import of pyspark
 
+        transfer, how = choose_transfer()
+        self._report(how)
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
         coordinator = Coordinator(lambda: self._coordinator, self._secret, self._stopping)
@@ -157,7 +163,7 @@ class SparkFeed:
             frame, trigger_seconds = spark.check_frame(self._lines), TRIGGER_SECONDS
             session = frame.sparkSession
         try:
-            stage = functools.partial(self._stage_batch, coordinator)
+            stage = functools.partial(self._stage_batch, coordinator, transfer)
             query = spark.start_query(spark.only_lines(frame), folder / "checkpoint", trigger_seconds, stage)
             while query.isActive:
                 if self._stopping.wait(POLL_SECONDS):
@@ -171,7 +177,7 @@ class SparkFeed:
             raise self._batch_error or failure
         coordinator.tell_ended(self._query)
 
-    def _stage_batch(self, coordinator: "Coordinator", frame: Any, batch: int) -> None:
+    def _stage_batch(self, coordinator: "Coordinator", transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
             ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(IngestPorts()))
@@ -179,8 +185,7 @@ class SparkFeed:
                 raise SourceError("no worker has a port for Spark's lines")
             run = uuid.uuid4().hex
             job = StageJob(self._query, run, batch, ports, self._secret)
-            push = functools.partial(push_partition, job)
-            winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(push).collect()
+            winners = push_frame(frame, job, transfer)
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
             coordinator.ask(CommitRequest(CommitBatch(self._query, run, batch, chosen)))

@@ -191,7 +191,7 @@ def test_lines_are_staged_at_the_worker_they_name_and_the_end_is_answered() -> N
     stagers = {2: Stager(), 3: Stager()}
     door = IngestDoor(stagers)
     connection = connected(door)
-    stage = Stage("q", "r", 0, 1, 7, 3, ["a"])
+    stage = Stage("q", "r", 0, 1, 7, 3, 1, "a")
     door.received(connection, stage)
     door.received(connection, StageEnd("q", "r", 0, 1, 7, 3, 1))
     assert (stagers[2].got, stagers[3].got) == ([], [stage])
@@ -204,4 +204,4 @@ def test_lines_are_staged_at_the_worker_they_name_and_the_end_is_answered() -> N
 def test_lines_for_a_worker_elsewhere_break_the_protocol(worker: Any) -> None:
     door = IngestDoor({3: Stager(), 1: Stager()})
     with pytest.raises(ProtocolError, match="executor"):
-        door.received(connected(door), Stage("q", "r", 0, 1, 7, worker, ["a"]))
+        door.received(connected(door), Stage("q", "r", 0, 1, 7, worker, 1, "a"))

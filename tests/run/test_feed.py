@@ -21,7 +21,7 @@ def take_all(feed: LineFeed, now: float = 0.0) -> list[str]:
 
 
 def stage_and_commit(staging: Staging, batch: int, lines: list[str]) -> None:
-    staging.stage(Stage("q", "r", batch, 0, 7, 0, lines), "executor")
+    staging.stage(Stage("q", "r", batch, 0, 7, 0, len(lines), "\n".join(lines)), "executor")
     staging.end(StageEnd("q", "r", batch, 0, 7, 0, len(lines)), "executor")
     staging.commit(CommitBatch("q", "r", batch, {0: (0, 7, len(lines))}))
 

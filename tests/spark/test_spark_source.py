@@ -33,9 +33,9 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.run.staging import Staging
-from megaflow.spark.push import StageJob
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
 from megaflow.spark.spec import SparkSpec, parse_spark_spec
+from megaflow.spark.transfer import VARIABLE, Transfer, choose_transfer
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.fabric import TcpFabric
 from megaflow.timely.communication.links import Connection
@@ -128,7 +128,7 @@ class Ingest:
         staging = self.job.stagings[value.worker]
         if isinstance(value, Stage):
             staging.stage(value, connection)
-            self.job.staged += len(value.lines)
+            self.job.staged += value.lines
         else:
             connection.send(staging.end(value, connection))
 
@@ -192,7 +192,8 @@ class Feed(SparkFeed):
 
     def __init__(self, lines: Any, job: Job) -> None:
         self.changes: list[bool] = []
-        super().__init__(lines, job.address, SECRET, lambda: self.changes.append(self.done))
+        self.said: list[str] = []
+        super().__init__(lines, job.address, SECRET, lambda: self.changes.append(self.done), self.said.append)
 
     def __enter__(self) -> "Feed":
         self.start()
@@ -205,6 +206,19 @@ class Feed(SparkFeed):
 
     def ended(self) -> None:
         wait_until(lambda: self.done)
+
+
+@pytest.fixture(params=["rows", "arrow"])
+def transfer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transfer:
+    """How lines leave Spark in the test."""
+    if request.param == "rows":
+        monkeypatch.setenv(VARIABLE, "rows")
+    else:
+        pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        monkeypatch.delenv(VARIABLE, raising=False)
+    assert choose_transfer()[0] == request.param
+    return request.param  # type: ignore[no-any-return]
 
 
 def write(folder: Path, name: str, lines: list[str]) -> list[str]:
@@ -220,7 +234,9 @@ def numbered(name: str, count: int) -> list[str]:
     return [f"{name} {number} {'x' * 100}" for number in range(count)]
 
 
-def test_files_are_fed_line_by_line_and_one_added_later_too(spark: Any, job: Job, tmp_path: Path) -> None:
+def test_files_are_fed_line_by_line_and_one_added_later_too(
+    spark: Any, job: Job, tmp_path: Path, transfer: Transfer
+) -> None:
     books = tmp_path / "books"
     expected = write(books, "a.txt", numbered("a", 3000)) + write(books, "b.txt", numbered("b", 2000))
     (books / "odd.txt").write_bytes(b"one\r\ntwo\rthree\n\nf\xffur\n" + "ünï\u2028cödé".encode())
@@ -233,6 +249,8 @@ def test_files_are_fed_line_by_line_and_one_added_later_too(spark: Any, job: Job
     assert feed.error is None
     assert Counter(job.lines) == Counter(expected)
     assert job.requests[-1] == SourceEnded(feed.query)
+    how = {"rows": f"rows ({VARIABLE}=rows)", "arrow": "Arrow batches"}[transfer]
+    assert feed.said == [f"lines leave Spark as {how}"]
 
 
 def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any, job: Job, tmp_path: Path) -> None:
@@ -245,7 +263,9 @@ def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any,
 
 
 @pytest.mark.parametrize("how", ["raises", "is killed"])
-def test_a_task_that_fails_once_loses_and_duplicates_nothing(spark: Any, job: Job, tmp_path: Path, how: str) -> None:
+def test_a_task_that_fails_once_loses_and_duplicates_nothing(
+    spark: Any, job: Job, tmp_path: Path, how: str, transfer: Transfer
+) -> None:
     from pyspark.sql.functions import udf
 
     expected = write(tmp_path / "in", "a.txt", numbered("a", 20_000))
@@ -275,20 +295,51 @@ def test_a_task_that_fails_once_loses_and_duplicates_nothing(spark: Any, job: Jo
     assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
 
 
-def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path) -> None:
+def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, transfer: Transfer) -> None:
     expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
     frame = spark.read.text(str(tmp_path / "in"))
     with closing(Coordinator(lambda: job.address, SECRET, threading.Event())) as coordinator:
-        feed._stage_batch(coordinator, frame, 0)
-        feed._stage_batch(coordinator, frame, 0)
-        feed._stage_batch(coordinator, spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'"), 1)
+        feed._stage_batch(coordinator, transfer, frame, 0)
+        feed._stage_batch(coordinator, transfer, frame, 0)
+        one = spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'")
+        feed._stage_batch(coordinator, transfer, one, 1)
         commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
         assert [(commit.query, commit.batch) for commit in commits] == [(feed.query, batch) for batch in (0, 0, 1)]
         assert commits[0].run != commits[1].run
         job.wait_for_lines(101)
     assert Counter(job.lines) == Counter([*expected, expected[7]])
     assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
+
+
+def test_whatever_a_text_holds_is_staged_as_it_is_and_an_empty_partition_as_nothing(
+    spark: Any, job: Job, transfer: Transfer
+) -> None:
+    odd = ["", "", " ", "ünï\u2028cödé", "\U0001f600", "two\nlines", "nul\0nul", "\0000\n", "x" * 300_000, "é" * 70_000]
+    odd += [f"{number}" for number in range(50)]
+    rows = [(line,) for line in odd] + [(None,)] * 5
+    frame = spark.createDataFrame(rows, "value string")
+    feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
+    with closing(Coordinator(lambda: job.address, SECRET, threading.Event())) as coordinator:
+        feed._stage_batch(coordinator, transfer, frame.coalesce(1), 0)
+        feed._stage_batch(coordinator, transfer, frame.where("value is null").repartition(3), 1)
+        feed._stage_batch(coordinator, transfer, spark.createDataFrame(rows[:2], "value string").repartition(5), 2)
+        job.wait_for_lines(len(odd) + 2)
+    assert job.lines == [*odd, *odd[:2]]
+    commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
+    lines = [sum(lines for _, _, lines in commit.winners.values()) for commit in commits]
+    assert lines == [len(odd), 0, 2] and not commits[1].winners and len(commits[2].winners) <= 2
+
+
+def test_bytes_that_are_not_utf_8_are_replaced_alike_in_both_transfers(
+    spark: Any, job: Job, tmp_path: Path, transfer: Transfer
+) -> None:
+    (tmp_path / "odd.txt").write_bytes(b"\xff\n\xf0\x9f\x98\na\xc3(\n\xe2\x82\nfine\n\xc0\xaf\n\xf5\x80")
+    feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
+    with closing(Coordinator(lambda: job.address, SECRET, threading.Event())) as coordinator:
+        feed._stage_batch(coordinator, transfer, spark.read.text(str(tmp_path)), 0)
+        job.wait_for_lines(7)
+    assert job.lines == ["\ufffd", "\ufffd", "a\ufffd(", "\ufffd", "fine", "\ufffd\ufffd", "\ufffd\ufffd"]
 
 
 def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_found_when_it_has_gone(job: Job) -> None:
@@ -315,7 +366,7 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
 
 def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
     with Client.connect(*job.address, SECRET, "ingest", {}, 10) as client:
-        client.send(Stage("q", "r", 0, 0, 5, 1, ["half"]))
+        client.send(Stage("q", "r", 0, 0, 5, 1, 1, "half"))
         wait_until(lambda: job.stagings[1].held_bytes > 0)
     wait_until(lambda: job.stagings[1].held_bytes == 0)
     assert job.lines == []
@@ -377,7 +428,9 @@ def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: 
         assert isinstance(feed.error, UsageError)
 
 
-def test_a_single_column_of_text_will_do_and_nulls_are_no_lines(spark: Any, job: Job, tmp_path: Path) -> None:
+def test_a_single_column_of_text_will_do_and_nulls_are_no_lines(
+    spark: Any, job: Job, tmp_path: Path, transfer: Transfer
+) -> None:
     write(tmp_path / "in", "a.json", ['{"word": "a"}', '{"other": 1}', '{"word": "b"}'])
     with Feed(parse_spark_spec(f"spark:json:{tmp_path / 'in'}?schema=word string&trigger=availableNow"), job) as feed:
         feed.ended()
@@ -399,10 +452,6 @@ def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
         check_spark(parse_spark_spec(f"spark:text:{tmp_path}/file.txt"))
     check_spark(parse_spark_spec(f"spark:text:{tmp_path}/*.txt"))
     check_spark(parse_spark_spec("spark:text:hdfs://host/books"))
-
-
-def test_the_secret_is_not_shown() -> None:
-    assert "secret" not in repr(StageJob("q", "r", 0, ((0, "h", 1),), b"secret"))
 
 
 # A launcher in a process of its own, so that a Java process is its and ends with it.
