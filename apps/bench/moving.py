@@ -71,7 +71,7 @@ def run_bins(setting: Setting) -> Found:
         for name, label in zip(NAMES.values(), (bins_row(job["bins"]), f"pinned, beside {job['bins']:,} bins")):
             found[label] = {P99: [turn["p99"] for turn in turns[name]], MAX: [turn["max"] for turn in turns[name]]}
         movable, pinned = (found[label][P99] for label in list(found)[-2:])
-        found[bins_row(job["bins"])][TO_PINNED] = [one / other for one, other in zip(movable, pinned)]
+        found[bins_row(job["bins"])][TO_PINNED] = [mine / its for mine, its in zip(movable, pinned)]
     return found
 
 

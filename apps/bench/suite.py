@@ -48,7 +48,7 @@ def carry_out(workload: Workload, setting: Setting, repeat: int) -> Result:
         result.absent["all"] = str(absence)
         return result
     for turn in range(times):
-        for step in list(steps):
+        for step in [step for step in steps if turn < (step.times_max or times)]:
             say(f"[{workload.id} {turn + 1}/{times}] {step.name}")
             try:
                 result.add(step.run())

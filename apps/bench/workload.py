@@ -55,6 +55,7 @@ class Step:
 
     name: str
     run: Callable[[], Found]
+    times_max: int | None = None  # for one that is too slow to have every turn
 
 
 @dataclass(frozen=True, slots=True)

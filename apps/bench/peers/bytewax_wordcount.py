@@ -3,7 +3,8 @@
     python apps/bench/peers/bytewax_wordcount.py FILE words|numbers PROCESSES THREADS
 
 Each worker reads its share of the lines, in batches. Timed is from the first batch read to the last count that has come
-out, over all workers, without the processes' start. Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
+out, over all workers, without the processes' start.
+Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
 """
 
 import json

@@ -2,16 +2,17 @@
 
     python apps/bench/peers/spark_wordcount.py FILE words|numbers
 
-With pandas and pyarrow (pip install 'megaflow[arrow]') that is `transformWithState`, with a fold in Python: every record
-yields its key's new count, and state is in RocksDB, as Spark wants it. Plain pyspark refuses that, and
-applyInPandasWithState too; there it is `groupBy().count()` in update mode: counted in Java, with one output for a key
-and batch, so no user's fold is called, and it is no like for like. `way` says which it was.
+With pandas, pyarrow and protobuf that is `transformWithState`, with a fold in Python: every record yields its key's new
+count, and state is in RocksDB, as Spark wants it. Plain pyspark refuses that, and applyInPandasWithState, too; there it
+is `groupBy().count()` in update mode: counted in Java, with one output for a key and batch, so that no user's fold is
+called, and it is not like for like. `way` says which it was.
 
 Timed is the query from its start to its end, without Java's start and after a query over a few lines.
 Prints one line of JSON: {"records": …, "seconds": …, "way": …}.
 """
 
-import importlib.util
+import functools
+import importlib
 import json
 import os
 import sys
@@ -36,8 +37,8 @@ OPTIONS = {
     "spark.ui.showConsoleProgress": "false",
 }  # fmt: skip
 WARM_UP_LINES = 100
+NEEDED = ("pandas", "pyarrow", "google.protobuf.descriptor")  # by Spark, for a fold in Python
 FOLD, GROUP = "transformWithState in Python", "groupBy.count in Java"
-WAY = FOLD if all(importlib.util.find_spec(name) for name in ("pandas", "pyarrow")) else GROUP
 
 
 class Count(StatefulProcessor):
@@ -60,6 +61,17 @@ class Count(StatefulProcessor):
         """Nothing is open."""
 
 
+@functools.cache
+def way() -> str:
+    """Return how keys are counted here."""
+    try:
+        for name in NEEDED:
+            importlib.import_module(name)
+    except ImportError:
+        return GROUP
+    return FOLD
+
+
 def count(session: SparkSession, folder: Path, kind: str) -> float:
     """Run the query over the files of a folder; seconds."""
     lines = session.readStream.text(str(folder))
@@ -68,7 +80,7 @@ def count(session: SparkSession, folder: Path, kind: str) -> float:
         keys = keys.select(f.col("key").cast("long"))
     shape = f"key {'long' if kind == 'numbers' else 'string'}, total long"
     counts = keys.groupBy("key").count()
-    if WAY == FOLD:
+    if way() == FOLD:
         counts = keys.groupBy("key").transformWithState(Count(), shape, "Update", "None")
     with tempfile.TemporaryDirectory(prefix="bench-spark-", ignore_cleanup_errors=True) as checkpoint:
         began = time.perf_counter()
@@ -96,7 +108,7 @@ def main(path: Path, kind: str) -> None:
             seconds = count(session, everything, kind)
     finally:
         session.stop()
-    print(json.dumps({"records": len(text.split()), "seconds": seconds, "way": WAY}))
+    print(json.dumps({"records": len(text.split()), "seconds": seconds, "way": way()}))
 
 
 if __name__ == "__main__":
