@@ -31,7 +31,7 @@ from megaflow.timely import InputHandle, ProbeHandle, Worker
 P50, P99, MAX = "p50 ms", "p99 ms", "max ms"
 RATES = (10_000, 50_000, 100_000)  # records per second, of both processes together
 RATES_QUICK = (1_000,)
-SECONDS, SECONDS_QUICK = 4, 1
+SECONDS, SECONDS_QUICK = 3, 1
 WARM_UP_SECONDS = 1.0  # left out
 PROCESSES = 2
 HEAD_START_SECONDS = 0.1  # for both processes to be ready when the first tick is due

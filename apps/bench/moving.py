@@ -32,6 +32,8 @@ P50, P99, MAX = "p50 ms", "p99 ms", "max ms"
 PER_KEY, TO_PINNED = "µs per key moved", "p99 to that of pinned state"
 TO_STEADY, FIRST = "max to the p99 before", "seconds to its first record"
 COUNTS, VALUES = "a count each", "larger values"
+STEADY_SECONDS = 1.0  # before a move, which is enough to see what is usual; all are to be done in minutes
+AFTER_SECONDS = 2.0  # after a join
 JOIN, JOINER = "during a join", "a process that joins"
 
 
@@ -47,7 +49,7 @@ def checked(record: Record) -> Record:
 
 def run_moves(setting: Setting) -> Found:
     """Move half of the bins there and back, with each strategy."""
-    record = checked(MOVES.measure(MOVES.quick if setting.quick else MOVES.sizes()))
+    record = checked(MOVES.measure(MOVES.quick if setting.quick else MOVES.sizes(steady=STEADY_SECONDS)))
     setting.picture("moves", partial(MOVES.draw, record))
     found: Found = {}
     for name, part in zip((COUNTS, VALUES), record["parts"].values()):
@@ -113,7 +115,8 @@ S7 = Workload(
 
 def run_join(setting: Setting) -> Found:
     """Have a process join two that keep up."""
-    record = checked(measure_steady(LATENCY.quick if setting.quick else LATENCY.sizes(), setting.folder / "lines.txt"))
+    sizes = LATENCY.quick if setting.quick else LATENCY.sizes(after=AFTER_SECONDS)
+    record = checked(measure_steady(sizes, setting.folder / "lines.txt"))
     before, join, moves, after = record["phases"]
     found: Found = {}
     for name, phase in (("before", before), (JOIN, join), ("during its moves", moves), ("after", after)):

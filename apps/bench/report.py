@@ -16,6 +16,8 @@ from apps.bench.experiment import COLOURS, plain_axes
 from megaflow.control.screen import table_text
 
 HELD, MISSED, UNKNOWN = "held", "missed", "not measured"
+PEERS = ("Bytewax", "Pathway", "Spark")  # begin the rows of others, for their colour
+LOG_FROM = 50  # how many times the least the most has to be, to be drawn on a logarithmic scale
 
 Found = dict[str, dict[str, list[float]]]  # row -> figure -> values, one of each repetition at least
 Draw = Callable[[Any], None]  # into a matplotlib Figure
@@ -207,18 +209,28 @@ def as_json(result: Result) -> dict[str, Any]:
 def draw(result: Result, figure: Any) -> None:
     """Draw bars of medians, a plot for each figure, with every value as a point."""
     names = list(dict.fromkeys(name for row in result.found.values() for name in row))
-    plots = figure.subplots(1, len(names), squeeze=False)[0]
+    rows = list(result.found)
+    plots = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for axes, name in zip(plots, names):
-        draw_bars(axes, {row: found[name] for row, found in result.found.items() if name in found}, result.base)
+        draw_bars(axes, {place: result.found[row].get(name, []) for place, row in enumerate(rows)}, rows)
         plain_axes(axes, name, "", "")
+        axes.set_title(name, loc="left", fontsize=9)
+        axes.tick_params(axis="x", labelsize=8)
+    plots[0].set_yticks(range(len(rows)), rows, fontsize=8)
+    plots[0].invert_yaxis()
     figure.suptitle(f"{result.id}  {result.title}", x=0.01, ha="left", fontsize=11)
 
 
-def draw_bars(axes: Any, rows: Mapping[str, Sequence[float]], base: str | None) -> None:
-    """Draw one figure of all rows that have it."""
-    for place, (row, values) in enumerate(rows.items()):
-        colour = COLOURS[2] if row == base else COLOURS[0] if "megaflow" in row else COLOURS[1]
-        axes.barh(place, statistics.median(values), height=0.6, color=colour, alpha=0.75)
-        axes.plot(values, [place] * len(values), "o", color="black", markersize=3)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
-    axes.invert_yaxis()
+def draw_bars(axes: Any, values_of: Mapping[int, Sequence[float]], rows: Sequence[str]) -> None:
+    """Draw one figure of the rows that have it, at their places; on a scale that shows the small ones, too."""
+    for place, values in values_of.items():
+        if values:
+            colour = COLOURS[1] if rows[place].startswith(PEERS) else COLOURS[0 if "megaflow" in rows[place] else 2]
+            axes.barh(place, statistics.median(values), height=0.6, color=colour, alpha=0.75)
+            axes.plot(values, [place] * len(values), "o", color="black", markersize=3)
+    least = min((value for values in values_of.values() for value in values), default=0.0)
+    most = max((value for values in values_of.values() for value in values), default=0.0)
+    if 0 < least < most / LOG_FROM:
+        axes.set_xscale("log")
+    else:
+        axes.locator_params(axis="x", nbins=3)

@@ -96,7 +96,7 @@ def spark_step(setting: Setting, path: Path) -> Step:
             raise Absent("Spark counted nothing")
         return one(f"Spark, {record['way']}", {RATE: record["records"] / record["seconds"] / MEGA})
 
-    return Step("Spark", run, 1 if setting.quick else None)
+    return Step("Spark", run, setting.size(3, 1))
 
 
 def open_one(setting: Setting) -> Sequence[Step]:
