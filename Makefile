@@ -51,7 +51,7 @@ bench-peers:  ## install Bytewax and Pathway into .venv-peers, for make bench to
 	done
 
 clean:  ## remove .venv and every cache
-	rm -rf $(VENV) $(PEERS) bench-results build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find megaflow apps tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list

@@ -17,6 +17,7 @@ from megaflow.control.screen import table_text
 
 HELD, MISSED, UNKNOWN = "held", "missed", "not measured"
 PEERS = ("Bytewax", "Pathway", "Spark")  # begin the rows of others, for their colour
+YARDSTICKS = ("plain", "bare", "two parked", "python", "pinned", "steady", "before")  # and those to compare with
 LOG_FROM = 50  # how many times the least the most has to be, to be drawn on a logarithmic scale
 
 Found = dict[str, dict[str, list[float]]]  # row -> figure -> values, one of each repetition at least
@@ -225,7 +226,7 @@ def draw_bars(axes: Any, values_of: Mapping[int, Sequence[float]], rows: Sequenc
     """Draw one figure of the rows that have it, at their places; on a scale that shows the small ones, too."""
     for place, values in values_of.items():
         if values:
-            colour = COLOURS[1] if rows[place].startswith(PEERS) else COLOURS[0 if "megaflow" in rows[place] else 2]
+            colour = COLOURS[1 if rows[place].startswith(PEERS) else 2 if rows[place].startswith(YARDSTICKS) else 0]
             axes.barh(place, statistics.median(values), height=0.6, color=colour, alpha=0.75)
             axes.plot(values, [place] * len(values), "o", color="black", markersize=3)
     least = min((value for values in values_of.values() for value in values), default=0.0)
