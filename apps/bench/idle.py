@@ -32,10 +32,12 @@ print(json.dumps({"seconds": seconds, "foreign": len({"pyspark", "pyarrow"} & sy
 
 def run_idle(seconds: float) -> Found:
     """Watch a job that has nothing to do."""
-    with megaflow_run([APP, "--lines", "-"], 2, subprocess.PIPE) as (launcher, *workers):
+    with megaflow_run([APP, "--lines", "-"], 2, subprocess.PIPE) as job:
+        launcher, workers = job.launcher.pid, job.workers
         time.sleep(SETTLE_SECONDS)
         began, before = time.perf_counter(), (processor_seconds(workers), processor_seconds([launcher]))
         time.sleep(seconds)
+        job.check()
         after, took = (processor_seconds(workers), processor_seconds([launcher])), time.perf_counter() - began
     shares = [100 * (late - soon) / took for late, soon in zip(after, before)]
     return {**one(WORKERS, {SHARE: shares[0]}), **one(LAUNCHER, {SHARE: shares[1]})}

@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -130,24 +132,46 @@ class Peaks(Looking):
             self.by_pid[pid] = max(peak_mb(pid), self.by_pid.get(pid, 0.0))
 
 
-@contextlib.contextmanager
-def megaflow_run(words: Sequence[str], processes: int, stdin: int | IO[bytes] | None = None) -> Iterator[list[int]]:
-    """Have `megaflow run` run while the block does; gives the launcher's process and those of its workers.
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A job that was started by `megaflow run`."""
 
-    It is stopped as a user stops it, by Ctrl-C and then another one. Raises TimeoutError if the workers do not come.
+    launcher: "subprocess.Popen[bytes]"
+    workers: list[int]  # processes
+    said: IO[bytes]  # what it told on standard error
+
+    def check(self) -> None:
+        """Raise ChildProcessError with its last word if it has ended."""
+        if self.launcher.poll() is not None:
+            self.said.seek(0)
+            words = self.said.read().decode(errors="replace").strip().splitlines()
+            raise ChildProcessError(f"the job has ended too early: {words[-1] if words else 'it said nothing'}")
+
+
+@contextlib.contextmanager
+def megaflow_run(words: Sequence[str], processes: int, stdin: int | None = None) -> Iterator[Command]:
+    """Have `megaflow run` run while the block does.
+
+    It is stopped as a user stops it, by Ctrl-C and then another one. Raises TimeoutError if the workers do not come,
+    ChildProcessError if it ends before.
     """
     command = [sys.executable, "-m", "megaflow", "run", *words, "--processes", str(processes), "--output", "none"]
-    launcher = subprocess.Popen(command, stdin=stdin, stderr=subprocess.DEVNULL, start_new_session=True)
-    workers: list[int] = []
-    try:
-        until = time.monotonic() + START_SECONDS_MAX
-        while len(workers := children_of(launcher.pid)) < processes:
-            if launcher.poll() is not None or time.monotonic() > until:
-                raise TimeoutError(f"the workers of {' '.join(command)} did not come")
-            time.sleep(LOOK_SECONDS)
-        yield [launcher.pid, *workers]
-    finally:
-        end(launcher, workers)
+    with tempfile.TemporaryFile() as said:
+        launcher = subprocess.Popen(command, stdin=stdin, stderr=said, start_new_session=True)
+        job = Command(launcher, [], said)
+        try:
+            until = time.monotonic() + START_SECONDS_MAX
+            while len(found := children_of(launcher.pid)) < processes:
+                job.check()
+                if time.monotonic() > until:
+                    raise TimeoutError(f"the workers of {' '.join(command)} did not come")
+                time.sleep(LOOK_SECONDS)
+            job.workers.extend(found)
+            yield job
+        finally:
+            end(launcher, job.workers)
+            if launcher.stdin is not None:
+                launcher.stdin.close()
 
 
 def end(launcher: "subprocess.Popen[bytes]", workers: Sequence[int]) -> None:
