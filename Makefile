@@ -1,13 +1,14 @@
 # megaflow: "make demo" shows it, "make test" proves it. Needs make and Python 3.11 or newer; the rest goes into .venv.
 
 PYTHON ?= python3
-BENCH ?= wordcount
+ONLY ?=
 VENV := .venv
+PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: venv test fast lint demo bench clean help
+.PHONY: venv test fast lint demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
@@ -37,12 +38,21 @@ lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move while it runs
 	@$(BIN)/python apps/demo.py
 
-bench: $(STAMP)  ## word count beside the plain Python loop; BENCH=migration or BENCH=rescaling: what moving state costs
-	@$(BIN)/python apps/bench/$(BENCH).py
+bench: $(STAMP)  ## all workloads beside the plain Python loop and others (some 25 minutes); ONLY=S1,S4; ARGS=--quick
+	@$(BIN)/python apps/bench/suite.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+# Each by itself: one that has no wheel here does not keep the other out.
+bench-peers:  ## install Bytewax and Pathway into .venv-peers, for make bench to measure beside
+	@$(PEERS)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(PEERS)
+	@for package in bytewax pathway; do \
+	    $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $$package \
+	        && echo "$$package is installed" \
+	        || echo "$$package has no wheel for $$($(PEERS)/bin/python --version); make bench goes on without it" >&2; \
+	done
 
 clean:  ## remove .venv and every cache
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find megaflow apps tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,7 +1,6 @@
 """What moving state costs: the experiments of the Megaphone paper's section 5.3, at the size of one machine.
 
     python apps/bench/migration.py {moves|bins|all} [--json] [--plots DIR]
-    make bench BENCH=migration
 
 Everything drives real jobs in real processes, through the launcher and the coordinator that `megaflow run` and
 `megaflow control move-bins` use. The module of each experiment says what exactly it measures. `all`, which is also what

@@ -16,8 +16,9 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.bench.job import write_numbers
-from apps.bench.migration_job import KeyCount, Load, before, calm_job, processor_seconds, rate_for
+from apps.bench.migration_job import KeyCount, Load, before, calm_job, rate_for
 from apps.bench.migration_load import MOVABLE, PINNED, plain_rate, side_at
+from apps.bench.processes import processor_seconds
 from megaflow.control.screen import table_text
 
 WARM_UP_SECONDS = 60.0  # that there are lines for
@@ -78,9 +79,9 @@ def watch_turn(job: KeyCount) -> tuple[int, float, float, float]:
     seconds = job.load.turn_seconds
     start = (time.monotonic() // seconds + 1) * seconds
     job.running.rest(start + SETTLE_SHARE * seconds - time.monotonic())
-    began, computed = time.monotonic(), processor_seconds(job.pids)
+    began, computed = time.monotonic(), processor_seconds(job.pids.values())
     job.running.rest(max(0.0, before(start + seconds) - began))
-    return side_at(began, seconds), began, time.monotonic(), processor_seconds(job.pids) - computed
+    return side_at(began, seconds), began, time.monotonic(), processor_seconds(job.pids.values()) - computed
 
 
 def text(record: Record) -> str:

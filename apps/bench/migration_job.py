@@ -1,14 +1,11 @@
-"""Key-count on two processes under a steady load: started, warmed up and calm; and what its processes take."""
+"""Key-count on two processes under a steady load: started, warmed up and calm."""
 
 import contextlib
-import os
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 
@@ -29,10 +26,6 @@ TRIAL_KEYS = 10_000
 CALM_SECONDS = 0.1  # between two looks
 CALM_SHARE = 0.15  # how far from the rate lines may be read when all is calm
 PATIENCE_SECONDS = 40.0  # until it must be
-SAMPLE_SECONDS = 0.005  # between looks at the memory
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,55 +115,6 @@ def rate_for(given: float, value_bytes: int, folder: Path) -> float:
     args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
     account = launch(RunOptions(pickle_app(key_count), str(path), processes=PROCESSES, args=args), NothingWriter)
     return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
-
-
-class Memory:
-    """How much memory processes hold, looked at every few milliseconds while the `with` block runs; Linux only."""
-
-    def __init__(self, pids: dict[int, int]) -> None:
-        """`pids` has the process of each worker."""
-        self._files = {worker: Path(f"/proc/{pid}/statm") for worker, pid in pids.items()}
-        self._samples: list[tuple[float, dict[int, int]]] = []  # (second, worker -> bytes), by the thread alone
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def peaks(self, start: float, end: float) -> dict[int, float]:
-        """Return the most that each worker's process held in a stretch of time, in MiB."""
-        found = [held for moment, held in self._samples if start <= moment <= end]
-        return {worker: max((held[worker] for held in found), default=0) / MEBIBYTE for worker in self._files}
-
-    def _run(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            try:
-                held = {worker: resident(path) for worker, path in self._files.items()}
-            except OSError:
-                return  # no such files on this system, or the job has ended
-            self._samples.append((time.monotonic(), held))
-
-
-def resident(statm: Path) -> int:
-    """Return the resident bytes that a process's file tells of."""
-    return int(statm.read_text(encoding="ascii").split()[1]) * PAGE_BYTES
-
-
-def processor_seconds(pids: dict[int, int]) -> float:
-    """Return the processor time that processes have taken so far, all together; 0.0 where that is not told."""
-    ticks = 0
-    for pid in pids.values():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])  # of the user's code and of the system's
-    return ticks / TICKS_PER_SECOND
 
 
 def medians(records: list[Record], names: tuple[str, ...]) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.bench.job import timeline, write_numbers
-from apps.bench.migration_job import KeyCount, Load, Memory, before, calm_job, medians, rate_for
+from apps.bench.migration_job import KeyCount, Load, before, calm_job, medians, rate_for
 from apps.bench.migration_load import plain_rate
+from apps.bench.processes import Memory
 from megaflow.control.commands import ask_status, run_plan, total
 from megaflow.control.screen import table_text
 from megaflow.control.selection import Selection, make_plan

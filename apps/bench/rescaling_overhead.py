@@ -15,7 +15,8 @@ from typing import Any
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
 from apps.bench.job import between
 from apps.bench.rescaling_load import pinned_words
-from apps.bench.wordcount import plain, write_text
+from apps.bench.wordcount import run_plain, write_text
+from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
 from megaflow.control.screen import table_text
 from megaflow.run.app import pickle_app
@@ -25,7 +26,7 @@ from megaflow.run.loop import Account
 
 PROCESSES = 2
 WARM_UP_SECONDS = 1.0  # of an open loop, left out
-LOOP, PINNED, MOVABLE = "plain Python loop", "pinned", "rescalable"
+LOOP, PINNED, MOVABLE = PLAIN, "pinned", "rescalable"
 JOBS: dict[str, Callable[[Any], Any]] = {PINNED: pinned_words, MOVABLE: dataflow}
 
 
@@ -48,7 +49,7 @@ def measure(sizes: Sizes) -> Record:
         words = write_text(None, sizes.copies, text)
         write_lines(text, steady, round(sizes.rate * (sizes.seconds + WARM_UP_SECONDS)))
         for _ in range(sizes.repeat):
-            seconds[LOOP].append(plain(text))
+            seconds[LOOP].append(run_plain(text)["seconds"])
             for name, job in JOBS.items():
                 seconds[name].append(run(job, text, None).flow_seconds)
             for name, job in JOBS.items():

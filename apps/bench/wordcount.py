@@ -1,56 +1,45 @@
-"""Running counts of the words of a text, beside the plain Python loop that calls the same fold.
+"""S1 and S2: running counts of the words of a text, every record emitting its new count.
 
-    python apps/bench/wordcount.py [FILE] [--copies N] [--repeat R] [--json]
-
-Without FILE the text is Python's own standard library. Each repetition runs the plain loop,
-one process and two processes, in turn; the table shows medians with the spread, and ratios
-to the plain loop. A job's time is from the first line read to the last epoch closed: the
-processes' start is told apart. Nothing is gathered (`--output none`).
+A job's time is from the first line read to the last epoch closed: the processes' start is told apart, as it is for the
+others. Nothing is gathered (`--output none`).
 """
 
-import json
-import statistics
 import sys
 import sysconfig
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import click
-
-from apps.wordcount import count, dataflow
-from megaflow.control.screen import table_text
+from apps.bench.report import Found, Goal
+from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, check_count, one, peer, plain
+from apps.wordcount import dataflow
 from megaflow.run.app import pickle_app
 from megaflow.run.gather import NothingWriter
 from megaflow.run.launch import RunOptions, launch
 
-
-def plain(path: Path) -> float:
-    """The loop that a Python programmer would write, with the same fold; seconds."""
-    began = time.perf_counter()
-    totals: dict[str, int] = {}
-    outputs = 0
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            for word, n in [(word, 1) for word in line.split()]:
-                totals[word], out = count(word, n, totals.get(word))
-                outputs += len(out)
-    return time.perf_counter() - began
+RATE = "M words/s"
+ONE, TWO = "megaflow, one process", "megaflow, two processes"
+BYTEWAX = ("Bytewax, one worker", "Bytewax, two threads")
+BYTEWAX_TWO = "Bytewax, two processes"
+COPIES, COPIES_QUICK = 10, 1  # of the text
+SPARK_SHARE = 20  # Spark gets one in so many lines, or nobody would wait for it
+MEGA = 1e6
 
 
-def job(processes: int) -> Callable[[Path], float]:
-    """The same on megaflow; seconds while lines flowed."""
+def run_plain(path: Path) -> dict[str, Any]:
+    """Run the loop that a Python programmer would write."""
+    return plain("words", path)
 
-    def run(path: Path) -> float:
-        account = launch(RunOptions(pickle_app(dataflow), str(path), processes=processes), NothingWriter)
-        return account.flow_seconds
 
-    return run
+def run_job(job: Callable[[Any], Any], path: Path, processes: int, expected: int) -> float:
+    """Run a job to the end of its lines; the seconds while they flowed. Raises WrongCounts."""
+    account = launch(RunOptions(pickle_app(job), str(path), processes=processes), NothingWriter)
+    check_count(f"{processes} processes", account.records, expected)
+    return account.flow_seconds
 
 
 def write_text(source: Path | None, copies: int, target: Path) -> int:
-    """Write the text, `copies` times; return its number of words."""
+    """Write the text, `copies` times; return its number of words. None: that of Python's own library."""
     if source is not None:
         content = source.read_text(encoding="utf-8", errors="replace")
     else:
@@ -64,37 +53,102 @@ def write_text(source: Path | None, copies: int, target: Path) -> int:
     return copies * len(content.split())
 
 
-@click.command()
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--copies", default=10, show_default=True, help="How many times the text is read.")
-@click.option("--repeat", default=5, show_default=True, help="Repetitions; medians are shown.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def main(file: Path | None, copies: int, repeat: int, as_json: bool) -> None:
-    """Measure, and print the table."""
-    contenders: dict[str, Callable[[Path], float]] = {
-        "plain Python loop": plain,
-        "megaflow, one process": job(1),
-        "megaflow, two processes": job(2),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    with tempfile.TemporaryDirectory(prefix="megaflow-bench-") as folder:
-        path = Path(folder, "text.txt")
-        words = write_text(file, copies, path)
-        for _ in range(repeat):
-            for name, run in contenders.items():
-                seconds[name].append(run(path))
-    base = statistics.median(seconds["plain Python loop"])
-    if as_json:
-        click.echo(json.dumps({"words": words, "seconds": seconds}))
-        return
-    click.echo(f"{words:,} words, median of {repeat}")
-    rows = []
-    for name, times in seconds.items():
-        median = statistics.median(times)
-        rate, spread = words / median / 1e6, (max(times) - min(times)) / median
-        rows.append([name, f"{rate:.2f}", f"{spread:.0%}", f"{base / median:.2f}"])
-    click.echo(table_text(["", "M words/s", "spread", "of plain"], rows))
+def write_share(source: Path, share: int, target: Path) -> None:
+    """Write one in so many lines of a text."""
+    with source.open(encoding="utf-8", errors="replace") as lines, target.open("w", encoding="utf-8") as text:
+        text.writelines(line for number, line in enumerate(lines) if number % share == 0)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def plain_step(path: Path, words: int) -> Step:
+    """Return the plain loop's turn."""
+
+    def run() -> Found:
+        record = run_plain(path)
+        check_count(PLAIN, record["records"], words)
+        return one(PLAIN, {RATE: words / record["seconds"] / MEGA})
+
+    return Step(PLAIN, run)
+
+
+def job_step(name: str, path: Path, words: int, processes: int) -> Step:
+    """Return megaflow's turn."""
+    return Step(name, lambda: one(name, {RATE: words / run_job(dataflow, path, processes, words) / MEGA}))
+
+
+def peer_step(setting: Setting, script: str, name: str, path: Path, *sizes: str) -> Step:
+    """Return the turn of Bytewax or Pathway."""
+
+    def run() -> Found:
+        record = peer(setting.peers, script, name, path, "words", *sizes)
+        return one(name, {RATE: record["records"] / record["seconds"] / MEGA})
+
+    return Step(name, run)
+
+
+def spark_step(setting: Setting, path: Path) -> Step:
+    """Return Spark's turn, with a small part of the text; its row says which way it went."""
+    part = setting.folder / "part.txt"
+    write_share(path, setting.size(SPARK_SHARE, SPARK_SHARE // 4), part)
+
+    def run() -> Found:
+        record = peer(sys.executable, "spark_wordcount.py", "Spark", part, "words")
+        if not record["records"]:
+            raise Absent("Spark counted nothing")
+        return one(f"Spark, {record['way']}", {RATE: record["records"] / record["seconds"] / MEGA})
+
+    return Step("Spark", run, setting.size(3, 1))
+
+
+def open_one(setting: Setting) -> Sequence[Step]:
+    """Write the text; return who takes turns with one process."""
+    path = setting.folder / "text.txt"
+    words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
+    return (
+        plain_step(path, words),
+        job_step(ONE, path, words, 1),
+        peer_step(setting, "bytewax_wordcount.py", BYTEWAX[0], path, "1", "1"),
+        peer_step(setting, "bytewax_wordcount.py", BYTEWAX[1], path, "1", "2"),
+        peer_step(setting, "pathway_wordcount.py", "Pathway, one process", path, "1"),
+        spark_step(setting, path),
+    )
+
+
+def open_two(setting: Setting) -> Sequence[Step]:
+    """Write the text; return who takes turns with two processes."""
+    path = setting.folder / "text.txt"
+    words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
+    return (
+        plain_step(path, words),
+        job_step(ONE, path, words, 1),
+        job_step(TWO, path, words, 2),
+        peer_step(setting, "bytewax_wordcount.py", BYTEWAX_TWO, path, "2", "1"),
+        peer_step(setting, "pathway_wordcount.py", "Pathway, two processes", path, "2"),
+    )
+
+
+S1 = Workload(
+    "S1",
+    "word count, one process",
+    open_one,
+    (
+        Goal(ONE, RATE, 0.85, at_least=True, of=(PLAIN,)),
+        Goal(ONE, RATE, 3.0, at_least=True, of=BYTEWAX),
+    ),
+    notes=(
+        "Pathway coalesces: it emits a count only for some of the records",
+        f"Spark reads one in {SPARK_SHARE} lines (with --quick more), after a query that warms it up; its fold in "
+        "Python needs pandas, pyarrow and protobuf: without them it counts in Java, an output for a key and batch",
+    ),
+)
+S2 = Workload(
+    "S2",
+    "word count, two processes",
+    open_two,
+    (
+        Goal(TWO, RATE, 1.15, at_least=True, of=(PLAIN,)),
+        Goal(TWO, RATE, 1.3, at_least=True, of=(ONE,)),
+        Goal(TWO, RATE, 6.0, at_least=True, of=(BYTEWAX_TWO,)),
+    ),
+    notes=("Pathway coalesces: it emits a count only for some of the records",),
+)
+

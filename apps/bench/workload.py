@@ -1,0 +1,112 @@
+"""What a workload of the suite is: contenders that take turns, and the goals that their figures are held to.
+
+Beside megaflow stands the plain Python loop that calls the same fold, in a process of its own: the limit of any fold in
+Python, and the first thing to ask for. Others are left out, with the reason, where they are not installed.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apps.bench.report import Draw, Found, Goal
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PLAIN = "plain Python loop"
+CHILD_SECONDS_MAX = 900.0  # the slowest peer on the largest text takes a few minutes
+
+
+class Absent(Exception):
+    """A contender that is not installed, or does not run here; says why."""
+
+
+class WrongCounts(Exception):
+    """What came out is not what has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the command was told, and where things may be put."""
+
+    quick: bool  # sizes that show only that everything works
+    folder: Path  # of the workload; gone when it is over
+    stack: contextlib.ExitStack  # closed when it is over
+    text: Path | None = None  # to count words of; None: Python's own library
+    peers: Path = ROOT / ".venv-peers" / "bin" / "python"  # of the environment that has Bytewax and Pathway
+    drawings: dict[str, Draw] | None = None  # where a workload puts pictures of its own
+
+    def size(self, full: int, quick: int) -> int:
+        """Return the size for this run."""
+        return quick if self.quick else full
+
+    def picture(self, name: str, draw: Draw) -> None:
+        """Have a picture drawn at the end, besides the bars."""
+        if self.drawings is not None:
+            self.drawings[name] = draw
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What takes its turn in every repetition: a contender, as a rule. Raises Absent to be left out."""
+
+    name: str
+    run: Callable[[], Found]
+    times_max: int | None = None  # for one that is too slow to have every turn
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One of the suite."""
+
+    id: str  # S1, S2 …
+    title: str
+    open: Callable[[Setting], Sequence[Step]]  # writes what they need first
+    goals: tuple[Goal, ...]
+    base: str | None = PLAIN
+    repeat_max: int | None = None  # for one whose single run is long enough, or repeats by itself
+    notes: tuple[str, ...] = ()
+
+
+def one(row: str, figures: dict[str, float]) -> Found:
+    """Return what a single run of one row has found."""
+    return {row: {name: [value] for name, value in figures.items()}}
+
+
+def run_json(command: Sequence[str | Path], what: str, seconds_max: float = CHILD_SECONDS_MAX) -> dict[str, Any]:
+    """Run a program that prints a line of JSON at the end; return that. Raises Absent if it fails."""
+    try:
+        done = subprocess.run(
+            [str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=seconds_max, check=False
+        )
+    except FileNotFoundError as error:
+        raise Absent(f"{what} is not there: {error.filename}; make bench-peers installs it") from error
+    except subprocess.TimeoutExpired as error:
+        raise Absent(f"{what} took more than {seconds_max:.0f} s") from error
+    said = done.stdout.strip().splitlines()
+    if done.returncode or not said:
+        complaint = done.stderr.strip().splitlines()
+        raise Absent(f"{what} does not run here: {complaint[-1] if complaint else f'exit code {done.returncode}'}")
+    record: dict[str, Any] = json.loads(said[-1])
+    return record
+
+
+def plain(*words: str | Path) -> dict[str, Any]:
+    """Run the plain loop of that name (see `apps.bench.plain`) in a fresh process."""
+    return run_json([sys.executable, "-m", "apps.bench.plain", *words], PLAIN)
+
+
+def peer(interpreter: Path | str, script: str, what: str, *words: str | Path) -> dict[str, Any]:
+    """Run a script of `apps/bench/peers` by the interpreter that has what it needs."""
+    if not Path(interpreter).exists():
+        raise Absent(f"{what} is not installed (make bench-peers)")
+    return run_json([interpreter, ROOT / "apps" / "bench" / "peers" / script, *words], what)
+
+
+def check_count(what: str, found: int, expected: int) -> None:
+    """Raise WrongCounts if they differ."""
+    if found != expected:
+        raise WrongCounts(f"{what}: {found:,} records came out, not {expected:,}")
