@@ -139,7 +139,8 @@ class Program:
     def _has_room(self) -> bool:
         if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
             return False
-        return self._shared.spec.output == "nothing" or self._shared.launcher.has_room
+        launcher = self._shared.launcher  # it comes first: what is read may keep the worker from answering it for long
+        return launcher.is_here if self._shared.spec.output == "nothing" else launcher.has_room
 
     def _on_change(self, event: MembershipEvent) -> None:
         """Read as much of the rate as the others do; have the launcher come to processes that have joined."""

@@ -1,7 +1,8 @@
 """The port's door and the way to other doors: connections until their handshake is done.
 
-Strangers are bounded: so many at a time, each so many bytes and so many seconds. A connection that does not become
-known is closed with one log line, and nothing else happens. When too many wait, the others stay in the kernel's
+Strangers are bounded: so many at a time, each so many bytes, and so many seconds for each message of the handshake. It
+is not the whole that is timed: a worker that is in a long step takes one message between two of them, and that is not
+the stranger's fault. A connection that does not become known is closed with one log line, and nothing else happens. When too many wait, the others stay in the kernel's
 backlog.
 """
 
@@ -67,11 +68,12 @@ class Door:
                 self.poller.call_later(PAUSE_SECONDS, self.open)
                 return
             configure(connection)
-            stranger = Stranger(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
+            handshake = ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES))
+            stranger = Stranger(self, handshake, self._handshake_seconds)
             link = Link(self.poller, connection, stranger, address_text(address))
             link.decoder.max_message_bytes = stranger.handshake.max_message_bytes
             self.strangers += 1
-            self.poller.call_later(self._handshake_seconds, partial(stranger.expire, link))
+            stranger.wait(link)
         self.poller.watch(self._listener, 0, self._accept)
 
     def close(self) -> None:
@@ -86,12 +88,19 @@ class Door:
 class Stranger:
     """Owns a link while its handshake runs."""
 
-    def __init__(self, door: Door, handshake: ServerHandshake) -> None:
+    def __init__(self, door: Door, handshake: ServerHandshake, seconds: float) -> None:
         self.handshake = handshake
         self._door = door
+        self._seconds = seconds  # for each message
+        self._heard = 0  # messages
+
+    def wait(self, link: Link) -> None:
+        """Give it time for the next message."""
+        self._door.poller.call_later(self._seconds, partial(self.expire, link, self._heard))
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Step the handshake; refuse with a reason where the settings differ."""
+        self._heard += 1
         try:
             reply = self.handshake.received(kind, payload)
             link.decoder.max_message_bytes = self.handshake.max_message_bytes
@@ -110,9 +119,13 @@ class Stranger:
         """Close."""
         self._close(link, reason if broken else f"{reason} during the handshake")
 
-    def expire(self, link: Link) -> None:
-        """Close if the handshake is still not done."""
-        if link.owner is self and not link.closed:
+    def expire(self, link: Link, heard: int) -> None:
+        """Close if the handshake is still not done, and nothing has come since so many messages had."""
+        if link.owner is not self or link.closed:
+            return
+        if self._heard > heard:
+            self.wait(link)
+        else:
             self._close(link, "the handshake took too long")
 
     def _close(self, link: Link, reason: str) -> None:
