@@ -2,8 +2,8 @@
 
 Strangers are bounded: so many at a time, each so many bytes, and so many seconds for each message of the handshake. It
 is not the whole that is timed: a worker that is in a long step takes one message between two of them, and that is not
-the stranger's fault. A connection that does not become known is closed with one log line, and nothing else happens. When too many wait, the others stay in the kernel's
-backlog.
+the stranger's fault. A connection that does not become known is closed with one log line, and nothing else happens.
+When too many wait, the others stay in the kernel's backlog.
 """
 
 import errno
