@@ -13,7 +13,7 @@ from pathlib import Path
 
 from apps.bench.processes import megaflow_run, processor_seconds
 from apps.bench.report import Found, Goal
-from apps.bench.workload import ROOT, Setting, Step, Workload, one, run_json
+from apps.bench.workload import ROOT, Setting, Step, Workload, one, run_json, usual_environment
 
 SHARE, SECONDS, FOREIGN = "% of a core", "seconds", "pyspark or pyarrow imported"
 WORKERS, LAUNCHER = "megaflow, two idle processes", "megaflow, their launcher"
@@ -46,7 +46,8 @@ def run_idle(seconds: float) -> Found:
 def timed(name: str, *command: str) -> Found:
     """Run a command to its end. Raises CalledProcessError."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    words, silent = [sys.executable, *command], {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    subprocess.run(words, cwd=ROOT, env=usual_environment(), check=True, **silent)
     return one(name, {SECONDS: time.perf_counter() - began})
 
 
