@@ -6,9 +6,8 @@ and hears "full" waits, and is woken.
 
 A fast neighbour must not keep a waiter out for ever: two gates may be closed in turn, and one that has opened may be
 closed again before the waiter runs. So a waiter is woken when each gate that was closed when it began to wait has been
-open at least once, and may then go on until it has sent one batch, whatever is closed by now. A gate is so passed at
-most once, by each room before it, for each time that it opens: what it holds stays within its mark and a batch for each
-of those.
+open at least once, and may then go on until it has sent one batch, whatever is closed by now. Each room passes a closed
+gate at most once for each time that it closes, so what a gate holds stays within its mark and a batch for each of those.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Gate:
 class Room:
     """What lies after a place.
 
-    Invariant: `closed` is the set of its gates that are closed; it waits only if some `wanted` gate is closed.
+    Invariant: `closed` is the set of its gates that are closed; `wanted` is a part of it, empty if nobody waits.
     """
 
     __slots__ = ("_wake", "closed", "granted", "wanted")
