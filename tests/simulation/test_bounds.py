@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import Leave, SimulatedCluster
 from megaflow.timely.dataflow.credit import Credits
-from megaflow.timely.dataflow.handoffs import Bounds
+from megaflow.timely.dataflow.handoffs import Bounds, Handoffs
 from megaflow.timely.dataflow.room import Room
 from tests.simulation import graphs, membership, scenarios
 from tests.simulation.membership import draw_changes, draw_hand_overs
@@ -65,5 +65,23 @@ def test_credit_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Credits, "take_back", lambda credits, worker, records: None)
     cluster = SimulatedCluster(1, 2, bounds=Bounds(1, 1))
     words = [(time, f"word{time}") for time in range(20)]
-    with pytest.raises(AssertionError, match="no end after|nothing can happen any more"):
+    with pytest.raises(AssertionError, match=r"no end after|nothing can happen any more"):
         cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+
+
+def test_everybody_forgets_the_account_of_a_worker_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten, forget = [], Handoffs.forget
+
+    def note(handoffs: Handoffs, workers: tuple[int, ...]) -> None:
+        forget(handoffs, workers)
+        forgotten.append(workers)
+        accounts = [each.end.credits for each in handoffs._all if each.end.credits is not None]
+        assert accounts and not any(credits.used(worker) for credits in accounts for worker in workers)
+
+    monkeypatch.setattr(Handoffs, "forget", note)
+    cluster = SimulatedCluster(1, 3, bounds=Bounds(2, 2))
+    cluster.at(20, Leave(2))
+    words = [(time, f"word{time}") for time in range(40)]
+    outputs = cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+    assert not cluster.refusals and len(outputs) == 80
+    assert forgotten == [(2,)] * 3, "itself, too"

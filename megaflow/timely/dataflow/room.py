@@ -6,8 +6,8 @@ and hears "full" waits, and is woken.
 
 A fast neighbour must not keep a waiter out for ever: two gates may be closed in turn, and one that has opened may be
 closed again before the waiter runs. So a waiter is woken when each gate that was closed when it began to wait has been
-open at least once, and may then go on until it has sent one batch, whatever is closed by now. Each room passes a closed
-gate at most once for each time that it closes, so what a gate holds stays within its mark and a batch for each of those.
+open at least once, and may then go on until it has sent one batch, whatever is closed by now. Each room passes a gate
+at most once for each time that it closes, so what a gate holds stays within its mark and a batch for each of those.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_two_gates_that_are_never_open_together_do_not_keep_a_waiter_out() -> No
 
 def test_a_gate_that_is_closed_again_before_the_waiter_runs_lets_one_batch_through() -> None:
     gate = Gate()
-    room, woken = rooms_of([gate])
+    room, _ = rooms_of([gate])
     gate.close()
     assert room.is_full()
     gate.open()
