@@ -5,7 +5,7 @@ frontier it watches moved, or it was activated. It reads `Input`s, sends through
 `Output`s and returns; it must not block.
 
 All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass
-`Input.drain` or its iteration: the two choke points where records are counted (rule 6
+`Input.drain` or `take`: the two choke points where records are counted (rule 6
 of progress tracking: what was produced is what is consumed).
 """
 
@@ -145,25 +145,22 @@ class Input(Generic[T]):
             inlet.took(len(taken), inlet.records)
         return taken
 
-    def take_while_room(self, output: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
-        """Take one batch after another as long as `output` is not full; what is left waits for room.
+    def is_waiting(self) -> bool:
+        """Whether a batch is queued."""
+        return bool(self._inlet.queue)
 
-        The batches are shared: not to be changed.
-        """
-        inlet = self._inlet
-        while inlet.queue and not output.is_full():
-            time, batch = inlet.queue.popleft()
-            self._graph.changes.update((self.location, time), -len(batch))
-            inlet.took(1, len(batch))
-            yield time, batch
+    def take(self) -> tuple[Time, list[T]]:
+        """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
+        time, batch = self._inlet.queue.popleft()
+        self._graph.changes.update((self.location, time), -len(batch))
+        self._inlet.took(1, len(batch))
+        return time, batch
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
-        inlet = self._inlet
-        while inlet.queue:
-            time, batch = inlet.queue.popleft()
-            self._graph.changes.update((self.location, time), -len(batch))
-            inlet.took(1, len(batch))
+        queue = self._inlet.queue
+        while queue:
+            time, batch = self.take()
             self.invocation.time = time
             yield CapabilityRef(time, self._outputs, self.paths, self.invocation), list(batch)
 

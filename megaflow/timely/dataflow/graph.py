@@ -184,7 +184,7 @@ class Graph:
                 "connected; a feedback needs stream.connect_loop(handle)"
             )
         self._tracker = self.builder.build(self.initial)
-        self.handoffs.start(self.builder.edges, len(self.nodes))
+        self.handoffs.start(self.builder.edges, [node.index for node in self.nodes])
         context = self.context
         self._progcaster = Progcaster(
             self.number, context.allocator, context.audience, self._tracker, context.log,

@@ -35,7 +35,7 @@ The sending of what is due happens at the end of a step, one message for each wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -93,6 +93,7 @@ class Handoffs:
         self._dataflow = dataflow
         self._allocator = allocator
         self._agenda = agenda
+        self._runs: Sequence[int] = ()  # node -> node that is run for it
         self._all: list[Handoff] = []  # by channel
         self._after: dict[int, list[Handoff]] = {}  # source location -> those that carry data
         self._inside: dict[int, list[int]] = {}  # target location -> source locations its records lead to
@@ -105,15 +106,15 @@ class Handoffs:
         """Add the next channel, while the dataflow is built."""
         self._all.append(handoff)
 
-    def start(self, edges: Iterable[tuple[int, int, Summary]], nodes: int) -> None:
-        """Put up the gates; `edges` are those of the graph of locations."""
-        self.started = True
+    def start(self, edges: Iterable[tuple[int, int, Summary]], runs: Sequence[int]) -> None:
+        """Put up the gates; `edges` are those of the graph of locations, `runs` is node -> node that does its work."""
+        self.started, self._runs = True, runs
         for a, b, _ in edges:
             self._inside.setdefault(a, []).append(b)  # of sources, too, which are never looked up
         data = [each for each in self._all if each.end.lane is Lane.DATA]
         self._control = {each.nodes[1] for each in self._all if each.end.lane is not Lane.DATA}
         around = feedback(0, 1)
-        component = positions([""] * nodes, [(*each.nodes, around) for each in data])
+        component = positions([""] * len(runs), [(*each.nodes, around) for each in data])
         for channel, each in enumerate(self._all):
             if each.end.lane is not Lane.DATA:
                 continue
@@ -129,7 +130,7 @@ class Handoffs:
 
     def room_after(self, source: int, node: int) -> Room:
         """What lies after an output of a node; the node is run when that was full and there is room again."""
-        room = Room(partial(self._agenda.add, node))
+        room = Room(partial(self._agenda.add, self._runs[node]))
         if node not in self._control:
             self._fill(room, [source])
         return room

@@ -131,8 +131,8 @@ def test_who_waits_for_room_is_not_run_in_vain() -> None:
 
             def logic(source: Any, output: Any) -> None:
                 runs.append(1)
-                for time, batch in source.take_while_room(output):
-                    output.ship(time, batch)
+                while source.is_waiting() and not output.is_full():
+                    output.ship(*source.take())
 
             return logic
 

@@ -43,7 +43,8 @@ def _linear_logic(
     release()
 
     def logic() -> None:
-        for time, batch in source.take_while_room(output):
+        while source.is_waiting() and not output.is_full():
+            time, batch = source.take()
             out = apply(time, batch)
             if len(out) <= _LARGEST_BATCH_RECORDS:
                 output.ship(time, out)
