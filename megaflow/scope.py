@@ -63,7 +63,8 @@ class Scope:
         """A source of your own: `build(capability, info)` returns `logic(output)`.
 
         It runs once at the start, then whenever `info.activator` asks for it. While it holds its capability the
-        stream stays open; it must release it to end. On a worker that joins later the capability is absent; with
+        stream stays open; it must release it to end. While `output.is_full()` it should send no more and return: it
+        runs again when there is room. On a worker that joins later the capability is absent; with
         `joinable` it is filled, before `worker.bootstrap()` returns, if a member still holds one.
         """
         return Stream(generic.source(self.ref, name, build, joinable))

@@ -1,6 +1,7 @@
 """Stateless operators that keep times: a batch in, at most one batch out, on the same worker.
 
 They hold no capability: what they send leaves in the same invocation that consumed its cause.
+While what comes after them is full they leave what they have not taken: see `handoffs`.
 The loops name their variables `time` and `record` for `blame`.
 """
 
@@ -42,7 +43,8 @@ def _linear_logic(
     release()
 
     def logic() -> None:
-        for time, batch in source.drain():
+        while source.is_waiting() and not output.is_full():
+            time, batch = source.take()
             out = apply(time, batch)
             if len(out) <= _LARGEST_BATCH_RECORDS:
                 output.ship(time, out)
