@@ -46,8 +46,8 @@ def run_idle(seconds: float) -> Found:
 def timed(name: str, *command: str) -> Found:
     """Run a command to its end. Raises CalledProcessError."""
     began = time.perf_counter()
-    words, silent = [sys.executable, *command], {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    subprocess.run(words, cwd=ROOT, env=usual_environment(), check=True, **silent)
+    words = [sys.executable, *command]
+    subprocess.run(words, cwd=ROOT, env=usual_environment(), check=True, capture_output=True)
     return one(name, {SECONDS: time.perf_counter() - began})
 
 
