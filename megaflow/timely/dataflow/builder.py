@@ -134,6 +134,10 @@ class Output(Generic[T]):
             for edge in self._edges:
                 self.changes.update((edge.target, time), edge.push(time, batch))
 
+    def is_full(self) -> bool:
+        """Tell whether downstream wants no more now; so far it always takes more."""
+        return False
+
     def ship_to(self, worker: int, time: Time, batch: list[T]) -> None:
         """Send a batch to one worker, over channels with the `Addressed` pact."""
         if batch:
@@ -177,6 +181,16 @@ class Input(Generic[T]):
             update((self.location, time), -len(batch))
         return taken
 
+    def is_waiting(self) -> bool:
+        """Tell whether a batch is queued."""
+        return bool(self._inlet.queue)
+
+    def take(self) -> tuple[Time, list[T]]:
+        """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
+        time, batch = self._inlet.queue.popleft()
+        self._graph.changes.update((self.location, time), -len(batch))
+        return time, batch
+
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
         queue = self._inlet.queue
@@ -202,6 +216,11 @@ class OperatorBuilder:
     def graph(self) -> Graph:
         """The dataflow that the operator belongs to."""
         return self._graph
+
+    @property
+    def node(self) -> Node:
+        """The operator itself."""
+        return self._node
 
     def new_input(
         self,

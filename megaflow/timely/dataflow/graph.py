@@ -53,6 +53,9 @@ class Node:
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
     joinable: Sequence[Capability] = ()  # its initial capabilities, if joining workers get clones of them
+    stage: Any = None  # how a generated function does what it does: see `stages`; None: it cannot
+    fused: tuple[int, ...] = ()  # nodes whose work this one does in a generated function, itself first
+    within: int | None = None  # the node that does the work of this one, which is never run
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 
     @property
@@ -122,6 +125,7 @@ class Graph:
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
+        self.fusion = False  # whether operators are fused where they can be; every worker must agree
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
         self.builder = GraphBuilder()
         self.initial: list[tuple[int, Time, int]] = []
@@ -195,7 +199,8 @@ class Graph:
             eager=context.eager,
         )
         for node in self.nodes:
-            self.agenda.add(node.index)
+            if node.within is None:
+                self.agenda.add(node.index)
 
     # Running ----------------------------------------------------------------------------
 
