@@ -49,8 +49,7 @@ def start(graph: Graph, fusion: bool = True) -> None:
 
     Raises BuildError for a cycle that does not advance time, naming its operators.
     """
-    graph.fusion = fusion and os.environ.get(SWITCH) != "off"
-    if not graph.fusion:
+    if not fusion or os.environ.get(SWITCH) == "off":
         graph.start()
         return
     edges = list(graph.builder.edges)

@@ -125,7 +125,6 @@ class Graph:
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
-        self.fusion = False  # whether operators are fused where they can be; every worker must agree
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
         self.builder = GraphBuilder()
         self.initial: list[tuple[int, Time, int]] = []
@@ -198,9 +197,8 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
-        for node in self.nodes:
-            if node.within is None:
-                self.agenda.add(node.index)
+        for index in (node.index for node in self.nodes if node.within is None):
+            self.agenda.add(index)
 
     # Running ----------------------------------------------------------------------------
 
@@ -219,9 +217,7 @@ class Graph:
     def frontier(self, location: int) -> Antichain:
         """The frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
         if self._tracker is None:
-            if self.over:
-                return Antichain()
-            return Antichain([minimum(self.builder.depths[location])])
+            return Antichain() if self.over else Antichain([minimum(self.builder.depths[location])])
         return self._tracker.frontier(location)
 
     @property

@@ -30,8 +30,8 @@ def places(graph: Graph) -> dict[int, Place]:
 
 
 def signature(graph: Graph) -> tuple[str, ...]:
-    """One line for each operator, after one on fusion; equal on all workers, or they run different programs."""
-    fusion = "fused" if graph.fusion else "not fused"
+    """Whether operators are fused, then one line for each; equal on all workers, or they run different programs."""
+    fusion = "fused" if any(node.fused for node in graph.nodes) else "not fused"
     return (fusion, *_operators(graph))
 
 
@@ -44,19 +44,13 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
 
     None: its program has ended without this dataflow.
     """
-    own, ours = graph.context.allocator.index, signature(graph)
+    own = graph.context.allocator.index
     if theirs is None:
         raise GraphMismatch(
             f"dataflow {graph.number} ({graph.name!r}) was built on worker {own} but not on "
             f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
         )
-    if ours[0] != theirs[0]:
-        raise GraphMismatch(
-            f"dataflow {graph.number} ({graph.name!r}) differs between workers: its operators are {ours[0]} on worker "
-            f"{own} but {theirs[0]} on worker {source}; every worker must build it with the same fusion=, and with the "
-            f"same {SWITCH} in its environment"
-        )
-    ours, theirs = ours[1:], theirs[1:]
+    (fusion, *ours), (their_fusion, *theirs) = signature(graph), theirs
     for index in range(max(len(ours), len(theirs))):
         mine = ours[index] if index < len(ours) else "no operator"
         other = theirs[index] if index < len(theirs) else "no operator"
@@ -67,6 +61,12 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
                 f"operator {index} is {mine}{where} on worker {own} but {other} on worker {source}; "
                 "every worker must build the same dataflow, in the same order"
             )
+    if fusion != their_fusion:
+        raise GraphMismatch(
+            f"dataflow {graph.number} ({graph.name!r}) differs between workers: its operators are {fusion} on worker "
+            f"{own} but {their_fusion} on worker {source}; every worker must build it with the same fusion=, and with the "
+            f"same {SWITCH} in its environment"
+        )
 
 
 def tell_built(graph: Graph, emit: Callable[[Event], None]) -> None:
