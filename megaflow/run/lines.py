@@ -11,7 +11,8 @@
 4. The source of a leaving worker is told by `Withdraw`, which follows every command that gives it
    lines: it takes in what is committed, hands back its splits and closes.
 5. Backpressure holds lines back, never time. While the output lags it reads one small batch per
-   tick; while bytes pile up for a peer or for the launcher it reads none.
+   tick; while an operator after it, here or on a peer, has enough to do (`Output.is_full`), or bytes
+   pile up for a peer or for the launcher, it reads none.
 """
 
 from collections import deque
@@ -169,7 +170,7 @@ class LineSource:
 
     def _allowed(self, tick: int) -> int:
         """Return how many batches may be read now."""
-        if not self._hooks.has_room():
+        if not self._hooks.has_room() or self._output.is_full():
             return 0
         slowest = self._hooks.probe.frontier.elements
         if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:

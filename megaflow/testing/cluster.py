@@ -17,6 +17,7 @@ from megaflow.testing.changes import Change
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
 from megaflow.testing.rescaling import Rescaling
+from megaflow.timely.dataflow.handoffs import Bounds
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.membership import Membership, founding
@@ -65,14 +66,18 @@ class SimulatedCluster:
 
     `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
     until it hands over.
-    `eager`: progress is never held back, see `progcaster`.
+    `eager`: progress is never held back, see `progcaster`. `bounds`: how much may wait between operators; what is fed
+    then waits for room, as a source does.
     """
 
-    def __init__(self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False) -> None:
+    def __init__(
+        self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False, bounds: Bounds | None = None
+    ) -> None:
         self.seed = seed
         self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
         self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
         self._eager = eager
+        self._bounds = bounds
         self._random = Random(seed)
         self._ids = tuple(range(workers))
         self._network = Network(self._random)
@@ -140,6 +145,8 @@ class SimulatedCluster:
         records: InputHandle[Any] = InputHandle()
         commands: InputHandle[Any] = InputHandle()
         with worker.dataflow("simulated") as scope:
+            if self._bounds is not None:
+                scope.ref.graph.handoffs.bounds = self._bounds
             result = build(worker, scope.input_from(records), scope.input_from(commands))
             result.inspect_time(lambda time, record: outputs.append((time, record))).probe_with(probe)
         self.workers.append(worker)
@@ -189,7 +196,7 @@ class SimulatedCluster:
             weight = weights[member.worker.index]
             if member.worker.rescaling.joining:
                 pass
-            elif not member.records.closed:
+            elif not member.records.closed and not (self._bounds and member.records.is_full()):
                 actions[partial(self._feed_records, member)] = weight
             if not member.commands.closed and self._may_feed_commands(member):
                 actions[partial(self._feed_commands, member)] = weight

@@ -12,10 +12,11 @@ from megaflow.timely.communication.allocator import Envelope, Lane
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.fusing import start
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.handoffs import RETURNS
 from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
 from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
-from megaflow.timely.rescale.messages import Event, Joined
+from megaflow.timely.rescale.messages import Event, Joined, Left
 
 _PROGRESS, _SIGNATURE = 0, 1  # second part of a dataflow's channels on the PROGRESS lane
 
@@ -65,9 +66,12 @@ class Dataflows:
         self._announce(self.begun, None, self._context.audience())
 
     def hear_of_change(self, event: Event) -> None:
-        """Tell newcomers, too, if the program has ended."""
+        """Tell newcomers, too, if the program has ended; expect no credit of those that have left."""
         if isinstance(event, Joined) and self._ended:
             self._announce(self.begun, None, event.ids)
+        if isinstance(event, Left):
+            for graph in self.running.values():
+                graph.handoffs.forget(event.ids)
 
     def look(self, number: int) -> Graph | Literal["later"] | None:
         """Return a dataflow: None if it is complete, "later" if it is not built yet."""
@@ -85,7 +89,7 @@ class Dataflows:
             pass
         elif number >= self.begun or number in self.building:
             self._early.setdefault(number, []).append(envelope)
-        elif envelope.lane is not Lane.PROGRESS:
+        elif envelope.lane is not Lane.PROGRESS and envelope.channel[1] != RETURNS:
             raise ProtocolError(f"worker {envelope.source} sent records to dataflow {number}, which is complete")
 
     def step(self) -> None:
@@ -139,7 +143,9 @@ class Dataflows:
 
     def _deliver(self, graph: Graph, envelope: Envelope) -> None:
         index = envelope.channel[1]
-        if envelope.lane is not Lane.PROGRESS:
+        if index == RETURNS:
+            graph.handoffs.hear(envelope.source, envelope.body)
+        elif envelope.lane is not Lane.PROGRESS:
             graph.receive_data(envelope.source, index, envelope.body)
         elif index == _PROGRESS:
             graph.receive_progress(envelope.source, envelope.body)

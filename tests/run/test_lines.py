@@ -24,7 +24,9 @@ from megaflow.run.lines import BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH, LAG_LI
 from megaflow.run.splits import plan_splits
 from megaflow.run.staging import Staging
 from megaflow.stream import Stream
+from megaflow.timely.dataflow.handoffs import Bounds
 from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
 from tests.run.by_hand import Clock, lone_worker, settle
 
@@ -32,7 +34,7 @@ from tests.run.by_hand import Clock, lone_worker, settle
 class Bench:
     """A source on a lone worker, with everything around it in the test's hands."""
 
-    def __init__(self, rate: float | None = None, laggard: bool = False) -> None:
+    def __init__(self, rate: float | None = None, laggard: bool = False, sluggish: bool = False) -> None:
         self.clock = Clock()
         self.worker = lone_worker(self.clock)
         self.staging = Staging(0)
@@ -50,10 +52,29 @@ class Bench:
         )
         with self.worker.dataflow() as scope:
             port, self.activate = read_lines(scope.input_from(self.control).port, hooks)
-            lines = Stream(port).inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
+            lines = Stream(port)
+            if sluggish:
+                lines = lines.unary(Pipeline(), "Sluggish", self.sluggish)
+                scope.ref.graph.handoffs.bounds = Bounds(inlet_records=1, window_records=1)
+            lines = lines.inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
             (scope.input_from(self.late) if laggard else lines).probe_with(self.probe)
         if not laggard:
             self.late.close()
+
+    def sluggish(self, capability: Any, info: Any) -> Any:
+        """An operator that takes one batch for each allowance."""
+        capability.release()
+        self.allowance = 0
+        self.activate_sluggish = info.activator.activate
+
+        def logic(source: Any, output: Any) -> None:
+            while self.allowance:
+                self.allowance -= 1
+                for time, batch in source:
+                    output.session(time).give_batch(batch)
+                    break
+
+        return logic
 
     def command(self, body: object) -> None:
         self.control.send(Numbered(self._commands, body))
@@ -157,6 +178,28 @@ def test_without_room_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
     bench.has_room = True
     bench.tick(6)
     assert bench.seen == [(5, wanted)]
+
+
+def test_while_an_operator_after_it_has_enough_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
+    bench = Bench(sluggish=True)
+    assign(bench, tmp_path / "text", 20_000)
+    bench.control.advance_to(1)
+    for time in range(2, 8):
+        for _ in range(20):
+            bench.worker.step()
+        bench.control.advance_to(time)
+    for _ in range(20):
+        bench.worker.step()
+    source = bench.worker.graphs()[0].nodes[1]
+    assert source.name == "Lines" and list(bench.probe.frontier.elements) == [0], "what waits is of the first epoch"
+    assert bench.worker.statistics().dataflows[0].queued_batches == 1
+    for count in (1, 2, 3):
+        bench.allowance += 1
+        bench.activate_sluggish()
+        for _ in range(20):
+            bench.worker.step()
+        assert len(bench.seen) == count and bench.worker.statistics().dataflows[0].queued_batches == 1
+    assert [epoch for epoch, _ in bench.seen] == [0, 6, 6]
 
 
 def test_the_end_closes_the_source_and_drops_what_is_unread(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Antichain, Exchange, Pipeline, Worker
+from megaflow.timely.dataflow.handoffs import Bounds
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.order import Time, coordinates, from_coordinates
 
@@ -30,8 +31,8 @@ KEYS = 97
 DEEPEST = 3
 
 
-def run(seed: int) -> None:
-    """Draw a graph and its input; run it on several workers and on one."""
+def run(seed: int, bounds: Bounds | None = None) -> None:
+    """Draw a graph and its input; run it on several workers, with these bounds, and on one."""
     random = Random(f"input {seed}")
     workers, times, size = random.choice([2, 2, 3]), random.randint(1, 5), random.randint(2, 12)
     records = _draw(random, times, random.randint(1, 12), lives=3)
@@ -44,7 +45,7 @@ def run(seed: int) -> None:
         return streams[0].concat(*streams[1:])
 
     feeds = {worker: records[worker::workers] for worker in range(workers)}
-    outputs = SimulatedCluster(seed, workers).run(build, feeds, more)
+    outputs = SimulatedCluster(seed, workers, bounds=bounds).run(build, feeds, more)
     expected = SimulatedCluster(seed, 1, monitor=False).run(build, {0: records}, more)
     assert Counter(outputs) == Counter(expected), f"seed {seed}: the outputs differ from one worker's"
 

@@ -16,6 +16,7 @@ from megaflow.front import Worker
 from megaflow.stream import Stream
 from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
 from megaflow.testing.changes import Change
+from megaflow.timely.dataflow.handoffs import Bounds
 from tests.simulation import parcels
 from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw
 
@@ -56,10 +57,12 @@ def draw_hand_overs(seed: int) -> Drawn:
     return scenario, changes
 
 
-def run(seed: int, drawn: Callable[[int], Drawn] = draw_changes) -> SimulatedCluster:
+def run(
+    seed: int, drawn: Callable[[int], Drawn] = draw_changes, bounds: Bounds | None = None
+) -> SimulatedCluster:
     """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
     scenario, changes = drawn(seed)
-    log, cluster = Log(), SimulatedCluster(seed, scenario.workers)
+    log, cluster = Log(), SimulatedCluster(seed, scenario.workers, bounds=bounds)
     for record, change in changes:
         cluster.at(record, change)
 

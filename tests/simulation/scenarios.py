@@ -23,6 +23,7 @@ from megaflow.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange, Worker
+from megaflow.timely.dataflow.handoffs import Bounds
 from tests.simulation import parcels
 
 LOG2_BINS = 3
@@ -82,10 +83,10 @@ class Log:
         self.applied.append((operator, bin_of(stable_hash(key), LOG2_BINS), time, worker.index))
 
 
-def run(scenario: Scenario) -> None:
+def run(scenario: Scenario, bounds: Bounds | None = None) -> None:
     """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
     log = Log()
-    cluster = SimulatedCluster(scenario.seed, scenario.workers)
+    cluster = SimulatedCluster(scenario.seed, scenario.workers, bounds=bounds)
     with parcels.small(scenario.seed, cluster):
         outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])

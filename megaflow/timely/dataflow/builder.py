@@ -11,96 +11,37 @@ of progress tracking: what was produced is what is consumed).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
-from megaflow.timely.dataflow.channels import AddressedEdge, Inlet, make_edge
+from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
+from megaflow.timely.dataflow.handoffs import Handoff
+from megaflow.timely.dataflow.inlet import Inlet
 from megaflow.timely.dataflow.loss import watch
-from megaflow.timely.dataflow.pact import Exchange, Pact, Silent
+from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline, Silent
+from megaflow.timely.dataflow.room import Room
 from megaflow.timely.dataflow.scopes import check_open, check_same
+from megaflow.timely.dataflow.session import BATCH_RECORDS as BATCH_RECORDS
+from megaflow.timely.dataflow.session import Session
 from megaflow.timely.order import Summary, Time, identity, minimum
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
 L = TypeVar("L")
 
-BATCH_RECORDS = 700
-"""Records in a batch: tuples that stay in the cache and die young cost almost nothing; big batches pay
-cache misses and garbage collection (measured: 256 KB of text a batch runs at 0.44 of the plain loop, 4 KB at 1.0)."""
-
-
-class Session(Generic[T]):
-    """Sends records at one time; leaving its block flushes. The operator's return flushes, too, and ends it.
-
-    Of two sessions open at once, each keeps its own order.
-    """
-
-    __slots__ = ("_buffer", "_ended", "_output", "_time")
-
-    def __init__(self, output: Output[T], time: Time) -> None:
-        self._output = output
-        self._time = time
-        self._buffer: list[T] = []
-        self._ended = False
-
-    def give(self, record: T) -> None:
-        """Send one record."""
-        if self._ended:
-            raise self._complaint("give")
-        self._buffer.append(record)
-        if len(self._buffer) >= BATCH_RECORDS:
-            self.flush()
-
-    def give_iterator(self, records: Iterable[T]) -> None:
-        """Send the records of an iterable, which is run to its end."""
-        for record in records:
-            self.give(record)
-
-    def give_batch(self, records: list[T]) -> None:
-        """Send a list of records; the list is copied."""
-        if self._ended:
-            raise self._complaint("give_batch")
-        self.flush()
-        for start in range(0, len(records), BATCH_RECORDS):
-            self._output.ship(self._time, records[start : start + BATCH_RECORDS])
-
-    def flush(self) -> None:
-        """Ship what is buffered."""
-        if self._buffer:
-            buffer, self._buffer = self._buffer, []
-            self._output.ship(self._time, buffer)
-
-    def end(self) -> None:
-        """Flush for the last time: the right to send may be gone when the operator runs again."""
-        self.flush()
-        self._ended = True
-
-    def _complaint(self, verb: str) -> CapabilityError:
-        return CapabilityError(
-            f"{verb}: the session of {self._output.title} at time {self._time!r} ended when the operator returned; "
-            "keep the capability and open a session in each run"
-        )
-
-    def __enter__(self) -> Session[T]:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.flush()
-
 
 class Output(Generic[T]):
     """The sending side of one output port."""
 
-    __slots__ = ("_edges", "_open", "changes", "is_running", "location", "number", "retained", "title", "where")
+    __slots__ = (
+        "_edges", "_handoffs", "_open", "_room", "changes", "is_running", "location", "number", "retained", "runner",
+        "title", "where",
+    )
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
@@ -112,6 +53,27 @@ class Output(Generic[T]):
         self.retained: dict[Time, ref[Capability]] = {}  # written by capabilities
         self._edges = graph.listeners[location]  # grows as operators connect
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
+        self._handoffs = graph.handoffs
+        self.runner = node.index  # the node that is run when there is room: its own, or the one that does its work
+        self._room: Room | None = None  # what lies after it, once somebody has asked
+
+    def is_full(self) -> bool:
+        """Whether what lies after this output has enough to do for now: then send no more, and return.
+
+        The operator runs again as soon as there is room; what it leaves in its inputs does not run it before. It is
+        advice: sending goes on to work. Ask once per batch; a source of records, or an operator that may make many of
+        few, should. Never true around a cycle for what the cycle holds, nor for an operator that takes in state or
+        control. Cost: O(1).
+        """
+        room = self._room
+        if room is None:
+            if not self._handoffs.started:
+                return False
+            room = self._room = self._handoffs.room_after(self.location, self.runner)
+        if not room.is_full() or not self.is_running():
+            return False
+        self._handoffs.refused = True
+        return True
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
         """Send at the capability's time. Raises CapabilityError if it is released or another output's."""
@@ -131,16 +93,16 @@ class Output(Generic[T]):
     def ship(self, time: Time, batch: list[T]) -> None:
         """Send a batch to all listeners and count it. The caller holds the right to and never changes it again."""
         if batch:
+            if self._room is not None:
+                self._room.granted = False
             for edge in self._edges:
                 self.changes.update((edge.target, time), edge.push(time, batch))
-
-    def is_full(self) -> bool:
-        """Tell whether downstream wants no more now; so far it always takes more."""
-        return False
 
     def ship_to(self, worker: int, time: Time, batch: list[T]) -> None:
         """Send a batch to one worker, over channels with the `Addressed` pact."""
         if batch:
+            if self._room is not None:
+                self._room.granted = False
             for edge in self._edges:
                 assert isinstance(edge, AddressedEdge)
                 self.changes.update((edge.target, time), edge.push_to(worker, time, batch))
@@ -173,30 +135,38 @@ class Input(Generic[T]):
 
     def drain(self) -> list[tuple[Time, list[T]]]:
         """Take all that is queued. The batches are shared: not to be changed."""
-        queue = self._inlet.queue
-        taken = list(queue)
-        queue.clear()
-        update = self._graph.changes.update
-        for time, batch in taken:
-            update((self.location, time), -len(batch))
+        inlet = self._inlet
+        taken = list(inlet.queue)
+        if taken:
+            inlet.queue.clear()
+            update = self._graph.changes.update
+            for time, batch in taken:
+                update((self.location, time), -len(batch))
+            inlet.took(len(taken), inlet.records)
         return taken
 
-    def is_waiting(self) -> bool:
-        """Tell whether a batch is queued."""
-        return bool(self._inlet.queue)
+    def take_while_room(self, *outputs: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
+        """Take one batch after another as long as none of the outputs is full; what is left waits for room.
 
-    def take(self) -> tuple[Time, list[T]]:
-        """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
-        time, batch = self._inlet.queue.popleft()
-        self._graph.changes.update((self.location, time), -len(batch))
-        return time, batch
+        The batches are shared: not to be changed.
+        """
+        inlet = self._inlet
+        while inlet.queue:
+            for output in outputs:
+                if output.is_full():
+                    return
+            time, batch = inlet.queue.popleft()
+            self._graph.changes.update((self.location, time), -len(batch))
+            inlet.took(1, len(batch))
+            yield time, batch
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
-        queue = self._inlet.queue
-        while queue:
-            time, batch = queue.popleft()
+        inlet = self._inlet
+        while inlet.queue:
+            time, batch = inlet.queue.popleft()
             self._graph.changes.update((self.location, time), -len(batch))
+            inlet.took(1, len(batch))
             self.invocation.time = time
             yield CapabilityRef(time, self._outputs, self.paths, self.invocation), list(batch)
 
@@ -331,15 +301,15 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
         return
     context = graph.context
     channel = (graph.number, number)
-    graph.listeners[source].append(
-        make_edge(
-            pact,
-            target,
-            inlet,
-            context.allocator,
-            channel,
-            lambda: graph.founders.ids,
-            lambda: context.membership().ids,
-            context.log,
-        )
+    edge = make_edge(
+        pact,
+        target,
+        inlet,
+        context.allocator,
+        channel,
+        lambda: graph.founders.ids,
+        lambda: context.membership().ids,
+        context.log,
     )
+    graph.listeners[source].append(edge)
+    graph.handoffs.add(Handoff((port.node, inlet.node), source, target, edge.end, isinstance(pact, Pipeline)))

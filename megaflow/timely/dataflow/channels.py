@@ -1,21 +1,21 @@
 """Channels: how a batch gets from an output to the inputs that listen to it.
 
 An `Edge` is the sending end, one per listener of an output; an `Inlet` is the queue at
-the receiving end, fed by edges of its own worker and by the network alike. A batch is
-immutable once pushed, so listeners share it.
+the receiving end. A batch is immutable once pushed, so listeners share it.
 
-Invariant: an inlet that is not empty belongs to an operator on the agenda.
+What leaves for another worker uses up credit, if the channel has any: see `handoffs`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.allocator import Allocator, Lane
 from megaflow.timely.dataflow.blame import annotate
+from megaflow.timely.dataflow.credit import Credits
+from megaflow.timely.dataflow.inlet import Inlet
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
@@ -23,28 +23,11 @@ from megaflow.timely.order import Time
 Members = Callable[[], tuple[int, ...]]  # the worker ids that a pact may choose from now, sorted
 
 
-class Inlet:
-    """The queue of one input: (time, batch) in arrival order."""
-
-    __slots__ = ("_wake", "name", "queue", "where")
-
-    def __init__(self, name: str, where: str, wake: Callable[[], None]) -> None:
-        self.name = name  # of the operator, and the line that declared it: for blame
-        self.where = where
-        self.queue: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
-        self._wake = wake
-
-    def put(self, time: Time, batch: list[Any]) -> None:
-        """Queue a batch; the operator runs in this pass or the next."""
-        if not self.queue:
-            self._wake()
-        self.queue.append((time, batch))
-
-
 class Edge(Protocol):
     """The sending end of a channel."""
 
     target: int  # the location of the input that it feeds
+    end: RemoteEnd
 
     def push(self, time: Time, batch: list[Any]) -> int:
         """Send a batch that is not empty; return how many records were produced. Does not block."""
@@ -54,32 +37,33 @@ class Edge(Protocol):
 class PipelineEdge:
     """To the same worker."""
 
-    __slots__ = ("_end", "_log", "_put", "target")
+    __slots__ = ("_log", "_put", "end", "target")
 
-    def __init__(self, target: int, inlet: Inlet, end: RemoteEnd, log: Log) -> None:
+    def __init__(self, target: int, end: RemoteEnd, log: Log) -> None:
         self.target = target
-        self._put = inlet.put
-        self._end = end
+        self.end = end
+        self._put = end.inlet.put
         self._log = log
 
     def push(self, time: Time, batch: list[Any]) -> int:
         self._put(time, batch)
         if self._log.emit is not None:
-            self._end.tell_kept(len(batch))
+            self.end.tell_kept(len(batch))
         return len(batch)
 
 
 class RemoteEnd:
     """What edges between workers share: the channel, and both ways to a worker."""
 
-    __slots__ = ("_allocator", "_channel", "_inlet", "_lane", "_log", "index")
+    __slots__ = ("_allocator", "_channel", "_log", "credits", "index", "inlet", "lane")
 
     def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, inlet: Inlet, log: Log) -> None:
         self._allocator = allocator
         self._log = log
         self._channel = channel
-        self._lane = lane
-        self._inlet = inlet
+        self.lane = lane
+        self.inlet = inlet
+        self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
         self.index = allocator.index
 
     def tell_kept(self, records: int) -> None:
@@ -90,14 +74,16 @@ class RemoteEnd:
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
         """To one worker, this one included."""
         if worker == self.index:
-            self._inlet.put(time, batch)
+            self.inlet.put(time, batch)
             if self._log.emit is not None:
                 self.tell_kept(len(batch))
             return
         if self._log.emit is not None:
             self._log.sent(self._channel, self.index, worker, len(batch))
+        if self.credits is not None:
+            self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send(worker, self._lane, self._channel, (time, batch))
+            self._allocator.send(worker, self.lane, self._channel, (time, batch))
         except CannotTravel as error:
             self.blame(error)
             raise
@@ -107,25 +93,28 @@ class RemoteEnd:
         if self._log.emit is not None:
             for worker in workers:
                 self._log.sent(self._channel, self.index, worker, len(batch))
+        if self.credits is not None:
+            for worker in workers:
+                self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send_all(workers, self._lane, self._channel, (time, batch))
+            self._allocator.send_all(workers, self.lane, self._channel, (time, batch))
         except CannotTravel as error:
             self.blame(error)
             raise
 
     def blame(self, error: Exception) -> None:
         """Say on the error that the receiving operator asked for what failed, not the one that sent."""
-        annotate(error, self._inlet.name, self._inlet.where, self.index)
+        annotate(error, self.inlet.name, self.inlet.where, self.index)
 
 
 class ExchangeEdge:
     """To the worker that the key names. Cost: one call of `key` per record, none with a single worker."""
 
-    __slots__ = ("_end", "_key", "_members", "target")
+    __slots__ = ("_key", "_members", "end", "target")
 
     def __init__(self, target: int, end: RemoteEnd, key: Callable[[Any], int], members: Members) -> None:
         self.target = target
-        self._end = end
+        self.end = end
         self._key = key
         self._members = members
 
@@ -134,11 +123,11 @@ class ExchangeEdge:
         try:
             parts = self._split(batch, len(ids))
         except Exception as error:
-            self._end.blame(error)
+            self.end.blame(error)
             raise
         for worker, part in zip(ids, parts, strict=True):
             if part:
-                self._end.send(worker, time, part)
+                self.end.send(worker, time, part)
         return len(batch)
 
     def _split(self, batch: list[Any], peers: int) -> list[list[Any]]:
@@ -166,36 +155,36 @@ class ExchangeEdge:
 class BroadcastEdge:
     """To every worker."""
 
-    __slots__ = ("_end", "_members", "target")
+    __slots__ = ("_members", "end", "target")
 
     def __init__(self, target: int, end: RemoteEnd, members: Members) -> None:
         self.target = target
-        self._end = end
+        self.end = end
         self._members = members
 
     def push(self, time: Time, batch: list[Any]) -> int:
         ids = self._members()
-        self._end.send_all([worker for worker in ids if worker != self._end.index], time, batch)
-        if self._end.index in ids:  # else it is leaving
-            self._end.send(self._end.index, time, batch)
+        self.end.send_all([worker for worker in ids if worker != self.end.index], time, batch)
+        if self.end.index in ids:  # else it is leaving
+            self.end.send(self.end.index, time, batch)
         return len(batch) * len(ids)
 
 
 class AddressedEdge:
     """To the worker that the producer names."""
 
-    __slots__ = ("_end", "target")
+    __slots__ = ("end", "target")
 
     def __init__(self, target: int, end: RemoteEnd) -> None:
         self.target = target
-        self._end = end
+        self.end = end
 
     def push(self, time: Time, batch: list[Any]) -> int:
         raise AssertionError("an addressed channel is fed by ship_to only")
 
     def push_to(self, worker: int, time: Time, batch: list[Any]) -> int:
         """Send a batch to one worker; return how many records were produced."""
-        self._end.send(worker, time, batch)
+        self.end.send(worker, time, batch)
         return len(batch)
 
 
@@ -213,7 +202,7 @@ def make_edge(
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
     end = RemoteEnd(allocator, channel, lane, inlet, log)
     if isinstance(pact, Pipeline):
-        return PipelineEdge(target, inlet, end, log)
+        return PipelineEdge(target, end, log)
     if isinstance(pact, Exchange):
         return ExchangeEdge(target, end, pact.key, members if pact.follow else founders)
     if isinstance(pact, Broadcast):

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.dataflow.agenda import Agenda
 from megaflow.timely.dataflow.blame import annotate, user_line
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.channels import Inlet
 from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.handoffs import Handoffs
+from megaflow.timely.dataflow.inlet import Inlet
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Summary, Time, minimum
@@ -117,6 +117,7 @@ class Graph:
         self.context = context
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.agenda = Agenda()
+        self.handoffs = Handoffs(number, context.allocator, self.agenda)
         self.nodes: list[Node] = []
         self.inlets: list[Inlet] = []  # channel -> inlet
         self.links: list[Link] = []
@@ -155,7 +156,7 @@ class Graph:
     def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, Inlet]:
         """A new input of `node`, told of its frontier if `notify`."""
         location = self.builder.add_location(depth, f"{node.title}.in{len(node.targets)} ({node.where})")
-        inlet = Inlet(node.name, node.where, partial(self.agenda.add, node.index))
+        inlet = Inlet(node.name, node.where, node.index, self.agenda)
         node.targets.append(location)
         node.inlets.append(inlet)
         node.shape.append(shape)
@@ -186,13 +187,10 @@ class Graph:
                 "connected; a feedback needs stream.connect_loop(handle)"
             )
         self._tracker = self.builder.build(self.initial)
+        self.handoffs.start(self.builder.edges, len(self.nodes))
         context = self.context
         self._progcaster = Progcaster(
-            self.number,
-            context.allocator,
-            context.audience,
-            self._tracker,
-            context.log,
+            self.number, context.allocator, context.audience, self._tracker, context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,
@@ -252,14 +250,14 @@ class Graph:
         if not 0 <= channel < len(self.inlets):
             raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
         time, batch = body
-        self.inlets[channel].put(time, batch)
+        self.inlets[channel].put_from(source, time, batch)
         if self._log.emit is not None:
             self._log.received((self.number, channel), source, self.context.allocator.index, len(batch))
 
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.agenda) or not self.changes.is_empty()
+        return self._moved or bool(self.agenda) or not self.changes.is_empty() or self.handoffs.is_due
 
     @property
     def complete(self) -> bool:
@@ -273,6 +271,7 @@ class Graph:
         self.show_frontiers()
         self.agenda.run(self._invoke)
         self.send_progress()
+        self.handoffs.settle(self.context.audience)
 
     def show_frontiers(self) -> None:
         """Propagate, and put those who watch a moved frontier on the agenda."""
@@ -320,12 +319,12 @@ class Graph:
             edges.clear()
         self.agenda.clear()
         for inlet in self.inlets:
-            inlet.queue.clear()
+            inlet.clear()
         self._tracker = self._progcaster = None
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        for each in (self.nodes, self.inlets, self.links, self.initial, self.notes, self.listeners):
+        for each in (self.nodes, self.inlets, self.links, self.initial, self.notes, self.listeners, self.handoffs):
             each.clear()
         self.changes.drain()
 
@@ -333,6 +332,7 @@ class Graph:
         node = self.nodes[index]
         assert node.logic is not None
         self.runs += 1
+        self.handoffs.refused = False
         emit = self._log.emit
         if emit is not None:
             emit(ScheduleStarted(self.number, index))
@@ -342,7 +342,7 @@ class Graph:
             self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise
-        if any(inlet.queue for inlet in node.inlets):
+        if not self.handoffs.refused and any(inlet.queue for inlet in node.inlets):
             self.agenda.add(index)  # it left some queued: not "no more input" (timely's issue 523)
         if emit is not None:
             emit(ScheduleStopped(self.number, index))

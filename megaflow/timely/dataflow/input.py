@@ -51,6 +51,13 @@ class InputHandle(Generic[T]):
         """Whether nothing can be sent any more."""
         return self._closed
 
+    def is_full(self) -> bool:
+        """Whether what lies after has enough to do: `worker.step_while(handle.is_full)` waits until it has not.
+
+        It is advice: `send` goes on to work, and what is sent waits in memory.
+        """
+        return any(feed.output.is_full() for feed in self._feeds)
+
     def send(self, record: T) -> None:
         """Send one record at the current time; it leaves with the batch, at a time change or `flush`."""
         self._check_open("send")

@@ -50,10 +50,10 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
             f"dataflow {graph.number} ({graph.name!r}) was built on worker {own} but not on "
             f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
         )
-    (fusion, *ours), (their_fusion, *theirs) = signature(graph), theirs
-    for index in range(max(len(ours), len(theirs))):
+    (fusion, *ours), (other_fusion, *others) = signature(graph), theirs
+    for index in range(max(len(ours), len(others))):
         mine = ours[index] if index < len(ours) else "no operator"
-        other = theirs[index] if index < len(theirs) else "no operator"
+        other = others[index] if index < len(others) else "no operator"
         if mine != other:
             where = f" ({graph.nodes[index].where})" if index < len(ours) else ""
             raise GraphMismatch(
@@ -61,11 +61,11 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
                 f"operator {index} is {mine}{where} on worker {own} but {other} on worker {source}; "
                 "every worker must build the same dataflow, in the same order"
             )
-    if fusion != their_fusion:
+    if fusion != other_fusion:
         raise GraphMismatch(
             f"dataflow {graph.number} ({graph.name!r}) differs between workers: its operators are {fusion} on worker "
-            f"{own} but {their_fusion} on worker {source}; every worker must build it with the same fusion=, and with the "
-            f"same {SWITCH} in its environment"
+            f"{own} but {other_fusion} on worker {source}; every worker must build it with the same fusion=, and with "
+            f"the same {SWITCH} in its environment"
         )
 
 

@@ -48,10 +48,8 @@ def run_whole(
 
     def logic() -> None:
         for source in inputs:
-            while source.is_waiting():
-                if any_full(outputs):
-                    return
-                process(*source.take())
+            for time, batch in source.take_while_room(*outputs):
+                process(time, batch)
 
     return logic
 
@@ -64,17 +62,14 @@ def run_pausable(
     held: list[Capability] = []  # for what the paused one has still to send
 
     def logic() -> None:
-        if paused:
+        if paused:  # its generator asks whether there is room
             if _is_suspended(paused[0]):
                 return
             paused.clear()
             while held:
                 held.pop().release()
         for source in inputs:
-            while source.is_waiting():
-                if any_full(outputs):
-                    return
-                time, batch = source.take()
+            for time, batch in source.take_while_room(*outputs):
                 run = process(time, batch)
                 if _is_suspended(run):
                     paused.append(run)
@@ -82,14 +77,6 @@ def run_pausable(
                     return
 
     return logic
-
-
-def any_full(outputs: Iterable[Output[Any]]) -> bool:
-    """Tell whether one of the outputs wants no more now."""
-    for output in outputs:
-        if output.is_full():
-            return True
-    return False
 
 
 def _is_suspended(run: Iterator[None]) -> bool:

@@ -7,9 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.activator import Activator, OperatorInfo
-from megaflow.timely.dataflow.builder import OperatorBuilder, Output, Session
+from megaflow.timely.dataflow.builder import OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
+from megaflow.timely.dataflow.session import Session
 from megaflow.timely.order import Time
 from megaflow.timely.progress.change_batch import ChangeBatch
 

@@ -1,8 +1,17 @@
-"""The agenda runs each operator at most once a pass, in the order of the graph."""
+"""The agenda runs each operator at most once a pass: drainers of full queues first, then in the order of the graph."""
+
+from dataclasses import dataclass
 
 import pytest
 
 from megaflow.timely.dataflow.agenda import Agenda
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue over its mark."""
+
+    records: int
 
 
 def passes(agenda: Agenda, also: dict[int, list[int]]) -> list[list[int]]:
@@ -67,3 +76,51 @@ def test_an_exception_ends_the_pass_and_passes_through() -> None:
         agenda.run(fail)
     agenda.add(2)
     assert passes(agenda, {}) == [[2]]
+
+
+def test_who_drains_the_fullest_queue_runs_first_if_it_is_on_the_agenda() -> None:
+    agenda = Agenda()
+    for index in (1, 2, 3, 4):
+        agenda.add(index)
+    agenda.crowded.update({Queue(10): 3, Queue(30): 4, Queue(20): 3, Queue(99): 8})
+    assert passes(agenda, {}) == [[4, 3, 1, 2]]
+
+
+def test_who_has_run_out_of_turn_does_not_run_again_in_the_same_pass() -> None:
+    agenda = Agenda()
+    agenda.add(1)
+    agenda.add(5)
+    agenda.crowded[Queue(10)] = 5
+    assert passes(agenda, {5: [3, 7], 1: [5], 3: [1]}) == [[5, 1, 3, 7], [5, 1]]
+
+
+def test_a_queue_that_fills_up_during_the_pass_is_drained_next() -> None:
+    agenda = Agenda()
+    ran = []
+
+    def invoke(index: int) -> None:
+        ran.append(index)
+        if index == 1:
+            agenda.add(9)
+            agenda.crowded[Queue(3)] = 9
+
+    for index in (1, 2, 3):
+        agenda.add(index)
+    agenda.run(invoke)
+    assert ran == [1, 9, 2, 3] and not agenda
+
+
+def test_what_is_taken_off_in_the_middle_of_a_pass_does_not_run() -> None:
+    agenda = Agenda()
+    for index in (1, 2, 3):
+        agenda.add(index)
+    ran = []
+    agenda.crowded[Queue(3)] = 2
+
+    def invoke(index: int) -> None:
+        ran.append(index)
+        if index == 1:
+            agenda.clear()
+
+    agenda.run(invoke)
+    assert ran == [2, 1] and not agenda

@@ -2,7 +2,8 @@
 
 They hold no capability: what they send leaves in the same invocation that consumed its cause (a `flat_map` that pauses
 is the exception: see `stages`). What is here is how each is run alone; each also registers the stage that `fusion`
-makes one operator with its neighbours of. The loops name their variables `time` and `record` for `blame`.
+makes one operator with its neighbours of. While what comes after them is full they leave what they have not taken: see
+`handoffs`. The loops name their variables `time` and `record` for `blame`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -26,7 +26,7 @@ def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
 
         def logic() -> None:
             for _ in range(_BATCHES_PER_RUN):
-                if not capability.held:
+                if not capability.held or output.is_full():
                     return
                 batch = list(islice(remaining, BATCH_RECORDS))
                 output.ship(capability.time, batch)

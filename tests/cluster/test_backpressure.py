@@ -1,0 +1,81 @@
+"""A fast source before a slow operator, in threads and in processes: memory stays flat, and no record is lost."""
+
+import resource
+import time
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from megaflow.front import Worker
+from megaflow.timely import Exchange, Pipeline
+from megaflow.timely.dataflow.builder import BATCH_RECORDS
+from megaflow.timely.dataflow.handoffs import Bounds
+from tests.timely.cases import run_processes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+RECORDS = 600 * BATCH_RECORDS
+RECORD_BYTES = 250
+SLOW_SECONDS = 0.002  # for each batch: the source would make all of them in a fraction of the time
+GROWTH_BYTES_MAX = 45 << 20  # all records together are more than twice as many
+QUEUED_MAX = Bounds().window_records + 2 * BATCH_RECORDS
+
+
+def fast_and_slow(worker: Worker) -> tuple[int, int, int, int]:
+    """Records that arrived, their sum, the most that waited here or were under way from here, bytes of growth."""
+    arrived = total = most = 0
+
+    def source(capability: Any, info: Any) -> Any:
+        made = iter(range(RECORDS if worker.index == 0 else 0))
+
+        def logic(output: Any) -> None:
+            for _ in range(16):
+                if not capability.held or output.is_full():
+                    return
+                batch = [f"{number:>0{RECORD_BYTES}}" for number in islice(made, BATCH_RECORDS)]
+                output.session(capability).give_batch(batch)
+                if not batch:
+                    capability.release()
+            info.activator.activate()
+
+        return logic
+
+    def slow(time_: Any, batch: list[str]) -> None:
+        nonlocal arrived, total
+        time.sleep(SLOW_SECONDS)
+        arrived += len(batch)
+        total += sum(map(int, batch))
+
+    with worker.dataflow() as scope:
+        fast = scope.source("Fast", source)
+        spread = fast.unary(Exchange(lambda text: 1), "Takes", taking)
+        probe = spread.unary(Pipeline(), "TakesToo", taking).inspect_batch(slow).probe()
+    graph, before = worker.graphs()[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while not probe.done():
+        worker.step_or_park(0.1)
+        ends = [handoff.end for handoff in graph.handoffs._all]
+        used = [end.credits.used(1 - worker.index) for end in ends if end.credits is not None]
+        most = max(most, *used, *(end.inlet.records for end in ends))
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return arrived, total, most, growth
+
+
+def taking(capability: Any, info: Any) -> Any:
+    """Passes everything on, and never asks whether there is room."""
+    capability.release()
+
+    def logic(source: Any, output: Any) -> None:
+        for reference, batch in source:
+            output.session(reference).give_batch(batch)
+
+    return logic
+
+
+@pytest.mark.parametrize(("processes", "workers"), [(1, 2), (2, 1)], ids=["threads", "processes"])
+def test_queues_and_memory_stay_within_bounds_and_every_record_arrives(processes: int, workers: int) -> None:
+    results = run_processes(fast_and_slow, processes, workers)
+    assert [arrived for arrived, _, _, _ in results] == [0, RECORDS]
+    assert results[1][1] == RECORDS * (RECORDS - 1) // 2
+    assert max(most for _, _, most, _ in results) <= QUEUED_MAX
+    assert max(growth for _, _, _, growth in results) < GROWTH_BYTES_MAX < RECORDS * RECORD_BYTES / 2

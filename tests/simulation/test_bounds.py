@@ -1,0 +1,87 @@
+"""Bounds change nothing: with queues and windows of one to three records, and sources that wait for room, everything
+still comes to its end, and gives what one worker without bounds gives.
+
+What waits for ever shows as a cluster in which nothing can happen any more while pointstamps are left.
+"""
+
+from random import Random
+
+import pytest
+
+from megaflow.testing import Leave, SimulatedCluster
+from megaflow.timely.dataflow.credit import Credits
+from megaflow.timely.dataflow.handoffs import Bounds, Handoffs
+from megaflow.timely.dataflow.room import Room
+from tests.simulation import graphs, membership, scenarios
+from tests.simulation.membership import draw_changes, draw_hand_overs
+
+SEEDS = 200
+_SEEDS_PER_TEST = 20
+_FAST = 20
+
+SEEDS_FROM = pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST else [])
+        for first in range(0, SEEDS, _SEEDS_PER_TEST)
+    ],
+)
+
+
+def tiny(seed: int) -> Bounds:
+    """Bounds of a few records."""
+    random = Random(f"bounds {seed}")
+    return Bounds(random.randint(1, 3), random.randint(1, 3))
+
+
+@SEEDS_FROM
+def test_random_graphs_with_loops_come_to_their_end(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        graphs.run(seed, tiny(seed))
+
+
+@SEEDS_FROM
+def test_so_do_stateful_operators_whose_bins_move(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        scenarios.run(scenarios.draw(seed), tiny(seed))
+
+
+@SEEDS_FROM
+def test_so_do_clusters_that_workers_join_and_leave_and_whose_coordinators_change(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST // 2):
+        membership.run(seed, draw_changes, tiny(seed))
+        membership.run(seed, draw_hand_overs, tiny(seed))
+
+
+def test_sources_are_told_that_there_is_no_room_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, ask = [], Room.is_full
+    monkeypatch.setattr(Room, "is_full", lambda room: told.append(ask(room)) or told[-1])
+    for seed in range(5):
+        scenarios.run(scenarios.draw(seed), tiny(seed))
+    assert sum(told) > 100, "else the tests above show nothing"
+
+
+def test_credit_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Credits, "take_back", lambda credits, worker, records: None)
+    cluster = SimulatedCluster(1, 2, bounds=Bounds(1, 1))
+    words = [(time, f"word{time}") for time in range(20)]
+    with pytest.raises(AssertionError, match=r"no end after|nothing can happen any more"):
+        cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+
+
+def test_everybody_forgets_the_account_of_a_worker_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten, forget = [], Handoffs.forget
+
+    def note(handoffs: Handoffs, workers: tuple[int, ...]) -> None:
+        forget(handoffs, workers)
+        forgotten.append(workers)
+        accounts = [each.end.credits for each in handoffs._all if each.end.credits is not None]
+        assert accounts and not any(credits.used(worker) for credits in accounts for worker in workers)
+
+    monkeypatch.setattr(Handoffs, "forget", note)
+    cluster = SimulatedCluster(1, 3, bounds=Bounds(2, 2))
+    cluster.at(20, Leave(2))
+    words = [(time, f"word{time}") for time in range(40)]
+    outputs = cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+    assert not cluster.refusals and len(outputs) == 80
+    assert forgotten == [(2,)] * 3, "itself, too"
