@@ -1,6 +1,46 @@
-"""What all tests share: hypothesis must not judge by the clock, machines are busy."""
+"""What all tests share: hypothesis must not judge by the clock, machines are busy; fusion on, off, or both.
 
+The engine's acceptance cases run in both modes, those of them that are quick; with `--fusion=off` everything runs
+without. Processes that a test starts inherit the choice.
+"""
+
+import os
+from functools import cache
+
+import pytest
 from hypothesis import settings
+
+from megaflow.timely.dataflow.shape import SWITCH
+from tests.timely.test_engine_cases import CASES
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+QUICK = ("timely/", "simulation/")  # where cases are run twice
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fusion", choices=["both", "on", "off"], default="both", help="engine cases: both; off: all off")
+
+
+@cache
+def cases() -> set[str]:
+    """The tests of the acceptance cases: file::name."""
+    return {place for _, places in CASES.values() for place in places if place.startswith(QUICK)}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    file = metafunc.module.__name__.removeprefix("tests.").replace(".", "/")
+    slow = any(mark.name in ("slow", "cluster") for mark in metafunc.definition.iter_markers())
+    if metafunc.config.getoption("fusion") == "both" and f"{file}.py::{metafunc.function.__name__}" in cases():
+        metafunc.parametrize("fused", ["on"] if slow else ["on", "off"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether dataflows are fused."""
+    wanted = getattr(request, "param", request.config.getoption("fusion"))
+    if wanted == "off":
+        monkeypatch.setenv(SWITCH, "off")
+    elif SWITCH in os.environ:
+        monkeypatch.delenv(SWITCH)

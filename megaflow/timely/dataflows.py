@@ -10,6 +10,7 @@ from typing import Any, Literal
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.allocator import Envelope, Lane
 from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.fusing import start
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.handoffs import RETURNS
 from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
@@ -40,6 +41,10 @@ class Dataflows:
         self.begun += 1
         self.building.add(number)
         return Graph(number, name or f"dataflow {number}", self._context, founders)
+
+    def start(self, graph: Graph, fusion: bool) -> None:
+        """Fix the shape of one that is built, with stateless neighbours as one operator if `fusion`."""
+        start(graph, fusion)
 
     def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
         """Have one run that is built; `started(graph)` is called before anything is delivered to it."""

@@ -27,6 +27,15 @@ class OperatorBuilt:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorsFused:
+    """Operators are one: the first of them does the work of all, the others are never scheduled."""
+
+    dataflow: int
+    operator: int
+    members: tuple[int, ...]  # in the order of building; the first is `operator`
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorShut:
     """An operator will not run again: its dataflow is complete or was dropped. Each built one is shut once."""
 
@@ -122,6 +131,7 @@ class Unparked:
 
 Event: TypeAlias = (
     OperatorBuilt
+    | OperatorsFused
     | OperatorShut
     | ChannelBuilt
     | ScheduleStarted

@@ -20,6 +20,7 @@ class DataflowStatistics:
     batches_sent: int  # of progress
     batches_received: int  # of progress
     pointstamps: int  # places and times with a count, as this worker knows them
+    fused: tuple[tuple[str, ...], ...] = ()  # names of operators that are run as one, the first of which does it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def dataflow_statistics(graph: Graph) -> DataflowStatistics:
         graph.caster.batches_sent,
         graph.caster.batches_received,
         sum(1 for _ in graph.tracker.pointstamps()),
+        tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
     )
 
 

@@ -188,8 +188,8 @@ class Worker(Generic[S]):
     # Building ---------------------------------------------------------------------------
 
     @contextmanager
-    def dataflow(self, name: str | None = None) -> Iterator[S]:
-        """Build a dataflow in the `with` block; it runs from the block's end.
+    def dataflow(self, name: str | None = None, fusion: bool = True) -> Iterator[S]:
+        """Build a dataflow in the `with` block; it runs from the block's end, `fusion`: stateless neighbours as one.
 
         Every worker must build the same dataflows in the same order. Raises BuildError for a graph that
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
@@ -198,7 +198,7 @@ class Worker(Generic[S]):
         views = len(self.stateful)
         try:
             yield self._make_scope(ScopeRef(graph))
-            graph.start()
+            self._dataflows.start(graph, fusion)
         except BaseException:
             graph.over = True
             raise

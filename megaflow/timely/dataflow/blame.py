@@ -4,11 +4,13 @@ Nothing is recorded per record. When user code raises, the frames of the traceba
 which engine loop called it; by agreement such loops name their variables `record`
 (or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone
 by then (from Python 3.12 on): one over a `batch` goes over an iterator named `left`, which
-knows where it stands.
+knows where it stands. A generated function (`generation`) does the work of several operators: its module has a table
+that says for each of its lines who that is.
 """
 
 import sys
 import traceback
+from dataclasses import dataclass
 from operator import length_hint
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -16,8 +18,19 @@ from types import FrameType, TracebackType
 from megaflow.timely.order import Product
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
+GENERATED = "<megaflow "  # how the names of files begin that are generated
+SUSPECTS = "__suspects__"  # a global of a generated module: line number -> Suspect
 _NOTE = "in operator "
 _LONGEST_REPR = 200  # characters of a record shown
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Who calls user code in a line of a generated function."""
+
+    operator: str
+    where: str  # file:line of its declaration
+    record: str | None  # the variable that has the record; None: it is called for a batch
 
 
 def user_line() -> str:
@@ -35,8 +48,9 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
     """
     if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
         return
-    note = f"{_NOTE}{operator!r} ({where}), worker {worker}"
     facts = _facts(error.__traceback__)
+    who = facts.get("operator", f"{operator!r} ({where})")
+    note = f"{_NOTE}{who}, worker {worker}"
     if "time" in facts:
         note += f", time {facts['time']}"
     for what in ("record", "key"):
@@ -71,7 +85,7 @@ def _is_launch(frame: traceback.FrameSummary) -> bool:
 
 def is_ours(filename: str) -> bool:
     """Whether a file is a part of megaflow."""
-    return filename.startswith(_PACKAGE)
+    return filename.startswith((_PACKAGE, GENERATED))
 
 
 def _facts(trace: TracebackType | None) -> dict[str, str]:
@@ -82,9 +96,22 @@ def _facts(trace: TracebackType | None) -> dict[str, str]:
             if facts:
                 break
         else:
-            _collect(frame, facts)
+            suspect = frame.f_globals.get(SUSPECTS, {}).get(trace.tb_lineno)
+            if suspect is not None:
+                _accuse(suspect, frame, facts)
+            else:
+                _collect(frame, facts)
         trace = trace.tb_next
     return facts
+
+
+def _accuse(suspect: Suspect, frame: FrameType, facts: dict[str, str]) -> None:
+    facts["operator"] = f"{suspect.operator!r} ({suspect.where})"
+    if suspect.record is not None:
+        _collect(frame, facts)
+        if suspect.record in frame.f_locals:  # else it is a comprehension's
+            facts["record"] = _short(frame.f_locals[suspect.record])
+    _collect_time(frame, facts)
 
 
 def _collect(frame: FrameType, facts: dict[str, str]) -> None:
@@ -97,7 +124,11 @@ def _collect(frame: FrameType, facts: dict[str, str]) -> None:
         facts["key"] = _short(known["key"])
     elif "batch" in known and "left" in known:
         facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
-    time = known.get("time")
+    _collect_time(frame, facts)
+
+
+def _collect_time(frame: FrameType, facts: dict[str, str]) -> None:
+    time = frame.f_locals.get("time")
     if isinstance(time, (int, Product)):
         facts["time"] = _short(time)
 

@@ -39,7 +39,7 @@ class Output(Generic[T]):
     """The sending side of one output port."""
 
     __slots__ = (
-        "_edges", "_handoffs", "_node", "_open", "_room", "changes", "is_running", "location", "number", "retained",
+        "_edges", "_handoffs", "_open", "_room", "changes", "is_running", "location", "number", "retained", "runner",
         "title", "where",
     )
 
@@ -54,7 +54,7 @@ class Output(Generic[T]):
         self._edges = graph.listeners[location]  # grows as operators connect
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
         self._handoffs = graph.handoffs
-        self._node = node.index
+        self.runner = node.index  # the node that is run when there is room: its own, or the one that does its work
         self._room: Room | None = None  # what lies after it, once somebody has asked
 
     def is_full(self) -> bool:
@@ -69,7 +69,7 @@ class Output(Generic[T]):
         if room is None:
             if not self._handoffs.started:
                 return False
-            room = self._room = self._handoffs.room_after(self.location, self._node)
+            room = self._room = self._handoffs.room_after(self.location, self.runner)
         if not room.is_full() or not self.is_running():
             return False
         self._handoffs.refused = True
@@ -156,6 +156,17 @@ class Input(Generic[T]):
         self._inlet.took(1, len(batch))
         return time, batch
 
+    def take_while_room(self, *outputs: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
+        """Take one batch after another as long as none of the outputs is full; what is left waits for room.
+
+        The batches are shared: not to be changed.
+        """
+        while self.is_waiting():
+            for output in outputs:
+                if output.is_full():
+                    return
+            yield self.take()
+
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
         queue = self._inlet.queue
@@ -180,6 +191,11 @@ class OperatorBuilder:
     def graph(self) -> Graph:
         """The dataflow that the operator belongs to."""
         return self._graph
+
+    @property
+    def node(self) -> Node:
+        """The operator itself."""
+        return self._node
 
     def new_input(
         self,

@@ -53,6 +53,9 @@ class Node:
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
     joinable: Sequence[Capability] = ()  # its initial capabilities, if joining workers get clones of them
+    stage: Any = None  # how a generated function does what it does: see `stages`; None: it cannot
+    fused: tuple[int, ...] = ()  # nodes whose work this one does in a generated function, itself first
+    within: int | None = None  # the node that does the work of this one, which is never run
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 
     @property
@@ -184,7 +187,8 @@ class Graph:
                 "connected; a feedback needs stream.connect_loop(handle)"
             )
         self._tracker = self.builder.build(self.initial)
-        self.handoffs.start(self.builder.edges, [node.index for node in self.nodes])
+        runs_in = [node.index if node.within is None else node.within for node in self.nodes]
+        self.handoffs.start(self.builder.edges, runs_in)
         context = self.context
         self._progcaster = Progcaster(
             self.number, context.allocator, context.audience, self._tracker, context.log,
@@ -192,8 +196,8 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
-        for node in self.nodes:
-            self.agenda.add(node.index)
+        for index in (node.index for node in self.nodes if node.within is None):
+            self.agenda.add(index)
 
     # Running ----------------------------------------------------------------------------
 
@@ -212,9 +216,7 @@ class Graph:
     def frontier(self, location: int) -> Antichain:
         """The frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
         if self._tracker is None:
-            if self.over:
-                return Antichain()
-            return Antichain([minimum(self.builder.depths[location])])
+            return Antichain() if self.over else Antichain([minimum(self.builder.depths[location])])
         return self._tracker.frontier(location)
 
     @property

@@ -2,6 +2,7 @@
 
 Operators are boxes with their name and the line that declared them, scopes are frames around them. Arrows carry the
 pact of their channel, and the numbers of output and input where an operator has several; dashed ones carry no records.
+One that says "fused" is no channel: what it connects is run as one operator.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -101,7 +102,8 @@ def _draw_graph(graph: Graph, tongue: Language) -> Iterator[str]:
         source, target = where[link.source], where[link.target]
         ends = f"{name}n{source.node.index}", f"{name}n{target.node.index}"
         dashed = link.pact == Silent.name
-        yield tongue.arrow(*ends, _label(link.pact if not dashed else "progress", source, target), dashed)
+        what = "progress" if dashed else link.pact if target.node.within is None else "fused"
+        yield tongue.arrow(*ends, _label(what, source, target), dashed)
 
 
 def _inward(scope: ScopeRef) -> list[ScopeRef]:

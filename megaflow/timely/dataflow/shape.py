@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 from megaflow.errors import GraphMismatch
 from megaflow.timely.dataflow.graph import Graph, Node
-from megaflow.timely.log import ChannelBuilt, Event, OperatorBuilt
+from megaflow.timely.log import ChannelBuilt, Event, OperatorBuilt, OperatorsFused
+
+SWITCH = "MEGAFLOW_FUSION"
+"""An environment variable: `off` builds all dataflows without fusion, as `dataflow(fusion=False)` does one."""
 
 
 class Place(NamedTuple):
@@ -27,7 +30,12 @@ def places(graph: Graph) -> dict[int, Place]:
 
 
 def signature(graph: Graph) -> tuple[str, ...]:
-    """One line for each operator; equal on all workers, or they run different programs."""
+    """Whether operators are fused, then one line for each; equal on all workers, or they run different programs."""
+    fusion = "fused" if any(node.fused for node in graph.nodes) else "not fused"
+    return (fusion, *_operators(graph))
+
+
+def _operators(graph: Graph) -> tuple[str, ...]:
     return tuple(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes)
 
 
@@ -36,15 +44,16 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
 
     None: its program has ended without this dataflow.
     """
-    own, ours = graph.context.allocator.index, signature(graph)
+    own = graph.context.allocator.index
     if theirs is None:
         raise GraphMismatch(
             f"dataflow {graph.number} ({graph.name!r}) was built on worker {own} but not on "
             f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
         )
-    for index in range(max(len(ours), len(theirs))):
+    (fusion, *ours), (other_fusion, *others) = signature(graph), theirs
+    for index in range(max(len(ours), len(others))):
         mine = ours[index] if index < len(ours) else "no operator"
-        other = theirs[index] if index < len(theirs) else "no operator"
+        other = others[index] if index < len(others) else "no operator"
         if mine != other:
             where = f" ({graph.nodes[index].where})" if index < len(ours) else ""
             raise GraphMismatch(
@@ -52,6 +61,12 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
                 f"operator {index} is {mine}{where} on worker {own} but {other} on worker {source}; "
                 "every worker must build the same dataflow, in the same order"
             )
+    if fusion != other_fusion:
+        raise GraphMismatch(
+            f"dataflow {graph.number} ({graph.name!r}) differs between workers: its operators are {fusion} on worker "
+            f"{own} but {other_fusion} on worker {source}; every worker must build it with the same fusion=, and with "
+            f"the same {SWITCH} in its environment"
+        )
 
 
 def tell_built(graph: Graph, emit: Callable[[Event], None]) -> None:
@@ -59,6 +74,9 @@ def tell_built(graph: Graph, emit: Callable[[Event], None]) -> None:
     where = places(graph)
     for node in graph.nodes:
         emit(OperatorBuilt(graph.number, node.index, node.title, node.where))
+    for node in graph.nodes:
+        if node.fused:
+            emit(OperatorsFused(graph.number, node.index, node.fused))
     for link in graph.links:
         if link.channel is not None:
             source, target = where[link.source], where[link.target]

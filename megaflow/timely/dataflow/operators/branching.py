@@ -10,8 +10,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from megaflow.errors import BuildError, ProgramError
 from megaflow.timely.dataflow.blame import user_line
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.dataflow.stages import Kind, Stage, run_whole
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
@@ -53,15 +55,11 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
                 number, out = f(record)
                 parts[number].append(out)
         except (KeyError, TypeError, ValueError) as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise ProgramError(
-                    f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
-                    f"for {record!r} it returned something else ({type(error).__name__}: {error})"
-                ) from None
+            check_partition(error, record, count)
             raise
         return list(parts.values())
 
-    return _split(port, "Partition", count, split)
+    return _split(port, "Partition", count, split, "partition", f)
 
 
 def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T]]:
@@ -77,7 +75,7 @@ def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T
                 false.append(record)
         return [false, true]
 
-    false, true = _split(port, "Branch", 2, split)
+    false, true = _split(port, "Branch", 2, split, "branch", f)
     return false, true
 
 
@@ -87,7 +85,7 @@ def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port
     def split(time: Time, batch: list[T]) -> list[list[T]]:
         return [[], batch] if f(time) else [batch, []]
 
-    false, true = _split(port, "BranchWhen", 2, split)
+    false, true = _split(port, "BranchWhen", 2, split, "branch_when", f)
     return false, true
 
 
@@ -104,29 +102,45 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
             elif isinstance(result, Err):
                 errs.append(result.error)
             else:
-                raise ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
+                raise neither(result, record)
         return [oks, errs]
 
-    oks, errs = _split(port, "OkErr", 2, split)
+    oks, errs = _split(port, "OkErr", 2, split, "ok_err", f)
     return oks, errs
 
 
-def _split(port: Port[Any], name: str, count: int, split: _Split) -> list[Port[Any]]:
+def check_partition(error: Exception, record: object, count: int) -> None:
+    """Say what the function should return, if the partition's own loop raised and not user code."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is None:
+        raise ProgramError(
+            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
+            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
+        ) from None
+
+
+def neither(result: object, record: object) -> ProgramError:
+    """What is wrong with a function of `ok_err` that returned neither."""
+    return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
+
+
+def _split(
+    port: Port[Any], name: str, count: int, split: _Split, kind: Kind, f: Callable[..., Any]
+) -> list[Port[Any]]:
     builder = OperatorBuilder(port.scope, name)
     source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
     made = [builder.new_output() for _ in range(count)]
     outputs: list[Output[Any]] = [output for output, _ in made]
 
-    def logic() -> None:
-        for time, batch in source.drain():
-            for output, part in zip(outputs, split(time, batch), strict=True):
-                output.ship(time, part)
+    def process(time: Time, batch: list[Any]) -> None:
+        for output, part in zip(outputs, split(time, batch), strict=True):
+            output.ship(time, part)
 
-    builder.build(lambda capabilities, info: _released(capabilities, logic))
+    def start(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        for capability in capabilities:
+            capability.release()
+        return run_whole([source], outputs, process)
+
+    builder.build(start)
+    builder.node.stage = Stage(kind, f, [source], outputs)
     return [result for _, result in made]
-
-
-def _released(capabilities: list[Any], logic: Callable[[], None]) -> Callable[[], None]:
-    for capability in capabilities:
-        capability.release()
-    return logic

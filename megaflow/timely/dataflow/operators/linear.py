@@ -1,58 +1,74 @@
 """Stateless operators that keep times: a batch in, at most one batch out, on the same worker.
 
-They hold no capability: what they send leaves in the same invocation that consumed its cause.
-While what comes after them is full they leave what they have not taken: see `handoffs`.
-The loops name their variables `time` and `record` for `blame`.
+They hold no capability: what they send leaves in the same invocation that consumed its cause (a `flat_map` that pauses
+is the exception: see `stages`). What is here is how each is run alone; each also registers the stage that `fusion`
+makes one operator with its neighbours of. While what comes after them is full they leave what they have not taken: see
+`handoffs`. The loops name their variables `time` and `record` for `blame`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pact, Pipeline
+from megaflow.timely.dataflow.stages import (
+    LARGEST_BATCH_RECORDS,
+    Kind,
+    Stage,
+    portions,
+    run_pausable,
+    run_whole,
+    ship,
+    ship_full,
+)
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_LARGEST_BATCH_RECORDS = 4 * BATCH_RECORDS
-"""A flat_map's batch may grow to this before it is cut: cutting costs a copy, and a little over is as fast."""
-
-
 _STAY = Pipeline()
 
 
 def linear(
-    port: Port[T], name: str, apply: Callable[[Time, list[T]], list[Any]], pact: Pact = _STAY
+    port: Port[T],
+    name: str,
+    apply: Callable[[Time, list[T]], list[Any]],
+    pact: Pact = _STAY,
+    kind: Kind | None = None,
+    f: Callable[..., Any] | None = None,
 ) -> Port[Any]:
-    """An operator that turns each batch into another of the same time; an empty one is not sent."""
+    """An operator that turns each batch into another of the same time; an empty one is not sent.
+
+    `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said.
+    """
+
+    def make(source: Input[T], output: Output[Any]) -> Callable[[], None]:
+        return run_whole([source], [output], lambda time, batch: ship(output, time, apply(time, batch)))
+
+    return _one_to_one(port, name, make, pact, kind, f)
+
+
+def _one_to_one(
+    port: Port[T],
+    name: str,
+    make: Callable[[Input[T], Output[Any]], Callable[[], None]],
+    pact: Pact,
+    kind: Kind | None,
+    f: Callable[..., Any] | None,
+) -> Port[Any]:
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
-    builder.build(lambda capabilities, info: _linear_logic(capabilities[0].release, source, output, apply))
+
+    def start(capabilities: list[Any], info: object) -> Callable[[], None]:
+        capabilities[0].release()
+        return make(source, output)
+
+    builder.build(start)
+    if kind is not None:
+        builder.node.stage = Stage(kind, f, [source], [output])
     return result
-
-
-def _linear_logic(
-    release: Callable[[], None],
-    source: Input[T],
-    output: Output[Any],
-    apply: Callable[[Time, list[T]], list[Any]],
-) -> Callable[[], None]:
-    release()
-
-    def logic() -> None:
-        while source.is_waiting() and not output.is_full():
-            time, batch = source.take()
-            out = apply(time, batch)
-            if len(out) <= _LARGEST_BATCH_RECORDS:
-                output.ship(time, out)
-            else:
-                for start in range(0, len(out), BATCH_RECORDS):
-                    output.ship(time, out[start : start + BATCH_RECORDS])
-
-    return logic
 
 
 def map_(port: Port[T], f: Callable[[T], U]) -> Port[U]:
@@ -62,20 +78,33 @@ def map_(port: Port[T], f: Callable[[T], U]) -> Port[U]:
         left = iter(batch)  # for blame
         return [f(record) for record in left]
 
-    return linear(port, "Map", apply)
+    return linear(port, "Map", apply, kind="map", f=f)
 
 
 def flat_map(port: Port[T], f: Callable[[T], Iterable[U]]) -> Port[U]:
-    """Replace each record by the records of the iterable `f(record)`."""
+    """Replace each record by the records of the iterable `f(record)`.
 
-    def apply(time: Time, batch: list[T]) -> list[U]:
-        out: list[U] = []
-        extend = out.extend
-        for record in batch:
-            extend(f(record))
-        return out
+    The iterable is read bit by bit, and pauses while consumers want no more.
+    """
 
-    return linear(port, "FlatMap", apply)
+    def make(source: Input[T], output: Output[U]) -> Callable[[], None]:
+        def process(time: Time, batch: list[T]) -> Iterator[None]:
+            out: list[U] = []
+            extend = out.extend
+            for record in batch:
+                made = f(record)
+                short = type(made) is list and len(made) <= BATCH_RECORDS
+                for portion in (made,) if short else portions(made):
+                    extend(portion)
+                    if len(out) > LARGEST_BATCH_RECORDS:
+                        ship_full(output, time, out)
+                        while output.is_full():
+                            yield
+            ship(output, time, out)
+
+        return run_pausable([source], [output], process)
+
+    return _one_to_one(port, "FlatMap", make, _STAY, "flat_map", f)
 
 
 def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
@@ -85,7 +114,7 @@ def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
         left = iter(batch)  # for blame
         return [record for record in left if f(record)]
 
-    return linear(port, "Filter", apply)
+    return linear(port, "Filter", apply, kind="filter", f=f)
 
 
 def map_in_place(port: Port[T], f: Callable[[T], None]) -> Port[T]:
@@ -99,7 +128,7 @@ def map_in_place(port: Port[T], f: Callable[[T], None]) -> Port[T]:
             f(record)
         return list(batch)
 
-    return linear(port, "MapInPlace", apply)
+    return linear(port, "MapInPlace", apply, kind="map_in_place", f=f)
 
 
 def inspect(port: Port[T], f: Callable[[T], object]) -> Port[T]:
@@ -110,7 +139,7 @@ def inspect(port: Port[T], f: Callable[[T], object]) -> Port[T]:
             f(record)
         return batch
 
-    return linear(port, "Inspect", apply)
+    return linear(port, "Inspect", apply, kind="inspect", f=f)
 
 
 def inspect_time(port: Port[T], f: Callable[[Time, T], object]) -> Port[T]:
@@ -121,7 +150,7 @@ def inspect_time(port: Port[T], f: Callable[[Time, T], object]) -> Port[T]:
             f(time, record)
         return batch
 
-    return linear(port, "InspectTime", apply)
+    return linear(port, "InspectTime", apply, kind="inspect_time", f=f)
 
 
 def inspect_batch(port: Port[T], f: Callable[[Time, list[T]], object]) -> Port[T]:
@@ -131,4 +160,4 @@ def inspect_batch(port: Port[T], f: Callable[[Time, list[T]], object]) -> Port[T
         f(time, list(batch))
         return batch
 
-    return linear(port, "InspectBatch", apply)
+    return linear(port, "InspectBatch", apply, kind="inspect_batch", f=f)

@@ -6,10 +6,12 @@ from typing import Any, Generic, TypeVar
 from megaflow.errors import BuildError
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Node, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.scopes import check_same
+from megaflow.timely.dataflow.stages import Stage, run_whole
 from megaflow.timely.order import Summary, Time
 from megaflow.timely.order import feedback as advance_by
 
@@ -25,12 +27,12 @@ def exchange(port: Port[T], key: Callable[[T], int]) -> Port[T]:
 
     Follows the membership: where a key goes may change, sender by sender, when workers come or leave.
     """
-    return linear(port, "Exchange", _same, Exchange(key, follow=True))
+    return linear(port, "Exchange", _same, Exchange(key, follow=True), "same")
 
 
 def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
     """Send a copy of each record to every worker."""
-    return linear(port, "Broadcast", _same, Broadcast(lane))
+    return linear(port, "Broadcast", _same, Broadcast(lane), "same")
 
 
 def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
@@ -38,21 +40,14 @@ def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
     builder = OperatorBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
-    builder.build(lambda capabilities, info: _forward_logic(capabilities[0].release, inputs, output))
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        capabilities[0].release()
+        return run_whole(inputs, [output], output.ship)
+
+    builder.build(make)
+    builder.node.stage = Stage("same", None, inputs, [output])
     return result
-
-
-def _forward_logic(
-    release: Callable[[], None], inputs: Sequence[Input[T]], output: Output[T]
-) -> Callable[[], None]:
-    release()
-
-    def logic() -> None:
-        for each in inputs:
-            for time, batch in each.drain():
-                output.ship(time, batch)
-
-    return logic
 
 
 class LoopHandle(Generic[T]):
