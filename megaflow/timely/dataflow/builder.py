@@ -39,7 +39,7 @@ class Output(Generic[T]):
     """The sending side of one output port."""
 
     __slots__ = (
-        "_edges", "_handoffs", "_open", "_room", "changes", "is_running", "location", "number", "retained", "runner",
+        "_edges", "_handoffs", "_node", "_open", "_room", "changes", "is_running", "location", "number", "retained",
         "title", "where",
     )
 
@@ -54,7 +54,7 @@ class Output(Generic[T]):
         self._edges = graph.listeners[location]  # grows as operators connect
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
         self._handoffs = graph.handoffs
-        self.runner = node.index  # the node that is run when there is room: its own, or the one that does its work
+        self._node = node.index
         self._room: Room | None = None  # what lies after it, once somebody has asked
 
     def is_full(self) -> bool:
@@ -69,7 +69,7 @@ class Output(Generic[T]):
         if room is None:
             if not self._handoffs.started:
                 return False
-            room = self._room = self._handoffs.room_after(self.location, self.runner)
+            room = self._room = self._handoffs.room_after(self.location, self._node)
         if not room.is_full() or not self.is_running():
             return False
         self._handoffs.refused = True

@@ -72,8 +72,6 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
         exits = [location for node in nodes for location in node.sources if location not in group.inside]
         head.logic = _make_logic(graph, group, exits)
         head.fused = tuple(group.members)
-        for output in (each for node in nodes for each in node.stage.outputs):
-            output.runner = head.index
         for node in nodes[1:]:
             node.within = head.index
             inner.update(node.targets)

@@ -381,7 +381,7 @@ def test_a_registered_type_travels_by_the_users_functions() -> None:
         packed = encode(Plain(1))
     finally:
         del lowering.LOWER[Plain]
-        restoring.decoders.clear()
+        del restoring.decoders[f"{__name__}.Plain"]
     with pytest.raises(ProtocolError, match="register"):
         decode(packed)
 
