@@ -32,6 +32,7 @@ from megaflow.timely.log import (
     MessageReceived,
     MessageSent,
     OperatorBuilt,
+    OperatorsFused,
     ScheduleStarted,
     ScheduleStopped,
 )
@@ -65,7 +66,7 @@ class Tally:
     """One row: an operator, or a part of the engine."""
 
     kind: Literal["operator", "engine"]
-    name: str  # with the scopes around it: loop/Map
+    name: str  # with the scopes around it: loop/Map; of fused operators all names, in order: Map + Filter
     where: str = ""  # file:line of the user's declaration; "" for an operator that the engine adds
     dataflow: int = -1
     operator: int = -1  # within the dataflow, equal on all workers
@@ -183,7 +184,7 @@ class Profile:
         self._worker = worker
         self._folder = Path(spec.folder)
         self._engine = {name: Tally("engine", name) for name in ENGINE}
-        self._operators: dict[tuple[int, int], Tally] = {}  # (dataflow, operator) -> its row
+        self._operators: dict[tuple[int, int], Tally] = {}  # (dataflow, operator) -> its row; fused ones share one
         self._channels: dict[tuple[int, int], tuple[Tally, Tally]] = {}  # (dataflow, channel) -> sender, receiver
         self._ledger = Ledger(self._engine[PROGRESS])
         self._calls = Calls() if spec.calls else None
@@ -191,6 +192,7 @@ class Profile:
         self._thread_began = 0.0  # seconds of time.thread_time()
         self._actions: dict[type[Event], Callable[[Any], None]] = {
             OperatorBuilt: self._on_operator,
+            OperatorsFused: self._on_fused,
             ChannelBuilt: self._on_channel,
             ScheduleStarted: self._on_start,
             ScheduleStopped: self._on_stop,
@@ -238,7 +240,7 @@ class Profile:
 
     def record(self, ended: bool) -> WorkerRecord:
         """Return what was measured up to the last switch."""
-        rows = (*self._operators.values(), *self._engine.values())
+        rows = (*self._own_rows(), *self._engine.values())
         processor = time.thread_time() - self._thread_began
         return WorkerRecord(self._worker, os.getpid(), self._ledger.seconds, processor, ended, rows)
 
@@ -255,7 +257,8 @@ class Profile:
     def _end_calls(self, calls: Calls) -> None:
         """Give the rows their functions, and write the worker's pstats file."""
         functions = calls.end()
-        for key, row in self._operators.items():
+        for row in self._own_rows():
+            key = row.dataflow, row.operator
             row.calls = functions.get(key, ())
         self._engine[PROGRESS].calls = functions.get(None, ())
         try:
@@ -274,6 +277,16 @@ class Profile:
         key = event.dataflow, event.operator
         where = "" if event.where.startswith(NO_PROGRAM) else event.where
         self._operators[key] = Tally("operator", event.name, where, *key)
+
+    def _on_fused(self, event: OperatorsFused) -> None:
+        row = self._operators[event.dataflow, event.operator]
+        row.name = " + ".join(self._operators[event.dataflow, member].name for member in event.members)
+        for member in event.members:
+            self._operators[event.dataflow, member] = row
+
+    def _own_rows(self) -> list[Tally]:
+        """The rows of operators, each once."""
+        return [row for key, row in self._operators.items() if key == (row.dataflow, row.operator)]
 
     def _on_channel(self, event: ChannelBuilt) -> None:
         source, target = (self._operators[event.dataflow, end[0]] for end in (event.source, event.target))

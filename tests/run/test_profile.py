@@ -91,8 +91,9 @@ def test_what_operators_did_is_counted_and_the_rows_sum_to_the_wall_time(tmp_pat
         engine = {row.name: row for row in record.rows if row.kind == "engine"}
         assert engine.keys() == ENGINE.keys()
         assert engine[BUILDING].activations == 1 and engine[TRANSPORT].activations > 0
-    assert records_in["Map"] == records_in["count"] == 200, "each worker has its own words"
-    [declared] = {row.where for record in records for row in record.rows if row.name == "Map"}
+    assert records_in["Exchange + Map"] == records_in["count"] == 200, "each worker has its own words"
+    assert "Map" not in records_in, "what is fused has one row"
+    [declared] = {row.where for record in records for row in record.rows if row.name == "Exchange + Map"}
     assert declared.startswith(f"{__file__}:")
 
 
