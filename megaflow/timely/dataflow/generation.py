@@ -79,6 +79,7 @@ class _Writer:
         outputs = [f"output{k}" for k in range(len(self._exits))]
         self._put(0, f"def make({', '.join(functions + outputs)}):")
         self._put(1, "def fused(time, batch):")
+        before = len(self._text.lines)
         if members[0].kind == "inspect_batch":
             self._put(2, "f0(time, list(batch))", 0, None)
         working = [n for n, member in enumerate(members) if member.kind not in ("same", "inspect_batch")]
@@ -88,8 +89,14 @@ class _Writer:
             self._write_comprehension(working[0])
         else:
             self._write_loop()
+        self._fill(before, 2)
         self._put(1, "return fused")
         return self._text
+
+    def _fill(self, before: int, depth: int) -> None:
+        """Write a block's only line if it has none: nobody reads what would come of it."""
+        if len(self._text.lines) == before:
+            self._put(depth, "pass")
 
     def _put(self, depth: int, code: str, member: int | None = None, record: str | None = None) -> None:
         """Write a line; if it calls user code, that of `member`, which is given `record`."""
@@ -129,7 +136,9 @@ class _Writer:
                 self._put(2, f"out{k} = []")
                 self._put(2, f"append{k} = out{k}.append")
         self._put(2, "for r in batch:")
+        before = len(self._text.lines)
         self._write_member(0, "r", 3)
+        self._fill(before, 3)
         for n, member in enumerate(self._members):
             if member.kind == "partition":
                 numbered = "".join(f"output{-1 - k}, " for k in member.follow)
@@ -199,8 +208,7 @@ class _Writer:
                 self._put(depth + 1, f"r{n} = {record}")
                 record = f"r{n}"
             self._write_next(step, record, depth + 1)
-            if len(self._text.lines) == before:
-                self._put(depth + 1, "pass")
+            self._fill(before, depth + 1)
 
     def _write_flat_map(self, n: int, r: str, depth: int) -> None:
         step = self._members[n].follow[0]
@@ -213,8 +221,7 @@ class _Writer:
             self._put(depth + 1, f"for r{n} in portion{n}:")
             before = len(self._text.lines)
             self._write_member(step, f"r{n}", depth + 2)
-            if len(self._text.lines) == before:
-                self._put(depth + 2, "pass")
+            self._fill(before, depth + 2)
         for k in self._behind(n):
             self._text.pauses = True
             self._put(depth + 1, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")

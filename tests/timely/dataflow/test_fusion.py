@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError, GraphMismatch, ProgramError
@@ -124,8 +124,12 @@ STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(-3, 8), st.integer
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 50), max_size=8)), max_size=5)
 
 
+UNREAD: list[Step] = [("concat", 0, 0), ("concat", 1, 0), *[("map", 0, 0)] * 4]  # a group of which nobody reads
+
+
 @settings(max_examples=200)
 @given(STEPS, BATCHES, st.sampled_from([1, 1, 1, 2]))
+@example(UNREAD, [(0, [1])], 1)
 def test_any_tree_of_stages_gives_the_same_records_in_the_same_order_fused_or_not(
     steps: list[Step], batches: list[tuple[int, list[int]]], workers: int
 ) -> None:

@@ -93,18 +93,27 @@ def flat_map(port: Port[T], f: Callable[[T], Iterable[U]]) -> Port[U]:
             extend = out.extend
             for record in batch:
                 made = f(record)
-                short = type(made) is list and len(made) <= BATCH_RECORDS
-                for portion in (made,) if short else portions(made):
-                    extend(portion)
+                if type(made) is list and len(made) <= BATCH_RECORDS:  # mostly: said first, it saves a fifth
+                    extend(made)
                     if len(out) > LARGEST_BATCH_RECORDS:
-                        ship_full(output, time, out)
-                        while output.is_full():
-                            yield
+                        yield from _cut(output, time, out)
+                else:
+                    for portion in portions(made):
+                        extend(portion)
+                        if len(out) > LARGEST_BATCH_RECORDS:
+                            yield from _cut(output, time, out)
             ship(output, time, out)
 
         return run_pausable([source], [output], process)
 
     return _one_to_one(port, "FlatMap", make, _STAY, "flat_map", f)
+
+
+def _cut(output: Output[U], time: Time, out: list[U]) -> Iterator[None]:
+    """Send what fills batches, and pause until there is room."""
+    ship_full(output, time, out)
+    while output.is_full():
+        yield
 
 
 def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
