@@ -2,7 +2,8 @@
 
 python apps/flow_controlled.py [NUMBERS [ungated]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-Nothing goes around the loop. Its frontier does: it says which times are still being worked on.
+Nothing goes around the loop. Its frontier does: it says which times are still being worked on. Ungated, the queues'
+bounds alone keep what waits small, by records, not by times.
 """
 
 from collections.abc import Callable

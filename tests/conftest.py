@@ -5,6 +5,7 @@ without. Processes that a test starts inherit the choice.
 """
 
 import os
+import signal
 from functools import cache
 
 import pytest
@@ -15,6 +16,9 @@ from tests.timely.test_engine_cases import CASES
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started this in the background; some tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 QUICK = ("timely/", "simulation/")  # where cases are run twice
 

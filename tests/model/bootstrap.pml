@@ -14,7 +14,7 @@
    and by spin itself: nothing waits for ever (no invalid end state), no lane overflows.
 
    Step here                          In the code (megaflow/timely/); that these names exist is tested
-     broadcast, fold                    progcaster.py: Progcaster._broadcast, Progcaster._fold
+     broadcast, fold                    progcaster.py: Progcaster._broadcast, Progcaster.receive
      Prepare: marker                    rescale/member.py: Member._prepare; message Marker
      Prepare: snapshot                  rescale/server.py: Server._cut; beside the marker there, at any moment here
      `stream`: batches kept by number   Server.record

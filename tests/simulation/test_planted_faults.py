@@ -63,8 +63,8 @@ FAULTS = {
     ),
     "what leaves for another worker is not counted": Fault(
         "timely/dataflow/channels.py",
-        "        self._end.send(worker, time, batch)\n        return len(batch)",
-        "        self._end.send(worker, time, batch)\n        return len(batch) if worker == self._end.index else 0",
+        "        self.end.send(worker, time, batch)\n        return len(batch)",
+        "        self.end.send(worker, time, batch)\n        return len(batch) if worker == self.end.index else 0",
     ),
     "F routes before the control frontier has passed": Fault(
         "forwarding.py",

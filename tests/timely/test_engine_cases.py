@@ -372,7 +372,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
         "flow control",
         [
             "apps/test_flow_controlled.py::test_at_most_one_times_work_waits_behind_the_gate",
-            "apps/test_flow_controlled.py::test_without_the_gate_nearly_all_waits",
+            "apps/test_flow_controlled.py::test_without_the_gate_and_without_bounds_nearly_all_waits",
             "cluster/test_apps.py::test_flow_control_lets_one_times_work_through_at_once",
         ],
     ),
