@@ -268,6 +268,16 @@ def test_the_environment_turns_it_off_for_all(monkeypatch: pytest.MonkeyPatch) -
     build = CUT["a chain"][0]
     monkeypatch.setenv("MEGAFLOW_FUSION", "off")
     assert groups(build) == []
+    for same in ("on", ""):
+        monkeypatch.setenv("MEGAFLOW_FUSION", same)
+        assert groups(build) == CUT["a chain"][1]
+
+
+@pytest.mark.parametrize("wrong", ["Off", "0", "false"])
+def test_what_the_environment_says_must_be_understood(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_FUSION", wrong)
+    with pytest.raises(BuildError, match=rf"MEGAFLOW_FUSION={wrong}: it must be off"):
+        groups(CUT["a chain"][0])
 
 
 def test_workers_that_disagree_on_it_are_told_so() -> None:
