@@ -56,7 +56,7 @@ class Splitter(ABC):
     def _keep(self, batch: list[Any]) -> Iterable[Part]:
         return [(self._worker, batch)]
 
-    def _complain(self, batch: list[Any], error: Exception) -> None:
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
         complain_about(batch, self._name, error)
 
 
@@ -74,7 +74,7 @@ class ByKey(Splitter):
     def _check_first(self, batch: list[Any]) -> None:
         """Refuse a pair that can be read only once, by F or by S but not by both: wherever its key belongs."""
         if isinstance(batch[0], Iterator):
-            self._complain(batch, TypeError("an iterator is no pair"))
+            self._complain(batch, None)
 
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
         self._check_first(batch)
@@ -122,7 +122,7 @@ class ByRecord(Splitter):
         self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
         return [(self._worker, batch)]
 
-    def _complain(self, batch: list[Any], error: Exception) -> None:
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
         """Whatever the record is, it is the hash that was wrong."""
 
 
@@ -148,10 +148,10 @@ class _Owners(dict[Any, WorkerId]):
         return owner
 
 
-def complain_about(batch: list[Any], name: str, error: Exception) -> None:
-    """Raise ProgramError for the first record that is no pair, or whose key cannot be one; return if all are right.
+def complain_about(batch: list[Any], name: str, error: Exception | None) -> None:
+    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
 
-    It raises itself, so that blame finds that record here.
+    Return if all are right. It raises itself, so that blame finds the record here.
     """
     for record in batch:
         if not isinstance(record, (tuple, list)) or len(record) != 2:
