@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush, heapreplace
 from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 from megaflow.errors import CannotTravel
@@ -36,8 +35,6 @@ RATE_SECONDS_MIN = 1.0  # a rate over less is chance
 SIZED_BINS_MAX = 512  # bins that are measured when somebody asks for sizes; the others are taken for average ones
 SIZED_PAIRS = 4  # keys and states of each
 SIZED_BYTES_MAX = 1 << 20  # measuring stops there: it is some ten milliseconds of the worker's time
-
-_KEY = itemgetter(0)
 
 
 class SpaceSaving:
@@ -181,7 +178,7 @@ class LoadMeter:
         busy = (self.busy_seconds - self._seen[1]) / len(sample)
         self._seen = (self.records, self.busy_seconds)
         bins, keys = self._window.bins, self._window.keys
-        for key, count in Counter(map(_KEY, sample)).items():
+        for key, count in Counter(key for key, _ in sample).items():
             keys.add(key, count * records)
             figures = bins.setdefault(self._bin_of_key(key), [0.0, 0.0])
             figures[0] += count * records

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from megaflow.bins import BinStore
@@ -46,9 +46,7 @@ class Splitter(ABC):
         try:
             return self._split(batch, table)
         except (TypeError, ValueError, LookupError) as error:
-            complaint = self._complaint(batch)
-            if complaint is not None:
-                raise complaint from error
+            self._complain(batch, error)
             raise
 
     @abstractmethod
@@ -58,8 +56,8 @@ class Splitter(ABC):
     def _keep(self, batch: list[Any]) -> Iterable[Part]:
         return [(self._worker, batch)]
 
-    def _complaint(self, batch: list[Any]) -> ProgramError | None:
-        return complaint_about(batch, self._name)
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        complain_about(batch, self._name, error)
 
 
 class ByKey(Splitter):
@@ -69,7 +67,17 @@ class ByKey(Splitter):
         super().__init__(store, worker, name)
         self._owners = _Owners((), store)
 
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        self._check_first(batch)
+        return super()._keep(batch)
+
+    def _check_first(self, batch: list[Any]) -> None:
+        """Refuse a pair that can be read only once, by F or by S but not by both: wherever its key belongs."""
+        if isinstance(batch[0], Iterator):
+            self._complain(batch, None)
+
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        self._check_first(batch)
         owners = self._owners
         if owners.table is not table or len(owners) > _KNOWN_KEYS:
             owners = self._owners = _Owners(table, self._store)
@@ -114,8 +122,8 @@ class ByRecord(Splitter):
         self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
         return [(self._worker, batch)]
 
-    def _complaint(self, batch: list[Any]) -> None:
-        return None
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        """Whatever the record is, it is the hash that was wrong."""
 
 
 SplitterMaker: TypeAlias = Callable[[BinStore, WorkerId, str], Splitter]
@@ -140,19 +148,21 @@ class _Owners(dict[Any, WorkerId]):
         return owner
 
 
-def complaint_about(batch: list[Any], name: str) -> ProgramError | None:
-    """What is wrong with the first record that is no pair, or whose key cannot be one; None if all are right."""
+def complain_about(batch: list[Any], name: str, error: Exception | None) -> None:
+    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
+
+    Return if all are right. It raises itself, so that blame finds the record here.
+    """
     for record in batch:
         if not isinstance(record, (tuple, list)) or len(record) != 2:
-            return ProgramError(
+            raise ProgramError(
                 f"{name}: records must be (key, value) pairs, but one is {record!r}, "
                 f"a {type(record).__name__}; map the stream to pairs first"
-            )
+            ) from error
         try:
             hash(record[0])
-        except TypeError as error:
-            return ProgramError(
-                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({error}); "
+        except TypeError as unhashable:
+            raise ProgramError(
+                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({unhashable}); "
                 "make it a tuple, a frozenset or a str"
-            )
-    return None
+            ) from error

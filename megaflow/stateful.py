@@ -26,7 +26,7 @@ from megaflow.load import Load, LoadMeter, bin_sizes
 from megaflow.migration import Chunk, Installer, LedgerRow
 from megaflow.router import Routed, Router, route
 from megaflow.routing import Numbered, RoutingTable
-from megaflow.splitting import ByKey, SplitterMaker, complaint_about
+from megaflow.splitting import ByKey, SplitterMaker, complain_about
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.codec import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
@@ -276,7 +276,8 @@ class _Folder:
                 out += outputs
         except (TypeError, ValueError, LookupError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise complaint_about(batch, self._name) or self._complaint(error) from error
+                complain_about(batch, self._name, error)
+                raise self._complaint(error) from error
             raise
         return out
 

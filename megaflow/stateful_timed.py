@@ -33,7 +33,7 @@ from megaflow.bins import BinStore, stable_hash
 from megaflow.errors import ProgramError
 from megaflow.migration import Chunk, Installer
 from megaflow.routing import Numbered
-from megaflow.splitting import ByKey, complaint_about
+from megaflow.splitting import ByKey, complain_about
 from megaflow.stateful import StatefulView, TravelTrial, assemble, finish
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.activator import OperatorInfo
@@ -259,9 +259,7 @@ class _Folder:
                     for key, value in batch:
                         group[key].append(value)
                 except (TypeError, ValueError) as error:
-                    complaint = complaint_about(batch, self._name)
-                    if complaint is not None:
-                        raise complaint from error
+                    complain_about(batch, self._name, error)
                     raise
         return list(groups)
 

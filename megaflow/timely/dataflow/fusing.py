@@ -47,9 +47,13 @@ _GLOBALS = {
 def start(graph: Graph, fusion: bool = True) -> None:
     """Start a dataflow that is built, with its stages fused unless that is not wanted, here or by the environment.
 
-    Raises BuildError for a cycle that does not advance time, naming its operators.
+    Raises BuildError for a cycle that does not advance time, naming its operators, and if the environment says neither
+    off nor on.
     """
-    if not fusion or os.environ.get(SWITCH) == "off":
+    asked = os.environ.get(SWITCH) or "on"
+    if asked not in ("on", "off"):
+        raise BuildError(f"{SWITCH}={asked}: it must be off; or on, or not set, for what dataflow(fusion=…) says")
+    if not fusion or asked == "off":
         graph.start()
         return
     edges = list(graph.builder.edges)

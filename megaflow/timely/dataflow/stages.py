@@ -80,8 +80,15 @@ def run_pausable(
 
 
 def _is_suspended(run: Iterator[None]) -> bool:
-    """Run on; tell whether it stopped before its end."""
-    return next(run, run) is None
+    """Run on; tell whether it stopped before its end. A StopIteration of user code is raised as what it is."""
+    try:
+        return next(run, run) is None
+    except RuntimeError as error:  # Python's for "this generator raised StopIteration", or one of the user's
+        cause = error.__cause__
+        trace = cause.__traceback__ if isinstance(cause, StopIteration) else None
+        if cause is None or trace is None or trace.tb_frame.f_code is not getattr(run, "gi_code", None):
+            raise
+    raise cause  # it has its own traceback, and none of Python's error as a context
 
 
 def portions(records: Iterable[T]) -> Iterable[list[T]]:

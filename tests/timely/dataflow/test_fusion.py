@@ -272,6 +272,16 @@ def test_the_environment_turns_it_off_for_all(monkeypatch: pytest.MonkeyPatch) -
     build = CUT["a chain"][0]
     monkeypatch.setenv("MEGAFLOW_FUSION", "off")
     assert groups(build) == []
+    for same in ("on", ""):
+        monkeypatch.setenv("MEGAFLOW_FUSION", same)
+        assert groups(build) == CUT["a chain"][1]
+
+
+@pytest.mark.parametrize("wrong", ["Off", "0", "false"])
+def test_what_the_environment_says_must_be_understood(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_FUSION", wrong)
+    with pytest.raises(BuildError, match=rf"MEGAFLOW_FUSION={wrong}: it must be off"):
+        groups(CUT["a chain"][0])
 
 
 def test_workers_that_disagree_on_it_are_told_so() -> None:
@@ -375,6 +385,45 @@ def test_the_operator_is_blamed_that_called_with_the_record_that_it_had(case: st
     assert (", worker 0, time 7" in note and note.endswith(end)) or case == "an exchange behind", note
     text = format_user_traceback(caught.value)
     assert "<megaflow" not in text and "/megaflow/timely" not in text
+
+
+def stop(x: Any) -> Any:
+    return next(iter(()))
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize(
+    ("use", "operator"),
+    [
+        (lambda s: s.flat_map(stop), "FlatMap"),
+        (lambda s: s.flat_map(lambda x: [x]).map(stop), "Map"),
+        (lambda s: s.map(stop), "Map"),
+    ],
+)
+def test_a_stop_iteration_of_the_users_stays_what_it_is(use: Use, operator: str, fusion: bool) -> None:
+    """A stage that may pause is a generator, from which Python lets none out."""
+    hand, worker = by_hand()
+    with worker.dataflow(fusion=fusion) as scope:
+        use(scope.to_stream([1]).map(lambda x: x * 10)).capture()
+    with pytest.raises(StopIteration) as caught:
+        hand.settle()
+    assert caught.value.__notes__[0].startswith(f"in operator '{operator}' (")
+    assert caught.value.__notes__[0].endswith("worker 0, time 0, record 10")
+    text = format_user_traceback(caught.value)
+    assert text.count("Traceback") == 1 and "return next(iter(()))" in text.splitlines()[-4]
+
+
+def stop_within(x: Any) -> Iterator[Any]:
+    yield stop(x)
+
+
+def test_what_python_makes_of_one_in_a_generator_of_the_users_stays_too() -> None:
+    hand, worker = by_hand()
+    with worker.dataflow() as scope:
+        scope.to_stream([10]).flat_map(stop_within).map(one).capture()
+    with pytest.raises(RuntimeError, match="generator raised StopIteration") as caught:
+        hand.settle()
+    assert caught.value.__notes__[0].endswith("worker 0, time 0, record 10")
 
 
 @pytest.mark.parametrize(
