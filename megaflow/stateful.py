@@ -11,10 +11,15 @@ installed on arrival, whatever the time: nobody applies to it before it is whole
 
 Outputs carry the time of the record that caused them. Records of one time are applied in
 the order of their arrival.
+
+S applies for a moment and then lets the worker take its step's end, however much is due: mail, commands and progress
+are read between steps only, and a slow fold may have minutes of work before it. What is left in the stash is held by
+its capability, what is left in the queue by its own count; and the stash goes first, for it came first.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -29,6 +34,7 @@ from megaflow.routing import Numbered, RoutingTable
 from megaflow.splitting import ByKey, SplitterMaker, complain_about
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.codec import encode
+from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
@@ -41,6 +47,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
+
+TURN_SECONDS = 0.02  # that S applies before the worker looks up; a batch that has begun is ended
 
 
 class StatefulView:
@@ -163,11 +171,12 @@ def stateful_state_machine(
     data: Input[Any] = builder.new_input(assembly.routed.data[0], Addressed())
     state: Input[Chunk] = builder.new_input(assembly.routed.state, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    machine = _Machine(data, state, output, _Folder(fold, assembly.store, title), assembly.installer, assembly.view)
+    folder = _Folder(fold, assembly.store, title)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
-        return machine.run
+        activate = info.activator.activate
+        return _Machine(data, state, output, folder, assembly.installer, assembly.view, activate).run
 
     builder.build(make)
     finish(assembly, result)
@@ -205,6 +214,7 @@ class _Machine:
         folder: _Folder,
         installer: Installer,
         view: StatefulView,
+        activate: Callable[[], None],
     ) -> None:
         self._data = data
         self._state = state
@@ -212,23 +222,34 @@ class _Machine:
         self._folder = folder
         self._installer = installer
         self._view = view
-        self._stash: dict[int, tuple[Capability, list[list[Any]]]] = {}  # time -> batches in arrival order
+        self._activate = activate
+        self._stash: dict[int, tuple[Capability, deque[list[Any]]]] = {}  # time -> batches in arrival order
         self._waiting: list[int] = []  # heap: the times in the stash
 
     def run(self) -> None:
-        """One invocation: install state, apply what has become due, then what has arrived."""
+        """One invocation: install state, apply what has become due, then what has arrived, for a turn."""
         self._installer.install_all(self._state.drain())
+        now = self._view.meter.now
+        end = now() + TURN_SECONDS
         while self._waiting and self._due(self._waiting[0]):
-            waiting = heappop(self._waiting)
-            capability, batches = self._stash.pop(waiting)
-            with capability:
-                for batch in batches:
-                    self._apply(waiting, batch)
-        for time, batch in self._data.drain():
-            if self._due(time):
-                self._apply(time, batch)
-            else:
+            waiting = self._waiting[0]
+            capability, batches = self._stash[waiting]
+            self._apply(waiting, batches.popleft())
+            if not batches:
+                heappop(self._waiting)
+                del self._stash[waiting]
+                capability.release()
+            if now() >= end:
+                self._activate()
+                return
+        while self._data.is_waiting():
+            time, batch = self._data.take()
+            if not self._due(time):
                 self._keep(time, batch)
+                continue
+            self._apply(time, batch)
+            if now() >= end:
+                return  # a queue that is not empty has it run again
 
     def _due(self, time: Time) -> bool:
         return not self._data.frontier.less_than(time) and not self._state.frontier.less_equal(time)
@@ -236,7 +257,7 @@ class _Machine:
     def _keep(self, time: Time, batch: list[Any]) -> None:
         assert isinstance(time, int)
         if time not in self._stash:
-            self._stash[time] = (mint(self._output, time), [])
+            self._stash[time] = (mint(self._output, time), deque())
             heappush(self._waiting, time)
         self._stash[time][1].append(batch)
 

@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from megaflow import Map, Move, stable_hash
+from megaflow import Map, Move, stable_hash, stateful
 from megaflow.bins import bin_of
 from megaflow.errors import BuildError, CannotTravel, ProgramError, UsageError
 from megaflow.routing import difference, initial_table
@@ -137,6 +138,31 @@ def test_records_of_one_time_from_one_worker_are_applied_in_the_order_sent() -> 
     hands.records[1].send_batch([(KEY, number) for number in range(2_000, 3_000)])
     hands.finish()
     assert [value for _, _, value in histories.applied] == list(range(3_000))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_worker_looks_up_between_the_batches_of_a_slow_fold_from_the_stash_or_not(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    monkeypatch.setattr(stateful, "TURN_SECONDS", 0.0)  # each batch takes longer
+    histories = Histories(BINS)
+    hands = ByHand(histories.build, 1)
+    if not waits:
+        hands.commands.close()
+        hands.settle()
+    for number in range(5):
+        hands.records[0].send_batch([(KEY, number)])
+    if waits:
+        hands.settle()
+        assert histories.applied == []
+        hands.commands.close()
+    seen = [0]
+    while hands.workers[0].has_work():
+        hands.workers[0].step()
+        seen.append(len(histories.applied))
+    assert {later - before for before, later in pairwise(seen)} == {0, 1}, "at most one batch a step"
+    hands.finish()
+    assert [value for _, _, value in histories.applied] == list(range(5))
 
 
 # Several operators ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from megaflow import stateful
 from megaflow.testing import Leave, SimulatedCluster
 from megaflow.timely.dataflow.credit import Credits
 from megaflow.timely.dataflow.handoffs import Bounds, Handoffs
@@ -28,6 +29,12 @@ SEEDS_FROM = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S applies one batch and lets the worker do everything else, before it applies the next."""
+    monkeypatch.setattr(stateful, "TURN_SECONDS", 0.0)
+
+
 def tiny(seed: int) -> Bounds:
     """Bounds of a few records."""
     random = Random(f"bounds {seed}")
@@ -41,12 +48,14 @@ def test_random_graphs_with_loops_come_to_their_end(first: int) -> None:
 
 
 @SEEDS_FROM
+@pytest.mark.usefixtures("short_turns")
 def test_so_do_stateful_operators_whose_bins_move(first: int) -> None:
     for seed in range(first, first + _SEEDS_PER_TEST):
         scenarios.run(scenarios.draw(seed), tiny(seed))
 
 
 @SEEDS_FROM
+@pytest.mark.usefixtures("short_turns")
 def test_so_do_clusters_that_workers_join_and_leave_and_whose_coordinators_change(first: int) -> None:
     for seed in range(first, first + _SEEDS_PER_TEST // 2):
         membership.run(seed, draw_changes, tiny(seed))
