@@ -42,9 +42,9 @@ def dataflow(flow):
     return words.stateful_state_machine(count, bins=32)
 """
 
-# Slow until there is a file `fast` beside it. However little the machine gives them, three workers need more than a
-# minute and a half for all lines: commands must not take longer. A batch takes a fifth of a second.
-SLOW_LINES = 150_000
+# Slow until there is a file `fast` beside it. However little the machine gives them, three workers need more than half
+# a minute for all lines: commands must not take longer. A batch takes a fifth of a second.
+SLOW_LINES = 60_000
 SLOW = """
 import pathlib, time
 
