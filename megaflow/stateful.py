@@ -60,6 +60,7 @@ class StatefulView:
         self.name = name
         self.bins = store.count
         self.meter = LoadMeter(store.bin_of_key, now)  # written by S
+        self.waiting = 0  # records that S has taken and not applied: their time has not come; written by S
         self._store = store
         self._router = router
         self._installer = installer
@@ -234,7 +235,9 @@ class _Machine:
         while self._waiting and self._due(self._waiting[0]):
             waiting = self._waiting[0]
             capability, batches = self._stash[waiting]
-            self._apply(waiting, batches.popleft())
+            batch = batches.popleft()
+            self._view.waiting -= len(batch)
+            self._apply(waiting, batch)
             if not batches:
                 heappop(self._waiting)
                 del self._stash[waiting]
@@ -260,6 +263,7 @@ class _Machine:
             self._stash[time] = (mint(self._output, time), deque())
             heappush(self._waiting, time)
         self._stash[time][1].append(batch)
+        self._view.waiting += len(batch)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
         meter = self._view.meter

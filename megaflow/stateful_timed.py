@@ -164,6 +164,7 @@ class _Machine:
             self._stash[time] = [[] for _ in self._data]
             heappush(self._waiting, time)
         self._stash[time][number].append(batch)
+        self._view.waiting += len(batch)
 
     def _least(self) -> int | None:
         """The first time at which something waits."""
@@ -182,6 +183,7 @@ class _Machine:
         out = self._folder.apply(time, inputs)
         records = list(chain.from_iterable(chain.from_iterable(inputs)))
         meter.note(records, began)
+        self._view.waiting -= len(records)
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
 

@@ -111,10 +111,13 @@ def test_a_keys_values_are_applied_in_the_order_of_their_times_whatever_arrives_
     hands.records[0].flush()
     hands.settle()
     assert histories.applied == [], "worker 1 may still send earlier values"
+    views = [worker.stateful[0] for worker in hands.workers]
+    assert sum(view.waiting for view in views) == 1
     hands.records[1].advance_to(5)
     hands.records[1].send((KEY, 5))
     hands.finish()
     assert [value for _, _, value in histories.applied] == [5, 7]
+    assert [view.waiting for view in views] == [0, 0]
 
 
 def test_a_record_is_applied_before_its_own_time_is_closed() -> None:

@@ -108,12 +108,15 @@ def test_nothing_is_applied_before_its_time_is_closed_on_every_worker() -> None:
     hands.records[0].advance_to(5)
     hands.settle()
     assert calls.seen == [], "worker 1 may still send at time 0"
+    waiting = [worker.stateful[0] for worker in hands.workers]
+    assert sum(view.waiting for view in waiting) == 1
     hands.records[1].send((KEY, 2))
     hands.records[1].advance_to(1)
     hands.settle()
     [(time, worker, values)] = calls.seen
     assert (time, worker, sorted(values)) == (0, 0, [1, 2])
     hands.finish()
+    assert [view.waiting for view in waiting] == [0, 0]
 
 
 def test_a_backlog_of_times_is_applied_in_order_and_comes_out_with_each_its_own_time() -> None:

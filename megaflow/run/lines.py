@@ -11,8 +11,10 @@
 4. The source of a leaving worker is told by `Withdraw`, which follows every command that gives it
    lines: it takes in what is committed, hands back its splits and closes.
 5. Backpressure holds lines back, never time. While the output lags it reads one small batch per
-   tick; while an operator after it, here or on a peer, has enough to do (`Output.is_full`), or bytes
-   pile up for a peer or for the launcher, it reads none.
+   tick, and none while records wait in the stateful operators of this worker: then it has run ahead
+   of the others, whose records they wait for. While an operator after it, here or on a peer, has
+   enough to do (`Output.is_full`), or bytes pile up for a peer or for the launcher, it reads none.
+   All of this ends by itself, for time goes on: what waits for the others' epochs gets them.
 """
 
 from collections import deque
@@ -49,6 +51,7 @@ class SourceHooks:
     lateness: Lateness  # told of each batch
     probe: ProbeHandle  # at the output of the dataflow
     has_room: Callable[[], bool]  # whether peers and the launcher keep up
+    is_ahead: Callable[[], bool]  # whether many records wait here for their time
     report: Callable[[Any], None]  # to the coordinator
 
 
@@ -174,7 +177,7 @@ class LineSource:
             return 0
         slowest = self._hooks.probe.frontier.elements
         if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
-            return 1 if self._batches == 0 else 0
+            return 0 if self._batches or self._hooks.is_ahead() else 1
         return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
 
     def _call_again(self, now: float, allowed: int, took: bool) -> None:

@@ -41,10 +41,12 @@ from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.input import InputHandle
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.dataflow.session import BATCH_RECORDS
 from megaflow.timely.rescale.messages import Event as MembershipEvent
 from megaflow.timely.rescale.messages import Joined, Left, Succeeded
 
 PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
+WAITING_RECORDS_MAX = 16 * BATCH_RECORDS  # in a stateful operator, for their time, while the output lags
 LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
 
 
@@ -130,7 +132,9 @@ class Program:
             Stream(gather(stream.port, way, self._output)).probe_with(self._probe)
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
-        hooks = SourceHooks(self._feed, self._staging, self._lateness, self._probe, self._has_room, self._agent.report)
+        hooks = SourceHooks(
+            self._feed, self._staging, self._lateness, self._probe, self._has_room, self._is_ahead, self._agent.report
+        )
         port, activate = read_lines(numbered, hooks)
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
             self._shared.launcher.serve(self._feed, activate)
@@ -141,6 +145,9 @@ class Program:
             return False
         launcher = self._shared.launcher  # it comes first: what is read may keep the worker from answering it for long
         return launcher.is_here if self._shared.spec.output == "nothing" else launcher.has_room
+
+    def _is_ahead(self) -> bool:
+        return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
 
     def _on_change(self, event: MembershipEvent) -> None:
         """Read as much of the rate as the others do; have the launcher come to processes that have joined."""

@@ -42,14 +42,16 @@ class Bench:
         self.lateness = Lateness()
         self.probe = ProbeHandle()
         self.has_room = True
+        self.is_ahead = False
         self.reports: list[Any] = []
         self.seen: list[tuple[int, list[str]]] = []  # (epoch, batch)
         self.control: InputHandle[Any] = InputHandle()
         self.late: InputHandle[Any] = InputHandle()  # what the probe sees, if the output is to lag
         self._commands = 0
         hooks = SourceHooks(
-            self.feed, self.staging, self.lateness, self.probe, lambda: self.has_room, self.reports.append
-        )
+            self.feed, self.staging, self.lateness, self.probe,
+            lambda: self.has_room, lambda: self.is_ahead, self.reports.append,
+        )  # fmt: skip
         with self.worker.dataflow() as scope:
             port, self.activate = read_lines(scope.input_from(self.control).port, hooks)
             lines = Stream(port)
@@ -165,6 +167,19 @@ def test_while_the_output_lags_each_tick_brings_one_batch(tmp_path: Path) -> Non
     bench.late.advance_to(LAG_LIMIT_EPOCHS)
     bench.tick(LAG_LIMIT_EPOCHS + 12)
     assert len(bench.seen) > 20, "it reads on at full speed when the output has caught up"
+
+
+def test_while_the_output_lags_and_others_are_waited_for_here_nothing_is_read(tmp_path: Path) -> None:
+    bench = Bench(laggard=True)
+    bench.is_ahead = True
+    bench.tick(LAG_LIMIT_EPOCHS + 1)
+    assign(bench, tmp_path / "text", 20_000)
+    for time in range(LAG_LIMIT_EPOCHS + 2, LAG_LIMIT_EPOCHS + 12):
+        bench.tick(time)
+    assert bench.seen == []
+    bench.late.advance_to(LAG_LIMIT_EPOCHS)
+    bench.tick(LAG_LIMIT_EPOCHS + 12)
+    assert len(bench.seen) > 10, "what waits is no reason while the output keeps up: it may be meant to wait"
 
 
 def test_without_room_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
