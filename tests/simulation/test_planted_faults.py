@@ -139,13 +139,13 @@ FAULTS = {
     ),
     "S keeps a record without a capability": Fault(
         "stateful.py",
-        "            self._stash[time] = (mint(self._output, time), [])",
-        "            self._stash[time] = (mint(self._output, time), []); self._stash[time][0].release()",
+        "            self._stash[time] = (mint(self._output, time), deque())",
+        "            self._stash[time] = (mint(self._output, time), deque()); self._stash[time][0].release()",
     ),
     "S sends what it kept at the time of the newest": Fault(
         "stateful.py",
-        "                    self._apply(waiting, batch)",
-        "                    self._apply(max([waiting, *self._stash]), batch)",
+        "            self._apply(waiting, batch)",
+        "            self._apply(max([waiting, *self._stash]), batch)",
     ),
     "timers stay where they were set": Fault(
         "bins.py", "strict=True), self.timers.take(bin))", "strict=True), [])"
