@@ -10,7 +10,7 @@ from tests.simulation.graphs import run
 
 GRAPHS = 1000
 _GRAPHS_PER_TEST = 25
-_FAST = 400
+_FAST = 200
 
 
 @pytest.mark.parametrize(
