@@ -10,7 +10,7 @@ from tests.simulation.membership import draw_hand_overs, run
 
 SEEDS = 500
 HAND_OVER_SEEDS = 200
-_FAST = 50
+_FAST = 25
 _SEEDS_PER_TEST = 25
 _FAST_HAND_OVERS = 10
 

@@ -6,7 +6,7 @@ from megaflow.testing import SimulatedCluster
 from tests.simulation.scenarios import Log, build, draw, run
 
 SEEDS = 1000
-_FAST = 200
+_FAST = 100
 _SEEDS_PER_TEST = 25
 
 
