@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether dataflows are fused."""
     wanted = getattr(request, "param", request.config.getoption("fusion"))
-    if wanted == "off":
+    if wanted == "off" and request.node.get_closest_marker("about_fusion") is None:
         monkeypatch.setenv(SWITCH, "off")
     elif SWITCH in os.environ:
         monkeypatch.delenv(SWITCH)

@@ -76,6 +76,7 @@ def run(folder: Path, workers: int, build: Callable[[Any], Any], calls: bool = F
     execute(config, main)
 
 
+@pytest.mark.about_fusion
 def test_what_operators_did_is_counted_and_the_rows_sum_to_the_wall_time(tmp_path: Path) -> None:
     run(tmp_path, 2, build)
     records = read_records(tmp_path)

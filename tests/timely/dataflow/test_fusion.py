@@ -20,6 +20,8 @@ from megaflow.timely.dataflow.picture import draw
 from megaflow.timely.log import Event, OperatorsFused, ScheduleStarted
 from tests.timely.workers import ByHand, by_hand
 
+pytestmark = pytest.mark.about_fusion
+
 Shown = list[tuple[Any, Any]]  # (time, record)
 
 # Random trees ---------------------------------------------------------------------------
