@@ -37,10 +37,11 @@ from megaflow.splitting import ByKey, complain_about
 from megaflow.stateful import StatefulView, TravelTrial, assemble, finish
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.activator import OperatorInfo
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
+from megaflow.timely.dataflow.stages import ship
 from megaflow.timers import Timers
 
 K = TypeVar("K")
@@ -184,8 +185,7 @@ class _Machine:
         records = list(chain.from_iterable(chain.from_iterable(inputs)))
         meter.note(records, began)
         self._view.waiting -= len(records)
-        for start in range(0, len(out), BATCH_RECORDS):
-            self._output.ship(time, out[start : start + BATCH_RECORDS])
+        ship(self._output, time, out)
 
     def _hold(self, least: int | None) -> None:
         """Hold the output's capability at this time, and no other."""

@@ -17,7 +17,21 @@ from megaflow.run.splits import plan_splits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
+STATUS_SECONDS = 100.0  # for a job to come to where a test wants it, on a busy machine, too
 STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job runs any more
+
+# Touches the file that a line names, and is busy for a minute.
+ASLEEP = """
+import pathlib, time
+
+def slow(line):
+    pathlib.Path(line).touch()
+    time.sleep(60)
+    return line
+
+def dataflow(flow):
+    return flow.lines().map(slow)
+"""
 
 
 class Run:
@@ -45,6 +59,8 @@ class Run:
         code = self.process.wait(30)
         self.reader.join(10)
         self.process.stdout.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         return code, output, [line.rstrip("\n") for line in self.said]
 
     def control(self, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -60,9 +76,14 @@ class Run:
     def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask until the status is as wanted."""
         wait_until(lambda: any(self.folder.glob("*.json")))
-        while not wanted(record := self.status()):
-            pass
-        return record
+        found: list[dict[str, Any]] = []
+
+        def as_wanted() -> bool:
+            found[:] = [self.status()]
+            return wanted(found[0])
+
+        wait_until(as_wanted, STATUS_SECONDS)
+        return found[0]
 
     def reading(self) -> dict[str, Any]:
         """Return the status once all workers have read something."""
@@ -70,6 +91,18 @@ class Run:
 
     def files(self) -> list[Path]:
         return list(self.folder.glob("*.json"))
+
+
+def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
+    """Start a job of two processes, one of which is in a step of a minute."""
+    app, asleep = folder / "slow.py", folder / "asleep"
+    app.write_text(ASLEEP)
+    run = start(str(app), "--lines", "-", "--processes", "2", *options, stdin=subprocess.PIPE)
+    assert run.process.stdin is not None
+    run.process.stdin.write(f"{asleep}\n")
+    run.process.stdin.flush()
+    wait_until(asleep.exists)
+    return run
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -11,7 +11,7 @@ from megaflow.front import Worker
 from megaflow.timely import Exchange, Pipeline
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.handoffs import Bounds
-from tests.timely.cases import run_processes
+from tests.timely.cases import run_processes, taking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -59,17 +59,6 @@ def fast_and_slow(worker: Worker) -> tuple[int, int, int, int]:
         most = max(most, *used, *(end.inlet.records for end in ends))
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     return arrived, total, most, growth
-
-
-def taking(capability: Any, info: Any) -> Any:
-    """Passes everything on, and never asks whether there is room."""
-    capability.release()
-
-    def logic(source: Any, output: Any) -> None:
-        for reference, batch in source:
-            output.session(reference).give_batch(batch)
-
-    return logic
 
 
 @pytest.mark.parametrize(("processes", "workers"), [(1, 2), (2, 1)], ids=["threads", "processes"])

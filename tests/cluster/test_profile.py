@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from megaflow.run.launch import run as run_here
-from tests.cluster.jobs import WORDCOUNT, Run, wait_until, words_of, write_numbered
+from tests.cluster.jobs import WORDCOUNT, Run, fall_asleep, wait_until, words_of, write_numbered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -93,22 +93,12 @@ def test_those_who_come_and_leave_have_their_part(start: Callable[..., Run], tmp
 
 
 def test_what_killed_workers_have_written_is_shown(start: Callable[..., Run], tmp_path: Path) -> None:
-    app, folder, asleep = tmp_path / "slow.py", tmp_path / "profile", tmp_path / "asleep"
-    app.write_text(
-        "import pathlib, time\n\n"
-        "def slow(line):\n    pathlib.Path(line).touch()\n    time.sleep(60)\n    return line\n\n"
-        "def dataflow(flow):\n    return flow.lines().map(slow)\n"
-    )
-    run = start(str(app), "--lines", "-", "--processes", "2", "--profile", str(folder), stdin=subprocess.PIPE)
-    assert run.process.stdin is not None
-    run.process.stdin.write(f"{asleep}\n")
-    run.process.stdin.flush()
-    wait_until(asleep.exists)
+    folder = tmp_path / "profile"
+    run = fall_asleep(start, tmp_path, "--profile", str(folder))
     run.process.send_signal(signal.SIGINT)
     wait_until(lambda: any("stopping" in line for line in run.said))
     run.process.send_signal(signal.SIGINT)
     code, _, said = run.end()
-    run.process.stdin.close()
     assert code == 130, said
     content = profile_of(folder)
     assert (0, False) in [(worker["worker"], worker["ended"]) for worker in content["workers"]]

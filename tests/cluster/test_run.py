@@ -24,6 +24,7 @@ from tests.cluster.jobs import (
     Run,
     check_counts,
     check_numbered,
+    fall_asleep,
     lives,
     wait_until,
     words_of,
@@ -194,24 +195,12 @@ def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path
 
 
 def test_the_second_signal_kills(start: Callable[..., Run], tmp_path: Path) -> None:
-    app = tmp_path / "slow.py"
-    app.write_text(
-        "import pathlib, time\n\n"
-        "def slow(line):\n    pathlib.Path(line).touch()\n    time.sleep(60)\n    return line\n\n"
-        "def dataflow(flow):\n    return flow.lines().map(slow)\n"
-    )
-    asleep = tmp_path / "asleep"
-    run = start(str(app), "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
-    assert run.process.stdin is not None
-    run.process.stdin.write(f"{asleep}\n")
-    run.process.stdin.flush()
-    wait_until(asleep.exists)
+    run = fall_asleep(start, tmp_path)
     run.process.send_signal(signal.SIGINT)
     wait_until(lambda: any("stopping" in line for line in run.said))
     begun = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     code, _, said = run.end()
-    run.process.stdin.close()
     assert code == 130 and time.monotonic() - begun < STOP_SECONDS, said
     assert run.files() == []
 

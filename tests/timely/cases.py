@@ -57,3 +57,14 @@ def edges(nodes: int, count: int) -> list[tuple[int, int]]:
     """`edges(n, m)` of the cases: m pairs of numbers below n, in the order in which they are drawn."""
     drawn = numbers()
     return [(source % nodes, target % nodes) for source, target in islice(zip(drawn, drawn), count)]
+
+
+def taking(capability: Any, info: Any) -> Any:
+    """The logic of an operator that passes everything on, and never asks whether there is room."""
+    capability.release()
+
+    def logic(source: Any, output: Any) -> None:
+        for reference, batch in source:
+            output.session(reference).give_batch(batch)
+
+    return logic

@@ -46,7 +46,7 @@ class Door:
         self.strangers = 0  # connections in their handshake
         self._listener = listener
         self._secret = secret
-        self._handshake_seconds = handshake_seconds
+        self.handshake_seconds = handshake_seconds  # for each message
         self._closed = False
         listener.setblocking(False)
         self.open()
@@ -68,8 +68,7 @@ class Door:
                 self.poller.call_later(PAUSE_SECONDS, self.open)
                 return
             configure(connection)
-            handshake = ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES))
-            stranger = Stranger(self, handshake, self._handshake_seconds)
+            stranger = Stranger(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
             link = Link(self.poller, connection, stranger, address_text(address))
             link.decoder.max_message_bytes = stranger.handshake.max_message_bytes
             self.strangers += 1
@@ -88,15 +87,14 @@ class Door:
 class Stranger:
     """Owns a link while its handshake runs."""
 
-    def __init__(self, door: Door, handshake: ServerHandshake, seconds: float) -> None:
+    def __init__(self, door: Door, handshake: ServerHandshake) -> None:
         self.handshake = handshake
         self._door = door
-        self._seconds = seconds  # for each message
         self._heard = 0  # messages
 
     def wait(self, link: Link) -> None:
         """Give it time for the next message."""
-        self._door.poller.call_later(self._seconds, partial(self.expire, link, self._heard))
+        self._door.poller.call_later(self._door.handshake_seconds, partial(self.expire, link, self._heard))
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Step the handshake; refuse with a reason where the settings differ."""

@@ -16,6 +16,7 @@ from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.handoffs import RETURNS, Bounds
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
+from tests.timely.cases import taking
 from tests.timely.workers import ByHand
 
 SMALL = Bounds(inlet_records=4, window_records=6)
@@ -69,17 +70,7 @@ def counting(scope: Scope, sent: list[int], last: int = 1000) -> Stream[int]:
 
 def always_taking(stream: Stream[Any], pact: Any = None) -> Stream[Any]:
     """An operator of the user's that passes everything on and never asks."""
-
-    def build(capability: Any, info: Any) -> Any:
-        capability.release()
-
-        def logic(source: Any, output: Any) -> None:
-            for time, batch in source:
-                output.session(time).give_batch(batch)
-
-        return logic
-
-    return stream.unary(pact or Pipeline(), "Pass", build)
+    return stream.unary(pact or Pipeline(), "Pass", taking)
 
 
 def build_on(hand: ByHand, make: Callable[[Worker, Scope], None]) -> list[Graph]:
