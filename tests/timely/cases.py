@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import islice
+from typing import Any
 from pathlib import Path
 from typing import TypeVar
 
