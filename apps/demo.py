@@ -18,17 +18,17 @@ from typing import Any, NoReturn
 import click
 
 from apps.wordcount import dataflow
-from megaflow.control.commands import Conversation, ask_status, run_plan, total
+from megaflow.control.client.commands import Conversation, ask_status, run_plan, total
+from megaflow.control.client.move_request import Plan, Selection, make_plan
+from megaflow.control.client.text import bytes_text, table_text
 from megaflow.control.messages import LatencyWindow
-from megaflow.control.screen import bytes_text, table_text
-from megaflow.control.selection import Plan, Selection, make_plan
-from megaflow.control.statistics import merged
+from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError
-from megaflow.run.app import pickle_app
-from megaflow.run.job import Job
-from megaflow.run.launch import RunOptions, launch
-from megaflow.run.loop import Account
-from megaflow.run.rendering import Form
+from megaflow.job.app import pickle_app
+from megaflow.job.job_file import Job
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.loop import Account
+from megaflow.job.rendering import Form
 from megaflow.spark.java import find_java
 from megaflow.timely.communication.client import Client
 

@@ -1,12 +1,12 @@
 """megaflow: stateful streams whose state moves between workers while the stream runs."""
 
 from megaflow import timely  # first, or importing a floor alone would run in a circle (see test_floor_plan)
-from megaflow.bins import stable_hash
-from megaflow.routing import Bootstrap, Map, Move
-from megaflow.run.launch import run
+from megaflow.job.launcher.launch import run
+from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.routing import Bootstrap, Map, Move
+from megaflow.megaphone.timers import Timers
 from megaflow.stream import Stream
-from megaflow.timely.communication.codec import register
-from megaflow.timers import Timers
+from megaflow.timely.communication.codec.values import register
 
 __version__ = "0.1.0.dev0"
 

@@ -1,6 +1,6 @@
 """`python -m megaflow` is `megaflow`."""
 
-from megaflow.cli import main
+from megaflow.cli.main import main
 
 if __name__ == "__main__":
     main()

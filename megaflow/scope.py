@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.event_link import EventSource
+from megaflow.timely.dataflow.capture.event_link import EventSource
+from megaflow.timely.dataflow.capture.replay import replay
 from megaflow.timely.dataflow.graph import ScopeRef
-from megaflow.timely.dataflow.input import InputHandle, input_from
+from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, nesting, sources
 from megaflow.timely.dataflow.operators.generic import SourceBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
-from megaflow.timely.dataflow.replay import replay
 from megaflow.timely.dataflow.scopes import open_child
 from megaflow.timely.dataflow.unordered import UnorderedHandle, new_unordered_input
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from megaflow.bins import stable_hash
-from megaflow.control_stream import control_for
-from megaflow.distribute import distribute
-from megaflow.routing import Numbered
-from megaflow.stateful import Fold, stateful_state_machine
-from megaflow.stateful_timed import BinaryFold, UnaryFold, stateful_binary, stateful_unary
-from megaflow.timely.dataflow.capture import Captured, capture, capture_into
-from megaflow.timely.dataflow.event_link import EventPusher
+from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.control_stream import control_for
+from megaflow.megaphone.distribute import distribute
+from megaflow.megaphone.routing import Numbered
+from megaflow.megaphone.stateful import Fold, stateful_state_machine
+from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, stateful_binary, stateful_unary
+from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
+from megaflow.timely.dataflow.capture.event_link import EventPusher
+from megaflow.timely.dataflow.fusion.stage import Result
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement, nesting
-from megaflow.timely.dataflow.operators.branching import Result
 from megaflow.timely.dataflow.operators.generic import (
     BinaryBuild,
     BinaryNotifyLogic,

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
-from megaflow.timely.dataflow.shape import SWITCH
+from megaflow.timely.dataflow.signature import SWITCH
 from tests.timely.test_engine_cases import CASES
 
 settings.register_profile("patient", deadline=None)

@@ -61,7 +61,7 @@ def test_each_module_can_be_imported_first() -> None:
 
 
 def test_importing_megaflow_and_its_command_line_loads_no_pyspark() -> None:
-    names = [name for name in ("megaflow", "megaflow.cli") if name in module_names()]
+    names = [name for name in ("megaflow", "megaflow.cli.main") if name in module_names()]
     imports = "".join(f"import {name}\n" for name in names)
     loaded = run_python(f"{imports}import sys\nsys.exit('pyspark' in sys.modules or 'py4j' in sys.modules)")
     assert loaded.returncode == 0, loaded.stderr or f"importing {' and '.join(names)} loads pyspark"

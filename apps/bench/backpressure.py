@@ -18,7 +18,7 @@ from apps.bench.job import write_numbers
 from apps.bench.processes import megaflow_run, resident_mb
 from apps.bench.report import Found, Goal
 from apps.bench.workload import Setting, Step, Workload, one
-from megaflow.run.flow import Flow
+from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 
 DRIFT, HELD = "RSS drift %", "RSS MB"

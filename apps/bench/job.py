@@ -7,15 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from megaflow.control.commands import Conversation, ask_status, stop_job
+from megaflow.control.client.commands import Conversation, ask_status, stop_job
 from megaflow.control.messages import LatencyWindow
-from megaflow.control.statistics import WINDOW_SECONDS, Histogram, merged
+from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError
-from megaflow.run.app import pickle_app
-from megaflow.run.gather import Writer
-from megaflow.run.job import Job
-from megaflow.run.launch import RunOptions, launch
-from megaflow.run.loop import Account
+from megaflow.job.app import pickle_app
+from megaflow.job.job_file import Job
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.loop import Account
 from megaflow.timely.communication.client import Client
 
 LOOK_SECONDS = 0.02

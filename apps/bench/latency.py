@@ -23,9 +23,9 @@ from apps.bench.plain import TICK_SECONDS, keys_of_ticks
 from apps.bench.report import Found, Goal
 from apps.bench.rescaling_load import LIGHT, numbered
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, plain
-from megaflow.run.app import pickle_app
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 
 P50, P99, MAX = "p50 ms", "p99 ms", "max ms"

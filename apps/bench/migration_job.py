@@ -12,12 +12,12 @@ import click
 from apps.bench.experiment import Record
 from apps.bench.job import Running, between, latency, write_numbers
 from apps.bench.migration_load import Packed, key_count
-from megaflow.control.commands import Conversation, ask_status
-from megaflow.control.statistics import WINDOW_SECONDS
-from megaflow.run.app import pickle_app
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
-from megaflow.run.loop import Account
+from megaflow.control.client.commands import Conversation, ask_status
+from megaflow.control.worker.latency import WINDOW_SECONDS
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.loop import Account
 
 PROCESSES = 2
 RATE_SHARE = 0.2  # of what the processes can do: a worker that owns a million keys keeps up

@@ -24,9 +24,9 @@ from apps.bench.job import timeline, write_numbers
 from apps.bench.migration_job import KeyCount, Load, before, calm_job, medians, rate_for
 from apps.bench.migration_load import plain_rate
 from apps.bench.processes import Memory
-from megaflow.control.commands import ask_status, run_plan, total
-from megaflow.control.screen import table_text
-from megaflow.control.selection import Selection, make_plan
+from megaflow.control.client.commands import ask_status, run_plan, total
+from megaflow.control.client.move_request import Selection, make_plan
+from megaflow.control.client.text import table_text
 
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
 GRADUAL = STRATEGIES[:-1]

@@ -13,10 +13,10 @@ from apps.bench.processes import Peaks
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import count
-from megaflow.run.app import pickle_app
-from megaflow.run.flow import Flow
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 
 RATE, MEMORY = "k records/s", "RSS MB"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from apps.bench.rescaling_load import key_of
-from megaflow.control.commands import (
+from megaflow.control.client.commands import (
     Conversation,
     add_processes,
     ask_status,
@@ -15,8 +15,8 @@ from megaflow.control.commands import (
     run_plan,
     total,
 )
-from megaflow.control.selection import Selection, make_plan, plan_removal
-from megaflow.run.rendering import Form
+from megaflow.control.client.move_request import Selection, make_plan, plan_removal
+from megaflow.job.rendering import Form
 
 
 @dataclass(frozen=True, slots=True)

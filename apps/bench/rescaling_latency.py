@@ -21,9 +21,9 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size,
 from apps.bench.job import Running, between, latency, timeline, write_numbers
 from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
-from megaflow.control.screen import table_text
-from megaflow.control.statistics import Histogram
-from megaflow.run.loop import Account
+from megaflow.control.client.text import table_text
+from megaflow.control.worker.latency import Histogram
+from megaflow.job.launcher.loop import Account
 
 SECONDS_MAX = 90.0  # that there are lines for
 LINE_BYTES = 200  # of the saturated job: a batch of 6 KB is some milliseconds of its work

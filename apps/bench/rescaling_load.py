@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from apps.wordcount import count
-from megaflow.run.flow import Flow
+from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 
 SEED = 7

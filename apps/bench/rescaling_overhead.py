@@ -18,11 +18,11 @@ from apps.bench.rescaling_load import pinned_words
 from apps.bench.wordcount import run_plain, write_text
 from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
-from megaflow.control.screen import table_text
-from megaflow.run.app import pickle_app
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
-from megaflow.run.loop import Account
+from megaflow.control.client.text import table_text
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.loop import Account
 
 PROCESSES = 2
 WARM_UP_SECONDS = 1.0  # of an open loop, left out

@@ -12,15 +12,15 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.wordcount import count
-from megaflow.control.screen import table_text
-from megaflow.front import Worker
+from megaflow.control.client.text import table_text
+from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.codec.values import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
-from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.membership import founding
+from megaflow.timely.rescale.bootstrap_server import Server
 from megaflow.timely.rescale.host import Host
-from megaflow.timely.rescale.server import Server
 
 WORKERS = 2
 LOOK_EPOCHS = 100  # before a mark

@@ -29,12 +29,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from apps.bench.report import Found, Goal
 from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_count, one
 from megaflow.errors import SourceError
-from megaflow.run.app import pickle_app
-from megaflow.run.flow import Flow
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.worker.flow import Flow
 from megaflow.spark.java import find_java
-from megaflow.spark.session import spark_session, start_query
+from megaflow.spark.spark_session import spark_session, start_query
 from megaflow.stream import Stream
 
 RATE = "k lines/s"

@@ -13,9 +13,9 @@ from typing import Any
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import dataflow
-from megaflow.run.app import pickle_app
-from megaflow.run.gather import NothingWriter
-from megaflow.run.launch import RunOptions, launch
+from megaflow.job.app import pickle_app
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import RunOptions, launch
 
 RATE = "M words/s"
 ONE, TWO = "megaflow, one process", "megaflow, two processes"

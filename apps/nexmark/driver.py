@@ -25,8 +25,8 @@ from apps.nexmark.q7 import q7
 from apps.nexmark.q8 import q8
 from apps.nexmark.terms import Terms
 from megaflow import Move
-from megaflow.control.planner import plan
-from megaflow.routing import initial_table
+from megaflow.control.client.planner import plan
+from megaflow.megaphone.routing import initial_table
 from megaflow.timely import InputHandle, ProbeHandle, Stream, Worker
 
 QUERIES: dict[str, Callable[[Stream[Event], Stream[Any], Terms, int], Stream[Any]]] = {

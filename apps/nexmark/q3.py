@@ -12,8 +12,8 @@ from typing import Any
 
 from apps.nexmark.events import Event, auctions, people
 from apps.nexmark.terms import Terms
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 Seller = tuple[str, str, str]  # name, city, state
 Suggestion = tuple[str, str, str, int]  # name, city, state, auction

@@ -16,8 +16,8 @@ from typing import Any
 
 from apps.nexmark.events import Event, bids
 from apps.nexmark.terms import Terms
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 Count = tuple[int, int]  # auction, bids
 Slides = dict[int, int]  # number of the slide -> bids in it

@@ -12,8 +12,8 @@ from typing import Any
 from apps.nexmark.events import Event
 from apps.nexmark.terms import Terms
 from apps.nexmark.winning import average, winning_bids
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 
 def q6(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int = 256) -> Stream[tuple[int, int]]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from apps.nexmark.events import Event, bids
 from apps.nexmark.terms import Terms
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 Offer = tuple[int, int, int]  # auction, price, bidder
 

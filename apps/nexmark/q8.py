@@ -13,8 +13,8 @@ from typing import Any
 
 from apps.nexmark.events import Event, auctions, people
 from apps.nexmark.terms import Terms
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 User = tuple[int, str]  # time, name
 Offer = tuple[int, int]  # time, reserve

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from apps.nexmark.events import Event, auctions, bids
 from apps.nexmark.terms import Terms
+from megaflow.megaphone.timers import Timers
 from megaflow.timely import Stream
-from megaflow.timers import Timers
 
 
 class Sale(NamedTuple):

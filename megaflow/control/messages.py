@@ -3,7 +3,7 @@
 Five conversations, each a set of frozen records:
 
 1. *On the control stream*, numbered, from the coordinator to every operator:
-   the routing commands of `megaflow.routing` and, for sources,
+   the routing commands of `megaflow.megaphone.routing` and, for sources,
    `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is
    `Refused`, or `Accepted`, perhaps some `Progress`, and later `Done`.
@@ -86,7 +86,8 @@ class StatusQuery:
 
 @dataclass(frozen=True, slots=True)
 class ExplainQuery:
-    """Ask what holds the output back, answered by `Done` with a record of `megaflow.control.explanation`."""
+    """Ask what holds the output back, answered by `Done` with a record of
+    `megaflow.control.coordinator.explanation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ class LatencyWindow:
     """How late the lines were that were done in one tenth of a second."""
 
     start: float  # wall clock, seconds
-    buckets: dict[int, int]  # bucket of `megaflow.control.statistics` -> lines
+    buckets: dict[int, int]  # bucket of `megaflow.control.worker.latency` -> lines
     max_ms: float
 
 

@@ -41,7 +41,7 @@ from megaflow.control.messages import (
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
 from megaflow.spark.java import find_java
 from megaflow.spark.push import StageJob
-from megaflow.spark.spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
+from megaflow.spark.query_spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
 from megaflow.spark.transfer import Transfer, choose_transfer, push_frame
 from megaflow.timely.communication.client import Client
 
@@ -148,7 +148,7 @@ class SparkFeed:
         """Run the query to its end, leaving to `stack` what is to be cleaned up."""
         if isinstance(self._lines, SparkSpec):
             check_spark(self._lines)
-        from megaflow.spark import session as spark  # the first import of pyspark
+        from megaflow.spark import spark_session as spark  # the first import of pyspark
 
         transfer, how = choose_transfer()
         self._report(how)

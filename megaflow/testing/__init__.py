@@ -16,10 +16,10 @@ While it runs a monitor watches, and raises `Violation` if
  - nothing can happen any more and the dataflow is not complete.
 """
 
-from megaflow.testing.changes import HandOver, Join, KillJoiner, Leave
-from megaflow.testing.cluster import Build, SimulatedCluster
+from megaflow.testing.actions import HandOver, Join, KillJoiner, Leave
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
+from megaflow.testing.simulated_cluster import Build, SimulatedCluster
 
 __all__ = [
     "Build",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from random import Random
 
 from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec import decode, encode
+from megaflow.timely.communication.codec.values import decode, encode
 from megaflow.timely.order import Time
 
 Route = tuple[int, int, Lane]  # source, target, lane

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.allocator import Envelope, Lane
 from megaflow.timely.dataflow.context import Context
-from megaflow.timely.dataflow.fusing import start
+from megaflow.timely.dataflow.flow_control.handoffs import RETURNS
+from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph
-from megaflow.timely.dataflow.handoffs import RETURNS
-from megaflow.timely.dataflow.shape import check_equal, signature, tell_built
+from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import Event, Joined, Left

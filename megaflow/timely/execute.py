@@ -22,17 +22,17 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import ClusterError, PeerFailed, UsageError
 from megaflow.timely.communication.allocator import Allocator, FailureReport
-from megaflow.timely.communication.fabric import TcpFabric
-from megaflow.timely.communication.links import RoleHandler
 from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
-from megaflow.timely.communication.meeting import PeerAddress
+from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.role_handlers import RoleHandler
 from megaflow.timely.communication.secret import is_loopback, load_secret
 from megaflow.timely.communication.tcp import address_text, open_listener
-from megaflow.timely.dataflow.blame import format_user_traceback
+from megaflow.timely.communication.tcp_fabric import TcpFabric
+from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.membership import Membership, WorkerId, founding
-from megaflow.timely.rescale.ask import ask_to_join
-from megaflow.timely.rescale.door import JoinDoor
+from megaflow.timely.rescale.join_client import ask_to_join
+from megaflow.timely.rescale.join_server import JoinDoor
 from megaflow.timely.rescale.messages import Admission, Process
 from megaflow.timely.worker import Worker
 

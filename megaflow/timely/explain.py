@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from megaflow.errors import NoAnswer
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflow.shape import places
+from megaflow.timely.dataflow.signature import places
 from megaflow.timely.order import Time, coordinates, less_equal
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import summaries_to

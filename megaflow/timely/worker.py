@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CommandRefused, ProgramError
+from megaflow.timely.alarms import Timers
 from megaflow.timely.communication.allocator import MAIL_CHANNEL, Allocator, Envelope, Lane
 from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.context import Context
@@ -35,7 +36,6 @@ from megaflow.timely.rescale.member import Member
 from megaflow.timely.rescale.messages import LANE_CHANNEL, Admission, Process
 from megaflow.timely.rescale.messages import TOPIC as RESCALE
 from megaflow.timely.statistics import WorkerStatistics, worker_statistics
-from megaflow.timely.timers import Timers
 
 S = TypeVar("S")
 

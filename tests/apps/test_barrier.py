@@ -3,7 +3,7 @@
 import pytest
 
 from apps.barrier import main, rounds_of
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Pipeline
 from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY

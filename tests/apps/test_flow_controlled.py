@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from apps.flow_controlled import main
-from megaflow.timely.dataflow import handoffs
-from megaflow.timely.dataflow.handoffs import Bounds
-from megaflow.timely.dataflow.stages import LARGEST_BATCH_RECORDS
+from megaflow.timely.dataflow.flow_control import handoffs
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
+from megaflow.timely.dataflow.fusion.stage import LARGEST_BATCH_RECORDS
 from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY
 

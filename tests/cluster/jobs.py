@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from megaflow.run.job import process_start
-from megaflow.run.splits import plan_splits
+from megaflow.job.job_file import process_start
+from megaflow.job.splits import plan_splits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")

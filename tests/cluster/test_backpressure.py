@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Exchange, Pipeline
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.handoffs import Bounds
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.timely.cases import run_processes, taking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.timely import Messages, Progress
-from megaflow.timely.dataflow.events import HEADER, encode_event
+from megaflow.timely.dataflow.capture.event_format import HEADER, encode_event
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow import stable_hash
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Exchange, InputHandle
 from tests.timely.cases import run_processes
 from tests.timely.dataflow.test_generic import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.migration import CHUNK_BYTES
+from megaflow.megaphone.chunks import CHUNK_BYTES
 from tests.cluster.processes import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 160.0
 PROGRAM = """
 import json, sys, time, tracemalloc
 from megaflow import Map, Move
-from megaflow.front import execute_from_args
+from megaflow.program import execute_from_args
 from megaflow.timely import InputHandle
 
 def own(key, size):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.run.job import process_start
+from megaflow.job.job_file import process_start
 from tests.cluster.jobs import (
     ROOT,
     STOP_SECONDS,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from megaflow.errors import PeerFailed, UsageError
-from megaflow.run.job import process_start
-from megaflow.run.launch import run
+from megaflow.job.job_file import process_start
+from megaflow.job.launcher.launch import run
 from tests.cluster.jobs import (
     ROOT,
     STOP_SECONDS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle
 from megaflow.timely.log import Event, MessageReceived, MessageSent, OperatorBuilt, OperatorShut
 from tests.timely.cases import run_processes

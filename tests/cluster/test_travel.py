@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import megaflow
-from megaflow.front import Worker
+from megaflow.program import Worker
 from tests.cluster.processes import programs
 from tests.timely.cases import run_processes
 

@@ -16,14 +16,14 @@
    Step here                          In the code (megaflow/timely/); that these names exist is tested
      broadcast, fold                    progcaster.py: Progcaster._broadcast, Progcaster.receive
      Prepare: marker                    rescale/member.py: Member._prepare; message Marker
-     Prepare: snapshot                  rescale/server.py: Server._cut; beside the marker there, at any moment here
+     Prepare: snapshot                  rescale/bootstrap_server.py: Server._cut; beside the marker there, at any moment here
      `stream`: batches kept by number   Server.record
-     read_marker: range asked           rescale/intake.py: Intake.take_marker, Intake.take_snapshot, Intake._gaps
+     read_marker: range asked           rescale/catch_up.py: Intake.take_marker, Intake.take_snapshot, Intake._gaps
      fold_range                         Server._answer, Intake.take_range
      take_batch: dropped by number      Intake.take_batch, Stream.take; Progcaster.receive even when it has joined
-     READY, Commit                      rescale/coordinator.py: Coordinator._commit_join; Member._commit
+     READY, Commit                      rescale/sequencer.py: Coordinator._commit_join; Member._commit
      CAN_FOLD: unknown workers wait     Member.takes
-     Mint                               rescale/changes.py: Join.mint; rescale/gates.py: function mint; Progcaster.mint
+     Mint                               rescale/change_stages.py: Join.mint; rescale/grants.py: function mint; Progcaster.mint
      GATE                               rescale/joiner.py: Joiner._announce_gates; message Gate; Gates.hear
      MAY_PASS                           Progcaster.gate, Progcaster._open_gates
      MAY_ACT                            Joiner.turn

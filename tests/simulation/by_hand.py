@@ -12,11 +12,11 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
-from megaflow.bins import bin_of, stable_hash
+from megaflow.megaphone.bins import bin_of, stable_hash
 from megaflow.scope import Scope
 from megaflow.testing import Build, Network
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.input import InputHandle
+from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.membership import founding
 from megaflow.timely.worker import Worker

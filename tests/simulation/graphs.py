@@ -20,7 +20,7 @@ from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Antichain, Exchange, Pipeline, Worker
-from megaflow.timely.dataflow.handoffs import Bounds
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.order import Time, coordinates, from_coordinates
 

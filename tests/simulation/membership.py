@@ -12,11 +12,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
-from megaflow.testing.changes import Change
-from megaflow.timely.dataflow.handoffs import Bounds
+from megaflow.testing.actions import Change
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
 from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw
 

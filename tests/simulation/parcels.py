@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from megaflow import migration
-from megaflow.migration import Chunk
+from megaflow.megaphone import chunks as migration
+from megaflow.megaphone.chunks import Chunk
 from megaflow.testing import Network, SimulatedCluster
 from megaflow.testing.network import Route
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec import decode
+from megaflow.timely.communication.codec.values import decode
 
 
 @contextmanager

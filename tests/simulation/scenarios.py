@@ -18,12 +18,12 @@ from random import Random
 from typing import Any
 
 from megaflow import Map, Move, stable_hash
-from megaflow.bins import bin_of
-from megaflow.routing import apply, difference, initial_table
+from megaflow.megaphone.bins import bin_of
+from megaflow.megaphone.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange, Worker
-from megaflow.timely.dataflow.handoffs import Bounds
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
 
 LOG2_BINS = 3

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from megaflow import stateful
+from megaflow.megaphone import stateful
 from megaflow.testing import Leave, SimulatedCluster
-from megaflow.timely.dataflow.credit import Credits
-from megaflow.timely.dataflow.handoffs import Bounds, Handoffs
-from megaflow.timely.dataflow.room import Room
+from megaflow.timely.dataflow.flow_control.credit import Credits
+from megaflow.timely.dataflow.flow_control.gates import Room
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds, Handoffs
 from tests.simulation import graphs, membership, scenarios
 from tests.simulation.membership import draw_changes, draw_hand_overs
 

@@ -44,17 +44,17 @@ FAULTS = {
         "        return any(delta > 0 or behind(location, time) for (location, time), delta in self._held)",
     ),
     "a batch is held behind its own pointstamps": Fault(
-        "timely/progress/integers.py",
+        "timely/progress/integer_tracker.py",
         "+ add == time:\n                return True\n        return False",
         "+ add == time:\n                return True\n        return True",
     ),
     "a count below zero holds a frontier back": Fault(
-        "timely/progress/integers.py",
+        "timely/progress/integer_tracker.py",
         "for time, count in all_counts[location].items() if count > 0]",
         "for time, count in all_counts[location].items()]",
     ),
     "what leads to a location is looked at after it": Fault(
-        "timely/progress/integers.py", "            number = heappop(heap)", "            number = heap.pop()"
+        "timely/progress/integer_tracker.py", "            number = heappop(heap)", "            number = heap.pop()"
     ),
     "a retained capability is not counted": Fault(
         "timely/dataflow/capability.py",
@@ -67,143 +67,153 @@ FAULTS = {
         "        self.end.send(worker, time, batch)\n        return len(batch) if worker == self.end.index else 0",
     ),
     "F routes before the control frontier has passed": Fault(
-        "forwarding.py",
+        "megaphone/forwarding.py",
         "            if passed.less_equal(time):\n                self._keep(time, batch)",
         "            if passed.less_than(time):\n                self._keep(time, batch)",
     ),
     "F decides a reconfiguration while commands may still come for its time": Fault(
-        "control_input.py",
+        "megaphone/command_log.py",
         "            if passed.less_equal(time):\n                break\n",
         "            if passed.less_than(time):\n                break\n",
     ),
     "F takes a bin out before everything earlier is applied": Fault(
-        "router.py",
+        "megaphone/router.py",
         "not finished.less_than(history.pending[0].time)",
         "not finished.less_than(history.pending[0].time - 1)",
     ),
     "F does not listen to S": Fault(
-        "router.py", "        builder.graph.connect(from_output, node.targets[-1])", "        pass"
+        "megaphone/router.py", "        builder.graph.connect(from_output, node.targets[-1])", "        pass"
     ),
     "F lets go of the state capability when the command arrives": Fault(
-        "shipping.py",
+        "megaphone/bin_transfer.py",
         "            self.claimed[time] = mint(self._output, time)",
         "            self.claimed[time] = mint(self._output, time); self.claimed[time].release()",
     ),
     "F ships a bin after its time": Fault(
-        "shipping.py",
+        "megaphone/bin_transfer.py",
         "self._output.ship_to(target, time, parcel)",
         "self._output.ship_to(target, time + 1, parcel)",
     ),
     "credit is not waited for": Fault(
-        "migration.py",
+        "megaphone/chunks.py",
         "        room = CHUNK_BYTES - sum(self._under_way) if self._under_way else None",
         "        room = None",
     ),
     "credit is given twice": Fault(
-        "shipping.py",
+        "megaphone/bin_transfer.py",
         "            self._freight[credit.worker].installed()",
         "            self._freight[credit.worker]._under_way.clear()",
     ),
-    "no credit is given": Fault("shipping.py", "        if chunk.awaited:", "        if False:"),
+    "no credit is given": Fault("megaphone/bin_transfer.py", "        if chunk.awaited:", "        if False:"),
     "credit is given without a right to it": Fault(
-        "shipping.py",
+        "megaphone/bin_transfer.py",
         "            self.expected[time] = mint(self.credits, time)",
         "            self.expected[time] = mint(self.credits, time); self.expected[time].release()",
     ),
     "the right to give credit goes before the bins are whole": Fault(
-        "shipping.py", "self._coming[time] == self._whole[time]", "self._coming[time] >= self._whole[time]"
+        "megaphone/bin_transfer.py",
+        "self._coming[time] == self._whole[time]",
+        "self._coming[time] >= self._whole[time]",
     ),
     "F lets go of the state capability with the first parcel": Fault(
-        "shipping.py",
+        "megaphone/bin_transfer.py",
         "        if not self._freight and self._shipping in self.claimed:",
         "        if self._shipping in self.claimed:",
     ),
     "a bin that comes in several chunks is whole with the first": Fault(
-        "migration.py", "        if chunk.last:\n            seconds", "        if chunk.first:\n            seconds"
+        "megaphone/chunks.py",
+        "        if chunk.last:\n            seconds",
+        "        if chunk.first:\n            seconds",
     ),
     "F routes by the active table, whatever is pending": Fault(
-        "forwarding.py", "history.at(time)", "history.active"
+        "megaphone/forwarding.py", "history.at(time)", "history.active"
     ),
     "a reconfiguration is in force only after its time": Fault(
-        "routing.py",
+        "megaphone/routing.py",
         "not less_equal(each.time, time)",
         "not less_than(each.time, time)",
     ),
     "S applies at t before the bins that move at t are in": Fault(
-        "stateful.py",
+        "megaphone/stateful.py",
         "not self._state.frontier.less_equal(time)",
         "not self._state.frontier.less_than(time)",
     ),
     "S applies before earlier records are in": Fault(
-        "stateful.py", "return not self._data.frontier.less_than(time) and", "return"
+        "megaphone/stateful.py", "return not self._data.frontier.less_than(time) and", "return"
     ),
     "S keeps a record without a capability": Fault(
-        "stateful.py",
+        "megaphone/stateful.py",
         "            self._stash[time] = (mint(self._output, time), deque())",
         "            self._stash[time] = (mint(self._output, time), deque()); self._stash[time][0].release()",
     ),
     "S sends what it kept at the time of the newest": Fault(
-        "stateful.py",
+        "megaphone/stateful.py",
         "            self._apply(waiting, batch)",
         "            self._apply(max([waiting, *self._stash]), batch)",
     ),
     "timers stay where they were set": Fault(
-        "bins.py", "strict=True), self.timers.take(bin))", "strict=True), [])"
+        "megaphone/bins.py", "strict=True), self.timers.take(bin))", "strict=True), [])"
     ),
     "timers stay where they were set, and leave as well": Fault(
-        "timers.py",
+        "megaphone/timers.py",
         "            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items()",
         "            self._bins.setdefault(bin, set()).add(time)\n"
         "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
     ),
     "a bin that comes home finds the timers that it left with": Fault(
-        "timers.py",
+        "megaphone/timers.py",
         "            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items()",
         "            self._bins.setdefault(bin, set()).add(time)\n"
         "            taken += [(time, key, payload) for key, payloads in bins[bin].items()",
         more=(
             Fault(
-                "stateful_timed.py",
+                "megaphone/stateful_timed.py",
                 "            assert bin in self.store.bins, f",
                 "            if bin not in self.store.bins:\n                continue\n            _ = f",
             ),
         ),
     ),
     "timers do not travel": Fault(
-        "migration.py", " = [(taken.pairs, False), (taken.timers, True)]", " = [(taken.pairs, False)]"
+        "megaphone/chunks.py", " = [(taken.pairs, False), (taken.timers, True)]", " = [(taken.pairs, False)]"
     ),
     "S applies a time before it is closed": Fault(
-        "stateful_timed.py", "any(frontier.less_equal(time) for", "any(frontier.less_than(time) for"
+        "megaphone/stateful_timed.py", "any(frontier.less_equal(time) for", "any(frontier.less_than(time) for"
     ),
     "S applies a time before the bins that move at it are in": Fault(
-        "stateful_timed.py", "for each in (*self._data, self._state)]", "for each in self._data]"
+        "megaphone/stateful_timed.py", "for each in (*self._data, self._state)]", "for each in self._data]"
     ),
     "S does not wait for its second input": Fault(
-        "stateful_timed.py", "for each in (*self._data, self._state)]", "for each in (self._data[0], self._state)]"
+        "megaphone/stateful_timed.py",
+        "for each in (*self._data, self._state)]",
+        "for each in (self._data[0], self._state)]",
     ),
     "S holds nothing for timers": Fault(
-        "stateful_timed.py",
+        "megaphone/stateful_timed.py",
         "        self._hold(time)\n",
         "        self._hold(self._waiting[0] if self._waiting else None)\n",
     ),
     "S lets go of its capability when the first of several times is applied": Fault(
-        "stateful_timed.py", "                held.downgrade(least)", "                held.downgrade(least + 1)"
+        "megaphone/stateful_timed.py",
+        "                held.downgrade(least)",
+        "                held.downgrade(least + 1)",
     ),
     "S never lets go of what it held for a bin that left": Fault(
-        "stateful_timed.py", "                held.release()\n                self._held = None", "                pass"
+        "megaphone/stateful_timed.py",
+        "                held.release()\n                self._held = None",
+        "                pass",
     ),
     "S keeps the time of a timer that is later than an earlier record": Fault(
-        "stateful_timed.py",
+        "megaphone/stateful_timed.py",
         "                self._held = mint(self._output, least)\n                held.release()",
         "                pass",
     ),
     "payloads come after the records": Fault(
-        "stateful_timed.py",
+        "megaphone/stateful_timed.py",
         "                records = [group.get(key) or [] for group in groups]",
         "                records = [(group.get(key) or [])[::-1] for group in groups]",
     ),
     "the two halves of a key go by tables of different times": Fault(
-        "router.py",
+        "megaphone/router.py",
         "            forwarder.forward(passed, control.history)",
         "            forwarder.forward(passed, control.history if forwarder is self._forwarders[0] else "
         "RoutingHistory(control.history.active))",
@@ -230,15 +240,15 @@ FAULTS_OF_GRAPHS = {
         "timely/dataflow/capability.py", "return mint(self._output, time)", "return Capability(self._output, time)"
     ),
     "a batch is held behind its own pointstamps, in rounds": Fault(
-        "timely/progress/products.py",
+        "timely/progress/product_tracker.py",
         "        return implied.count_for(time) > (time in self._pointstamps[location].frontier.elements)",
         "        return implied.count_for(time) > 0",
     ),
     "a loop holds itself up": Fault(
-        "timely/progress/integers.py", "            first[member] = None\n", "            pass\n"
+        "timely/progress/integer_tracker.py", "            first[member] = None\n", "            pass\n"
     ),
     "of two changes of one implication the later is lost": Fault(
-        "timely/progress/products.py", "            pending[time] += delta\n", "            pass\n"
+        "timely/progress/product_tracker.py", "            pending[time] += delta\n", "            pass\n"
     ),
 }
 
@@ -249,15 +259,15 @@ FAULTS_OF_CHANGES = {
         "            pass",
     ),
     "a capability is minted at the server's view of the frontier": Fault(
-        "timely/rescale/gates.py",
+        "timely/rescale/grants.py",
         "    times = [time for (place, time), count in held if place == location and count > 0]",
         "    times = list(graph.frontier(location).elements)",
     ),
     "the snapshot misses what was folded since the last step": Fault(
-        "timely/rescale/server.py", "            graph.show_frontiers()  #", "            pass  #"
+        "timely/rescale/bootstrap_server.py", "            graph.show_frontiers()  #", "            pass  #"
     ),
     "the snapshot is one batch behind the numbers that it tells": Fault(
-        "timely/rescale/intake.py",
+        "timely/rescale/catch_up.py",
         "        self.following = dict(following)",
         "        self.following = {sender: max(0, number - 1) for sender, number in following.items()}",
     ),
@@ -265,7 +275,7 @@ FAULTS_OF_CHANGES = {
         "timely/rescale/member.py", "        if early is not None and", "        if False and early is not None and"
     ),
     "no gap is filled by a range": Fault(
-        "timely/rescale/intake.py",
+        "timely/rescale/catch_up.py",
         "            if number > due and dataflow not in self.complete:",
         "            if False and number > due and dataflow not in self.complete:",
     ),
@@ -280,41 +290,41 @@ FAULTS_OF_CHANGES = {
         "            if False:",
     ),
     "the change is over before the minting batches are folded": Fault(
-        "timely/rescale/gates.py", "        if self._silent:\n            return False\n", ""
+        "timely/rescale/grants.py", "        if self._silent:\n            return False\n", ""
     ),
     "dataflows are founded by who is there now": Fault(
-        "timely/rescale/foundings.py", "reversed(foundings) if first <= dataflow)", "reversed(foundings))"
+        "timely/rescale/founders.py", "reversed(foundings) if first <= dataflow)", "reversed(foundings))"
     ),
 }
 
 FAULTS_OF_HAND_OVERS = {
     "the successor waits for no fence": Fault(
-        "timely/rescale/role.py",
+        "timely/rescale/handover.py",
         "            if not self._heir.silent and self.coordinator is None:",
         "            if self.coordinator is None:",
     ),
     "what still comes to the old coordinator is lost": Fault(
-        "timely/rescale/role.py",
+        "timely/rescale/handover.py",
         "            return [(self._successor, Forwarded(source, message))]",
         "            return [(self._successor, Forwarded(source, message))] if isinstance(message, Fence) else []",
     ),
     "ids begin anew": Fault(
-        "timely/rescale/coordinator.py",
+        "timely/rescale/sequencer.py",
         "succession.change, succession.worker, succession.process",
         "succession.change, made._next_id, succession.process",
     ),
     "the control stream changes its writer before all have read what the old one wrote": Fault(
-        "testing/rescaling.py",
+        "testing/membership_driver.py",
         '        elif self._stage == "handing over" and self._is_passed():',
         '        elif self._stage == "handing over":',
     ),
     "a capability that is given away is counted where it comes": Fault(
-        "timely/dataflow/input.py",
+        "timely/dataflow/input_handle.py",
         "            feed.capability.fill(time)",
         "            feed.capability.fill(time); feed.output.changes.update((feed.output.location, time), 1)",
     ),
     "who gives a capability away goes on counting it as its own": Fault(
-        "timely/dataflow/input.py",
+        "timely/dataflow/input_handle.py",
         "                feed.graph.caster.give_capability(feed.output.location, feed.capability.time)",
         "                pass",
     ),

@@ -32,14 +32,14 @@ from megaflow.control.messages import (
     StageEnd,
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
-from megaflow.run.staging import Staging
+from megaflow.job.worker.staging import Staging
+from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
-from megaflow.spark.spec import SparkSpec, parse_spark_spec
 from megaflow.spark.transfer import VARIABLE, Transfer, choose_transfer
 from megaflow.timely.communication.client import Client
-from megaflow.timely.communication.fabric import TcpFabric
-from megaflow.timely.communication.links import Connection
-from megaflow.timely.communication.meeting import PeerAddress
+from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.role_handlers import Connection
+from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 pytestmark = [
     pytest.mark.spark,
@@ -180,7 +180,7 @@ def job() -> Iterator[Job]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from megaflow.spark.session import spark_session
+    from megaflow.spark.spark_session import spark_session
 
     with spark_session(tmp_path_factory.mktemp("spark")) as session:
         session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
@@ -458,7 +458,7 @@ def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
 LAUNCHER = """
     import os, signal, sys, threading
     from megaflow.spark.source import SparkFeed
-    from megaflow.spark.spec import parse_spark_spec
+    from megaflow.spark.query_spec import parse_spark_spec
 
     ended = threading.Event()
     spec, coordinator = parse_spark_spec(sys.argv[3]), (sys.argv[1], int(sys.argv[2]))

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import islice
-from typing import Any
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.timely.execute import Config
 from tests.timely.workers import numbers
 
@@ -22,7 +21,7 @@ _SECONDS_MAX = 60
 
 _PROCESS = """
 import importlib, pickle, socket, sys
-from megaflow.front import execute
+from megaflow.program import execute
 from megaflow.timely.execute import Config
 module, function, descriptor, process, workers, *addresses = sys.argv[1:]
 main = getattr(importlib.import_module(module), function)

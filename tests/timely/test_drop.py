@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from megaflow.errors import BuildError
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.execute import Config

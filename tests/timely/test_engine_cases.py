@@ -33,7 +33,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     3: (
         "hello, not gated: drained on return",
         [
-            "timely/dataflow/test_input.py::test_an_input_nobody_waits_for_is_drained_on_return",
+            "timely/dataflow/test_input_handle.py::test_an_input_nobody_waits_for_is_drained_on_return",
         ],
     ),
     4: (
@@ -93,8 +93,8 @@ CASES: dict[int, tuple[str, list[str]]] = {
     12: (
         "acyclicity, port by port",
         [
-            "timely/progress/test_positions.py::test_a_chain_has_no_cycle_and_closing_it_makes_one",
-            "timely/progress/test_positions.py::test_a_cycle_is_judged_port_by_port",
+            "timely/progress/test_propagation_order.py::test_a_chain_has_no_cycle_and_closing_it_makes_one",
+            "timely/progress/test_propagation_order.py::test_a_cycle_is_judged_port_by_port",
         ],
     ),
     13: (
@@ -258,7 +258,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     34: (
         "capture and replay in a process",
         [
-            "timely/dataflow/test_replay.py::test_what_is_captured_is_replayed_in_another_dataflow_of_the_process",
+            "timely/dataflow/capture/test_replay.py::test_what_is_captured_is_replayed_in_another_dataflow_of_the_process",
         ],
     ),
     35: (
@@ -272,22 +272,22 @@ CASES: dict[int, tuple[str, list[str]]] = {
     36: (
         "capture to a file, cut anywhere",
         [
-            "timely/dataflow/test_replay.py::test_of_a_file_cut_anywhere_all_complete_events_are_replayed_and_then_the_cut_is_named",
+            "timely/dataflow/capture/test_replay.py::test_of_a_file_cut_anywhere_all_complete_events_are_replayed_and_then_the_cut_is_named",
         ],
     ),
     37: (
         "one handle, two dataflows",
         [
             "cluster/test_engine.py::test_one_handle_feeds_a_later_dataflow_from_its_present_time_on",
-            "timely/dataflow/test_input.py::test_one_handle_feeds_two_dataflows_each_from_where_it_began",
-            "timely/dataflow/test_input.py::test_a_handle_advanced_before_it_is_attached_starts_the_stream_there",
+            "timely/dataflow/test_input_handle.py::test_one_handle_feeds_two_dataflows_each_from_where_it_began",
+            "timely/dataflow/test_input_handle.py::test_a_handle_advanced_before_it_is_attached_starts_the_stream_there",
         ],
     ),
     38: (
         "times that go backwards, wrong outputs",
         [
             "timely/dataflow/test_generic.py::test_delaying_to_an_earlier_time_is_an_error_with_both_times",
-            "timely/dataflow/test_input.py::test_time_only_moves_forward_and_the_error_names_both_times",
+            "timely/dataflow/test_input_handle.py::test_time_only_moves_forward_and_the_error_names_both_times",
             "timely/dataflow/test_capability.py::test_capabilities_only_move_forward_and_the_error_names_both_times",
             "timely/dataflow/test_capability.py::test_a_capability_of_another_operator_is_refused_by_both_names",
             "timely/dataflow/test_capability.py::test_an_input_without_a_path_gives_no_capability",
@@ -386,7 +386,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     53: (
         "a million events in a link",
         [
-            "timely/dataflow/test_capture.py::test_a_million_events_in_a_link_are_dropped_without_recursion",
+            "timely/dataflow/capture/test_capture.py::test_a_million_events_in_a_link_are_dropped_without_recursion",
         ],
     ),
     54: (

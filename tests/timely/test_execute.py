@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, PeerFailed, UsageError
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.timely import Config, InputHandle
 from tests.timely.workers import EVERY
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, UsageError
-from megaflow.front import Worker, execute, execute_from_args
+from megaflow.program import Worker, execute, execute_from_args
 from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.execute import Config
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import NoAnswer, ProgramError
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.timely import Capability, Exchange, InputHandle, Pipeline, ProbeHandle, Product
 from megaflow.timely.execute import Config
 from megaflow.timely.explain import Holding

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.execute import Config
 from megaflow.timely.log import (

@@ -18,7 +18,7 @@ from megaflow.errors import (
     TimeError,
     UsageError,
 )
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import (
     Config,
     Exchange,

@@ -4,7 +4,7 @@ from time import perf_counter_ns
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle
 from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY

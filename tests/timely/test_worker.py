@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, PeerFailed, ProgramError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
 from megaflow.timely.communication.allocator import FailureReport

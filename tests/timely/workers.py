@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from megaflow.front import Worker, execute
+from megaflow.program import Worker, execute
 from megaflow.scope import Scope
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
-from megaflow.timely.dataflow.capture import Captured
+from megaflow.timely.dataflow.capture.capture import Captured
 from megaflow.timely.execute import Config
 from megaflow.timely.membership import founding
 

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.allocator import Envelope, Lane
-from megaflow.timely.communication.codec import decode
-from megaflow.timely.communication.meeting import PeerAddress
+from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames, split_address, unpack_failure
 

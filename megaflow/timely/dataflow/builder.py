@@ -19,12 +19,12 @@ from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
+from megaflow.timely.dataflow.flow_control.gates import Room
+from megaflow.timely.dataflow.flow_control.handoffs import Handoff
+from megaflow.timely.dataflow.flow_control.input_queue import Inlet
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
-from megaflow.timely.dataflow.handoffs import Handoff
-from megaflow.timely.dataflow.inlet import Inlet
-from megaflow.timely.dataflow.loss import watch
+from megaflow.timely.dataflow.leaked_capability import watch
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline, Silent
-from megaflow.timely.dataflow.room import Room
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.dataflow.session import BATCH_RECORDS as BATCH_RECORDS
 from megaflow.timely.dataflow.session import Session

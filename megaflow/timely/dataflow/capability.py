@@ -23,7 +23,7 @@ from typing import Protocol
 from weakref import ref
 
 from megaflow.errors import CapabilityError, TimeError
-from megaflow.timely.dataflow.loss import Origin, caller, warn_of_loss
+from megaflow.timely.dataflow.leaked_capability import Origin, caller, warn_of_loss
 from megaflow.timely.order import Product, Summary, Time, coordinates, less_equal
 from megaflow.timely.progress.change_batch import ChangeBatch
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.allocator import Allocator, Lane
-from megaflow.timely.dataflow.blame import annotate
-from megaflow.timely.dataflow.credit import Credits
-from megaflow.timely.dataflow.inlet import Inlet
+from megaflow.timely.dataflow.error_notes import annotate
+from megaflow.timely.dataflow.flow_control.credit import Credits
+from megaflow.timely.dataflow.flow_control.input_queue import Inlet
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProtocolError
-from megaflow.timely.dataflow.agenda import Agenda
-from megaflow.timely.dataflow.blame import annotate, user_line
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
-from megaflow.timely.dataflow.handoffs import Handoffs
-from megaflow.timely.dataflow.inlet import Inlet
+from megaflow.timely.dataflow.error_notes import annotate, user_line
+from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
+from megaflow.timely.dataflow.flow_control.input_queue import Inlet
+from megaflow.timely.dataflow.run_queue import Agenda
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Summary, Time, minimum
@@ -53,7 +53,7 @@ class Node:
     logic: Callable[[], None] | None = None
     stop: Callable[[], None] | None = None  # for inputs: give the capability up when the program ends
     joinable: Sequence[Capability] = ()  # its initial capabilities, if joining workers get clones of them
-    stage: Any = None  # how a generated function does what it does: see `stages`; None: it cannot
+    stage: Any = None  # how a generated function does what it does: see `stage`; None: it cannot
     fused: tuple[int, ...] = ()  # nodes whose work this one does in a generated function, itself first
     within: int | None = None  # the node that does the work of this one, which is never run
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from megaflow.timely.dataflow.graph import Graph, Node, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
-from megaflow.timely.dataflow.shape import Place, places
+from megaflow.timely.dataflow.signature import Place, places
 
 
 class Language(Protocol):

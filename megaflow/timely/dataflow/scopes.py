@@ -7,7 +7,7 @@ that the times it sees are of one kind and the names tell the truth.
 """
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.blame import user_line
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import ScopeRef
 
 

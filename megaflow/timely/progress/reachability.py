@@ -15,9 +15,9 @@ from typing import Protocol
 from megaflow.errors import BuildError
 from megaflow.timely.order import Summary, Time, identity
 from megaflow.timely.progress.antichain import Antichain
-from megaflow.timely.progress.integers import IntegerTracker
-from megaflow.timely.progress.positions import Edge, positions
-from megaflow.timely.progress.products import ProductTracker
+from megaflow.timely.progress.integer_tracker import IntegerTracker
+from megaflow.timely.progress.product_tracker import ProductTracker
+from megaflow.timely.progress.propagation_order import Edge, positions
 
 
 class Tracker(Protocol):

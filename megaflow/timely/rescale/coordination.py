@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from megaflow.timely.rescale.changes import Mail
-from megaflow.timely.rescale.coordinator import Coordinator
+from megaflow.timely.rescale.change_stages import Mail
+from megaflow.timely.rescale.handover import Role
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.messages import TOPIC, Event, Succeeded
-from megaflow.timely.rescale.role import Role
+from megaflow.timely.rescale.sequencer import Coordinator
 
 TICK_SECONDS = 1.0  # between looks whether something takes too long
 

@@ -6,11 +6,11 @@ before the commit, nothing has happened. See `member` for the whole protocol and
 
 from megaflow.errors import JoinDenied, ProgramError
 from megaflow.timely.communication.allocator import Envelope, Lane
-from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.codec.values import encode
 from megaflow.timely.dataflow.graph import Graph
-from megaflow.timely.dataflow.shape import check_equal
+from megaflow.timely.dataflow.signature import check_equal
+from megaflow.timely.rescale.catch_up import Intake, Stream
 from megaflow.timely.rescale.host import Host
-from megaflow.timely.rescale.intake import Intake, Stream
 from megaflow.timely.rescale.messages import (
     LANE_CHANNEL,
     TOPIC,

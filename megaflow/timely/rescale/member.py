@@ -27,15 +27,15 @@ from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
+from megaflow.timely.rescale.bootstrap_server import Server
 from megaflow.timely.rescale.coordination import Coordination
-from megaflow.timely.rescale.coordinator import Coordinator
-from megaflow.timely.rescale.foundings import Founders
-from megaflow.timely.rescale.gates import Gates, mint
+from megaflow.timely.rescale.founders import Founders
+from megaflow.timely.rescale.grants import Gates, mint
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
 from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
-from megaflow.timely.rescale.server import Server
+from megaflow.timely.rescale.sequencer import Coordinator
 
 
 class Member:

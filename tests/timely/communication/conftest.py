@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
-from megaflow.timely.communication.fabric import PeerAddress, TcpFabric
-from megaflow.timely.communication.links import RoleHandler
-from megaflow.timely.rescale.door import JoinDoor
+from megaflow.timely.communication.role_handlers import RoleHandler
+from megaflow.timely.communication.tcp_fabric import PeerAddress, TcpFabric
+from megaflow.timely.rescale.join_server import JoinDoor
 
 SECRET = b"a secret of the tests"
 PATIENCE_SECONDS = 30.0  # how long a test waits for what must happen

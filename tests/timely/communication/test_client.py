@@ -11,7 +11,7 @@ import pytest
 
 from megaflow.errors import CannotTravel, ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.client import Client
-from megaflow.timely.communication.links import Connection
+from megaflow.timely.communication.role_handlers import Connection
 from megaflow.timely.communication.wire import frames
 
 

@@ -10,8 +10,8 @@ from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, PeerLost
 from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.membership import founding
-from megaflow.timely.rescale.ask import ask_to_join
-from megaflow.timely.rescale.door import ASKS_MAX, JoinDoor
+from megaflow.timely.rescale.join_client import ask_to_join
+from megaflow.timely.rescale.join_server import ASKS_MAX, JoinDoor
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, JoinAsk
 
 ADMISSION = Admission(

@@ -13,7 +13,7 @@ import pytest
 
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.timely.communication.allocator import Allocator, Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec import encode
+from megaflow.timely.communication.codec.values import encode
 from megaflow.timely.communication.tcp import is_silent
 from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, address_prefix, frames
 

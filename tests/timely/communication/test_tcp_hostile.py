@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, PeerLost
+from megaflow.timely.communication.acceptor import MAX_STRANGERS
 from megaflow.timely.communication.allocator import Allocator, Lane
 from megaflow.timely.communication.client import Client
-from megaflow.timely.communication.door import MAX_STRANGERS
 from megaflow.timely.communication.handshake import NONCE_BYTES, VERSION, ClientHandshake, greeting
 from megaflow.timely.communication.wire import FrameDecoder, Kind, frames, pack_record
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, ConnectTimeout
-from megaflow.timely.communication.fabric import TcpFabric
-from megaflow.timely.communication.meeting import PeerAddress
+from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 
 def meet(cluster: Any, *settings: tuple[list[PeerAddress], int, int], timeout: float = 20.0) -> list[BaseException]:

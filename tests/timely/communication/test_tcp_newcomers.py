@@ -9,9 +9,9 @@ import pytest
 from megaflow.errors import ConfigMismatch, ConnectTimeout, PeerFailed, PeerLost, ProtocolError
 from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
 from megaflow.timely.communication.client import Client
-from megaflow.timely.communication.fabric import TcpFabric
 from megaflow.timely.communication.local import LocalFabric
-from megaflow.timely.communication.meeting import PEER_ROLE, PeerAddress
+from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress
+from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import frames
 from megaflow.timely.rescale.messages import TOPIC, LinkLost
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, OperatorInfo
 from megaflow.timely.dataflow.activator import Activator
 from tests.timely.cases import run_threads

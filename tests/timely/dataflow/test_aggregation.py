@@ -8,7 +8,7 @@ import pytest
 
 from megaflow import stable_hash
 from megaflow.errors import ProgramError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster

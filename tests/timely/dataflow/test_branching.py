@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.timely import Err, InputHandle, Ok, Product, example
 from tests.timely.workers import EVERY, by_hand, run

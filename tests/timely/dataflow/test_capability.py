@@ -7,7 +7,7 @@ from weakref import ref
 import pytest
 
 from megaflow.errors import CapabilityError, TimeError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle, Product
 from megaflow.timely.dataflow.capability import CapabilityRef, Invocation, mint
 from megaflow.timely.order import feedback, identity

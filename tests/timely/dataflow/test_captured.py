@@ -2,9 +2,9 @@
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle, example
-from megaflow.timely.dataflow.capture import Captured
+from megaflow.timely.dataflow.capture.capture import Captured
 from tests.timely.workers import EVERY, by_hand, run
 
 

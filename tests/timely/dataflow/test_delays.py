@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import TimeError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import InputHandle, Product, example

@@ -9,7 +9,7 @@ import pytest
 
 from megaflow import stable_hash
 from megaflow.errors import BuildError, CapabilityError, TimeError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Broadcast, Capability, Exchange, InputHandle, OperatorInfo, Pipeline, example

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, GraphMismatch, ProtocolError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Broadcast, Exchange, Pipeline
 from megaflow.timely.communication.allocator import Lane
 from tests.timely.workers import ByHand, by_hand, run

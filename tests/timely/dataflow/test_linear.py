@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.timely.workers import EVERY, by_hand, run

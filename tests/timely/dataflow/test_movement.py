@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Broadcast, Capability, Exchange, InputHandle, Pipeline, example

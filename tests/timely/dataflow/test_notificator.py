@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CapabilityError, TimeError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster

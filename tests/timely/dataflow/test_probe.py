@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle, ProbeHandle
 from tests.timely.workers import EVERY, ByHand, by_hand, run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, GraphMismatch, TimeError
-from megaflow.front import Worker, example
+from megaflow.program import Worker, example
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import Exchange, InputHandle, Pipeline, ProbeHandle, Product, less_equal

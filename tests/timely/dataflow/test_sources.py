@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, OperatorInfo, ProbeHandle, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.timely.workers import EVERY, by_hand, run

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, CapabilityError, TimeError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Capability, Product, Stream, UnorderedHandle

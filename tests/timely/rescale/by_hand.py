@@ -18,7 +18,7 @@ from random import Random
 from typing import TypeVar
 
 from megaflow.errors import PeerLost
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import Network
 from megaflow.timely.communication.allocator import Lane

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle, ProbeHandle
 from tests.timely.rescale.by_hand import Hands
 

@@ -6,7 +6,6 @@ import pytest
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.rescale.coordinator import PATIENCE_SECONDS
 from megaflow.timely.rescale.messages import (
     TOPIC,
     Admission,
@@ -19,6 +18,7 @@ from megaflow.timely.rescale.messages import (
     Prepared,
     Succeeded,
 )
+from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS
 from tests.timely.rescale.by_hand import Hands, Route
 from tests.timely.rescale.parts import begin, close, hello
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CapabilityError, GraphMismatch, JoinDenied, PeerLost, ProgramError
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.unordered import UnorderedHandle

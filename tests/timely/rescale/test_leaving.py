@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CommandRefused
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import Capability, Exchange, InputHandle, OperatorInfo, Pipeline
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.rescale.messages import Left

@@ -1,6 +1,6 @@
 """Nobody waits for what has come already: what arrives between two waits is acted on before the next one."""
 
-from megaflow.front import Worker
+from megaflow.program import Worker
 from megaflow.timely import InputHandle
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.rescale.messages import TOPIC, MayEnd, RangeAsk

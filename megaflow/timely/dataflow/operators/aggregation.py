@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import ProgramError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
-from megaflow.timely.dataflow.stages import ship
 from megaflow.timely.order import Time, coordinates
 
 T = TypeVar("T")
@@ -115,10 +114,10 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
             capability, batches = stash.pop(time)
             with capability:
                 for batch in batches:
-                    ship(output, time, apply(time, batch))
+                    _ship(output, time, apply(time, batch))
         for time, batch in source.drain():
             if not frontier.less_than(time):
-                ship(output, time, apply(time, batch))
+                _ship(output, time, apply(time, batch))
             elif time in stash:
                 stash[time][1].append(batch)
             else:
@@ -168,7 +167,7 @@ def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> P
 
     def close(capability: Capability, count: int) -> None:
         time = capability.time
-        ship(output, time, fold.end(time, open_times.pop(time)))
+        _ship(output, time, fold.end(time, open_times.pop(time)))
 
     def logic() -> None:
         for time, batch in source.drain():
@@ -184,6 +183,14 @@ def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> P
 
     builder.build(make)
     return result
+
+
+def _ship(output: Output[R], time: Time, records: list[R]) -> None:
+    if len(records) <= BATCH_RECORDS:
+        output.ship(time, records)
+    else:
+        for start in range(0, len(records), BATCH_RECORDS):
+            output.ship(time, records[start : start + BATCH_RECORDS])
 
 
 def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:

@@ -4,38 +4,21 @@ Like the linear operators they hold no capability and keep times; their loops na
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from megaflow.errors import BuildError, ProgramError
-from megaflow.timely.dataflow.blame import user_line
+from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.fusion.stage import Err, Kind, Ok, Result, Stage, check_partition, neither, run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.dataflow.stages import Kind, Stage, run_whole
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
 U = TypeVar("U")
 E = TypeVar("E")
 
-
-@dataclass(frozen=True, slots=True)
-class Ok(Generic[T]):
-    """A success, for `ok_err`."""
-
-    value: T
-
-
-@dataclass(frozen=True, slots=True)
-class Err(Generic[E]):
-    """A failure, for `ok_err`."""
-
-    error: E
-
-
-Result: TypeAlias = Ok[U] | Err[E]
 
 _Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a batch for each output
 
@@ -107,21 +90,6 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
 
     oks, errs = _split(port, "OkErr", 2, split, "ok_err", f)
     return oks, errs
-
-
-def check_partition(error: Exception, record: object, count: int) -> None:
-    """Say what the function should return, if the partition's own loop raised and not user code."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is None:
-        raise ProgramError(
-            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
-            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
-        ) from None
-
-
-def neither(result: object, record: object) -> ProgramError:
-    """What is wrong with a function of `ok_err` that returned neither."""
-    return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
 
 
 def _split(

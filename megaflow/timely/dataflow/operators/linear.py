@@ -1,7 +1,7 @@
 """Stateless operators that keep times: a batch in, at most one batch out, on the same worker.
 
 They hold no capability: what they send leaves in the same invocation that consumed its cause (a `flat_map` that pauses
-is the exception: see `stages`). What is here is how each is run alone; each also registers the stage that `fusion`
+is the exception: see `stage`). What is here is how each is run alone; each also registers the stage that `fusion`
 makes one operator with its neighbours of. While what comes after them is full they leave what they have not taken: see
 `handoffs`. The loops name their variables `time` and `record` for `blame`.
 """
@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.pact import Pact, Pipeline
-from megaflow.timely.dataflow.stages import (
+from megaflow.timely.dataflow.fusion.stage import (
     LARGEST_BATCH_RECORDS,
     Kind,
     Stage,
@@ -22,6 +20,8 @@ from megaflow.timely.dataflow.stages import (
     ship,
     ship_full,
 )
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Pact, Pipeline
 from megaflow.timely.order import Time
 
 T = TypeVar("T")

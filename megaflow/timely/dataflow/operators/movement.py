@@ -7,11 +7,11 @@ from megaflow.errors import BuildError
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Node, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.scopes import check_same
-from megaflow.timely.dataflow.stages import Stage, run_whole
 from megaflow.timely.order import Summary, Time
 from megaflow.timely.order import feedback as advance_by
 

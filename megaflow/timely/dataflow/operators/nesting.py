@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.blame import user_line
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.movement import LoopHandle, feedback
 from megaflow.timely.dataflow.pact import Pipeline

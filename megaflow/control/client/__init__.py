@@ -1,0 +1,1 @@
+"""Runs wherever a job is steered from: questions, commands, plans and policies."""

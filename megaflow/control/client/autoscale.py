@@ -1,0 +1,106 @@
+"""Growing and shrinking a job as the policy recommends: look, have it decided, carry out, look again.
+
+1. What is decided stands in `megaflow.control.client.hysteresis`; here a decision becomes the commands that a user
+   would give, one after another, each with everything that the coordinator checks. Should somebody else's change
+   begin between a look and a command, the coordinator refuses the command or queues it, as it does for any two clients.
+2. New processes get their share of the bins one by one; of a job that cannot keep up, in a few steps: each step there
+   waits behind all that is late already, and the sooner the work is shared the better.
+3. The process that leaves is the newest one, never the coordinator's, which is the oldest; one leaves after another,
+   each after its bins.
+4. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from megaflow.control.client.commands import (
+    Conversation,
+    add_processes,
+    ask_status,
+    check_removal,
+    remove_worker,
+    run_plan,
+    total,
+)
+from megaflow.control.client.hysteresis import Autoscaler, Decision
+from megaflow.control.client.move_request import Selection, make_plan, plan_removal
+from megaflow.control.client.rate_sample import processes_of
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
+
+HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What came of a decision to act."""
+
+    joins: tuple[dict[str, Any], ...] = ()  # accounts of processes that have joined
+    left: tuple[dict[str, Any], ...] = ()  # accounts of processes that have left
+    moved: dict[str, Any] | None = None  # account of the bins
+    failed: tuple[str, ...] = ()  # why not all was done
+
+
+def autoscale(
+    talk: Conversation, scaler: Autoscaler, every: float, now: Callable[[], float], sleep: Callable[[float], None]
+) -> Iterator[Decision | Change]:
+    """Steer a job until it ends; yield each decision, and what came of those to act. `every` is in seconds."""
+    try:
+        first = ask_status(talk, tables=False)
+        while True:
+            sleep(every)
+            second = ask_status(talk, tables=False)
+            decision = scaler.judge(first, second, now())
+            yield decision
+            if decision.action in ("grow", "shrink"):
+                yield carry_out(talk, decision, sleep)
+                scaler.changed(decision, now())
+                second = ask_status(talk, tables=False)
+            first = second
+    except PeerLost:
+        return
+
+
+def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], None]) -> Change:
+    """Make the job as large as was decided; return what came of it, a refusal included. Raises PeerLost."""
+    try:
+        if decision.action == "grow":
+            advice = decision.recommendation
+            return _grow(talk, decision.processes, sleep, in_hurry=advice is not None and advice.is_overloaded)
+        return _shrink(talk, decision.processes, sleep)
+    except ClusterError:
+        raise
+    except MegaflowError as error:
+        return Change(failed=(str(error),))
+
+
+def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> Change:
+    missing = processes - len(processes_of(ask_status(talk, tables=False)))
+    if missing <= 0:
+        return Change(failed=("somebody else has added processes meanwhile",))
+    added = add_processes(talk, missing)
+    moved = None
+    status = ask_status(talk)
+    if added["joins"] and status["operators"]:
+        plan = make_plan(status, Selection(balance=True))
+        if in_hurry and len(plan.steps) > HURRY_STEPS:
+            batch = ceil(len(plan.moves) / HURRY_STEPS)
+            plan = make_plan(status, Selection(balance=True, strategy="batched", batch=batch))
+        moved = total(list(run_plan(talk, plan, sleep)))
+    return Change(joins=tuple(added["joins"]), moved=moved, failed=tuple(dict.fromkeys(added["failed"])))
+
+
+def _shrink(talk: Conversation, processes: int, sleep: Callable[[float], None]) -> Change:
+    left: list[dict[str, Any]] = []
+    accounts: list[dict[str, Any]] = []
+    failed: tuple[str, ...] = ()
+    try:
+        while len(here := processes_of(status := ask_status(talk))) > processes:
+            newest = here[-1][0]
+            check_removal(talk, newest)
+            accounts += run_plan(talk, plan_removal(status, newest), sleep)
+            left.append(remove_worker(talk, newest))
+    except CommandRefused as error:
+        failed = (str(error),)
+    return Change(left=tuple(left), moved=total(accounts), failed=failed)

@@ -1,0 +1,223 @@
+"""How many worker processes a job needs: DS2's model (Kalavri et al., OSDI 2018), decided from one sample.
+
+The useful time of an operator is what it spends on records, waiting left out. Records by useful time is its *true*
+rate: what a worker could do if it did nothing else, however much it really had to do. From that and the rate of the
+lines that come, one formula says how many workers' time each operator needs; every worker runs every operator, so the
+needs add up.
+
+1. Need is linear in the rate of lines: `useful seconds a second x lines that come / lines worked off`. What an operator
+   makes of a line (its selectivity) is in the records that it was given, so no graph has to be walked.
+2. Lines count as worked off when their epoch has closed, not when they are read: an overloaded job reads ahead.
+3. What is not spent in a fold (reading, mapping, routing, sending) counts too, as one more operator. Thus a worker that
+   is never idle is never thought to be half idle.
+4. With more workers an operator gets slower, if anything: shared caches, more peers. Then a need computed from few
+   workers is too low, never too high: growing approaches the right number from below, shrinking from above, without
+   passing it, and each step starts nearer. Where work grows linearly the first step is the last.
+5. Between growing and shrinking lies a band in which nothing is done: a job that was grown to n shrinks from n only
+   when it needs a tenth less, one that was shrunk to n grows from n only when it needs a fifth more. So a rate
+   whose highest is less than a tenth above its lowest is never followed up and down.
+
+Known limits: load that is skewed cannot be spread by more workers, so the busiest one is named and its excess keeps the
+job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from megaflow.control.client.rate_sample import Sample
+from megaflow.errors import UsageError
+
+TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for what no model knows, and for catching up
+TOLERANCE = 0.1  # of the target, either way: see 5
+BACKLOG_SECONDS = 1.0  # lines that wait longer than this keep a job from shrinking
+SKEW = 1.5  # a worker that is so many times as busy as the average is named
+MENTIONED = 0.005  # workers; an operator that needs less is left out of the sentences
+ELSEWHERE = "everything else"  # the operator that stands for reading, mapping, routing and sending
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is wanted of a job."""
+
+    utilization: float = TARGET_UTILIZATION
+    rate: float | None = None  # lines a second that are to be worked off; None: those that come
+    min: int = 1  # processes
+    max: int | None = None  # processes
+
+    def check(self) -> None:
+        """Raise UsageError unless this can be wanted."""
+        if not 0.05 <= self.utilization <= 1.0:
+            raise UsageError(
+                f"--target-utilization {self.utilization:g}: it is a share of a worker's time, from 0.05 to 1"
+            )
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise UsageError(f"--target-rate {self.rate:g}: it must be a number of lines per second above 0")
+        if self.min < 1 or (self.max is not None and self.max < self.min):
+            raise UsageError(f"--min {self.min} and --max {self.max}: at least 1 process, and --max not below --min")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one operator needs, on all workers together."""
+
+    operator: str
+    offered: float  # records a second that it is to apply (lines, for what is elsewhere)
+    true_rate: float | None  # records a second of a worker's useful time; None: it did nothing
+    utilization: float  # share of the workers' time that it took
+    workers: float  # whose whole time it needs
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """How many processes a job should have, and why."""
+
+    sample: Sample
+    needs: tuple[Need, ...]
+    rate: float | None  # lines a second that it is made for; None: more come than anybody knows
+    workers: float | None  # needed in all, at full use; None: nobody can tell
+    processes: int  # recommended
+    facts: tuple[str, ...]  # what was seen, in sentences
+    verdict: str  # what follows from it
+    remarks: tuple[str, ...] = ()  # what else should be known
+
+    @property
+    def now(self) -> int:
+        """How many processes there are."""
+        return len(self.sample.processes)
+
+    @property
+    def utilization(self) -> float:
+        """The share of their time that the workers are busy, on average."""
+        return sum(self.sample.busy.values()) / self.sample.workers
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether clearly more comes than is worked off, so that lines pile up."""
+        return self.rate is None or self.sample.done < self.rate * (1 - TOLERANCE / 2)
+
+
+def recommend(sample: Sample, goal: Goal) -> Recommendation:
+    """Return how many processes the job should have. The same sample and goal give the same answer."""
+    rate = goal.rate if goal.rate is not None else None if sample.unbounded else sample.offered
+    growth = 1.0 if rate is None else _growth(rate, sample.done)
+    comes = _what_comes(sample, goal, rate)
+    if growth is None:
+        verdict = (
+            f"No line was worked off to its end in {sample.seconds:.1f} seconds, so there is no rate to judge by; "
+            "`megaflow control explain` says what holds them back."
+        )
+        return Recommendation(sample, (), rate, None, len(sample.processes), (comes,), verdict)
+    needs = _needs(sample, growth)
+    facts = (comes, *(_sentence(need, sample.workers) for need in needs if need.workers >= MENTIONED))
+    workers = sum(need.workers for need in needs)
+    wanted, why = _processes(sample, goal, workers, rate)
+    processes, limit = _within(wanted, goal)
+    return Recommendation(sample, needs, rate, workers, processes, facts, why + limit, _remarks(sample, rate))
+
+
+def _growth(rate: float, done: float) -> float | None:
+    """Return how many times as much work would be done at the wanted rate."""
+    if done > 0:
+        return rate / done
+    return None if rate > 0 else 1.0  # no lines: what the workers do costs what it costs
+
+
+def _needs(sample: Sample, growth: float) -> tuple[Need, ...]:
+    shares = [(name, work.records, work.useful) for name, work in sample.work.items()]
+    rest = max(0.0, sum(sample.busy.values()) - sum(useful for _, _, useful in shares))
+    return tuple(
+        Need(name, count * growth, count / useful if useful > 0 else None, useful / sample.workers, useful * growth)
+        for name, count, useful in (*shares, (ELSEWHERE, sample.done, rest))
+    )
+
+
+def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -> tuple[int, str]:
+    """Return how many processes are wanted, limits aside, and why."""
+    now, each = len(sample.processes), max(map(len, sample.processes))
+    load = workers / sample.workers
+    low, high = goal.utilization * (1 - TOLERANCE), goal.utilization * (1 + TOLERANCE)
+    total = f"Together that is {workers:.2f} workers' whole time"
+    if load > high:
+        wanted = max(now, _up(workers / goal.utilization / each))
+        least = " at least" if rate is None else ""
+        return wanted, f"{total}: at {_percent(goal.utilization)} of their time{least} {_count(wanted, each)}."
+    if (wanted := max(1, _up(workers / low / each))) < now:
+        if because := _why_not_shrink(sample, high, rate):
+            return now, f"{total}, which {_count(wanted, each)} would have; but {because}."
+        return wanted, f"{total}: {_count(wanted, each)} would have it within {_percent(low)} of theirs."
+    right = f"{total}: {_count(now, each)} would be {_percent(load)} busy"
+    if load >= low:
+        return now, f"{right}, near enough to the aim of {_percent(goal.utilization)}."
+    if now == 1:
+        return now, f"{right}, and fewer there cannot be."
+    return now, f"{right}, one fewer {_percent(workers / (sample.workers - each))}."
+
+
+def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | None:
+    """Return why fewer workers would be wrong although the sum says so; None if they would not."""
+    busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
+    if sample.busy[busiest] > high:
+        return f"worker {busiest} is {_percent(sample.busy[busiest])} busy: move bins away from it first"
+    if sample.waiting > BACKLOG_SECONDS * max(sample.done, 1.0):
+        return f"{sample.waiting} lines wait, which are to be worked off first"
+    return "lines wait, and nobody knows how many" if rate is None else None
+
+
+def _within(wanted: int, goal: Goal) -> tuple[int, str]:
+    """Return what is wanted within the limits, and what was cut."""
+    if wanted < goal.min:
+        return goal.min, f" There are to be {goal.min} at least."
+    if goal.max is not None and wanted > goal.max:
+        return goal.max, f" There are to be {goal.max} at most."
+    return wanted, ""
+
+
+def _remarks(sample: Sample, rate: float | None) -> tuple[str, ...]:
+    """Return what else should be known."""
+    mean = sum(sample.busy.values()) / sample.workers
+    busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
+    if sample.workers > 1 and sample.busy[busiest] > max(0.5, SKEW * mean):
+        return (
+            f"Worker {busiest} is {_percent(sample.busy[busiest])} busy, {_percent(mean)} is the average: more workers "
+            "do not help it; move its hottest bins.",
+        )
+    if mean < 0.5 and (rate is None or sample.done < rate * (1 - TOLERANCE)) and sample.waiting:
+        where = "such as where the output goes"
+        return (f"Lines wait although no worker is busy: look for what holds them back somewhere else, {where}.",)
+    return ()
+
+
+def _what_comes(sample: Sample, goal: Goal, rate: float | None) -> str:
+    done = f"{sample.done:.0f} a second are worked off"
+    if goal.rate is not None:
+        return f"{goal.rate:.0f} lines a second are wanted, {done}."
+    if rate is None:
+        return (
+            f"More lines wait than are read, and no --rate says how many come; {done}. "
+            "Say what is wanted with --target-rate for an exact answer."
+        )
+    waiting = f"; {sample.waiting} wait" if sample.waiting else ""
+    return f"{sample.offered:.0f} lines a second come, {done}{waiting}."
+
+
+def _sentence(need: Need, workers: int) -> str:
+    assert need.true_rate is not None
+    what = "lines" if need.operator == ELSEWHERE else "records"
+    return (
+        f"{need.operator}: {need.offered:.0f} {what} a second; a worker does {need.true_rate:.0f} in a second of "
+        f"useful time, so it needs {need.workers:.2f} workers' (it took {_percent(need.utilization)} of {workers})."
+    )
+
+
+def _up(number: float) -> int:
+    return ceil(number - 1e-9)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _count(processes: int, each: int) -> str:
+    """Return "1 process" or "2 processes with 3 workers each"."""
+    noun = "1 process" if processes == 1 else f"{processes} processes"
+    return noun if each == 1 else f"{noun} with {each} workers each"

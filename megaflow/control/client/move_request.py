@@ -1,0 +1,183 @@
+"""From what a user asks for to a plan: which bins are to go where, and in which steps."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.control.client.load_balance import balance_load
+from megaflow.control.client.planner import HOTTEST_FIRST, Step, balance, drain, parse_bins, plan, read_map
+from megaflow.control.load_records import weights
+from megaflow.control.messages import KeptPlan
+from megaflow.errors import CommandRefused, UsageError
+from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference, validate
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which bins are to go where; exactly one of bins, balance, drain and map_text is given."""
+
+    bins: str | None = None
+    to: int | None = None  # with bins
+    balance: bool = False
+    drain: int | None = None
+    map_text: str | None = None
+    by: str = "number"  # what to balance: the number of bins, or their "load"
+    strategy: str = "fluid"
+    batch: int | None = None  # bins a step, with strategy batched
+    gap: float = 0.0  # seconds between steps
+
+    @property
+    def needs_loads(self) -> bool:
+        """Whether the plan depends on the load of each bin."""
+        return self.by == "load" or self.strategy == HOTTEST_FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps to a wanted table."""
+
+    table: RoutingTable  # that it begins with
+    target: RoutingTable
+    steps: list[Step]
+    strategy: str = "fluid"
+    batch: int | None = None
+    gap: float = 0.0  # seconds between steps
+    size: tuple[int, int] | None = None  # keys and bytes that move, about; None: it was not asked for
+
+    @property
+    def moves(self) -> list[tuple[int, int, int]]:
+        """(bin, from, to), by bin."""
+        return difference(self.table, self.target)
+
+    def record(self) -> dict[str, Any]:
+        """Return it for `--dry-run --json`."""
+        return {
+            "moves": [{"bin": bin, "from": source, "to": target} for bin, source, target in self.moves],
+            "steps": [[move.bin for move in step] for step in self.steps],
+            "gap_s": self.gap,
+            "keys": None if self.size is None else self.size[0],
+            "bytes": None if self.size is None else self.size[1],
+        }
+
+
+def check_selection(selection: Selection) -> None:
+    """Raise UsageError unless the words make one selection."""
+    ways = {
+        "--bins": selection.bins is not None,
+        "--balance": selection.balance,
+        "--drain": selection.drain is not None,
+        "--map": selection.map_text is not None,
+    }
+    given = [way for way, chosen in ways.items() if chosen]
+    if len(given) != 1:
+        raise UsageError(f"say which bins move by one of {', '.join(ways)}; given: {' and '.join(given) or 'none'}")
+    if (selection.to is not None) != (selection.bins is not None):
+        raise UsageError("--bins and --to go together: --bins 0-127 --to 1")
+    if (selection.batch is not None) != (selection.strategy == "batched"):
+        raise UsageError("--batch N goes with --strategy batched, and only with that")
+    if selection.by == "load" and not selection.balance:
+        raise UsageError("--by load says how to --balance, and goes only with that")
+    check_gap(selection.gap)
+
+
+def check_gap(seconds: float) -> None:
+    """Raise UsageError unless one can wait for so long."""
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"--gap must be 0 seconds or more, not {seconds:g}")
+
+
+def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
+    """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused, as apt.
+
+    The status must have loads if the selection needs them; if it has, the plan says what moves with the bins.
+    """
+    check_selection(selection)
+    check_bins(status)
+    table: RoutingTable = tuple(status["operators"][0]["table"])
+    members = owners_of(status)
+    if selection.by == "load":
+        target = balance_load(table, members, loads_of(status))
+    else:
+        target = wanted_table(table, members, selection)
+    validate(Map(target), len(table), members)
+    steps = steps_to(status, table, target, selection.strategy, selection.batch)
+    return Plan(
+        table, target, steps, selection.strategy, selection.batch, selection.gap, moving(status, table, target)
+    )
+
+
+def remaining_plan(status: dict[str, Any], kept: KeptPlan, gap: float | None = None) -> Plan:
+    """Return what is left of a plan whose runner has gone, with another gap between the steps if one is given."""
+    gap = kept.gap_seconds if gap is None else gap
+    check_gap(gap)
+    table: RoutingTable = tuple(status["operators"][0]["table"])
+    steps = steps_to(status, table, kept.target, kept.strategy, kept.batch)
+    return Plan(table, kept.target, steps, kept.strategy, kept.batch, gap)
+
+
+def steps_to(
+    status: dict[str, Any], table: RoutingTable, target: RoutingTable, strategy: str, batch: int | None
+) -> list[Step]:
+    """Return the steps from one table to the other, hottest-first by the loads that the status has."""
+    return plan(table, target, strategy, batch, loads_of(status) if strategy == HOTTEST_FIRST else None)
+
+
+def loads_of(status: dict[str, Any]) -> list[float]:
+    """Return the load of each bin; all 0 if none was measured."""
+    return weights(status) or [0.0] * status["operators"][0]["bins"]
+
+
+def plan_removal(status: dict[str, Any], worker: int) -> Plan:
+    """Return the plan that takes all bins from the workers of this worker's process, one by one."""
+    address = next((each["address"] for each in status["workers"] if each["id"] == worker), None)
+    process = {each["id"] for each in status["workers"] if each["address"] == address}  # a port each
+    if not status["operators"]:
+        return Plan((), (), [])
+    table: RoutingTable = tuple(status["operators"][0]["table"])
+    target = table
+    for each in sorted(process):
+        target = drain(target, each, (owners_of(status) - process) | {each})
+    return Plan(table, target, plan(table, target, "fluid"))
+
+
+def check_bins(status: dict[str, Any]) -> None:
+    """Raise CommandRefused if the job has no bins."""
+    if not status["operators"]:
+        raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
+
+
+def check_no_plan(status: dict[str, Any]) -> None:
+    """Raise CommandRefused if somebody is carrying out a plan, so that no other may begin."""
+    if status["plan"] is not None and status["plan"]["running"]:
+        raise CommandRefused(f"{status['plan']['runner']} is carrying out a plan: wait until it is over")
+
+
+def owners_of(status: dict[str, Any]) -> set[int]:
+    """Return the workers that may own bins."""
+    return {worker["id"] for worker in status["workers"] if worker["state"] == "running"}
+
+
+def moving(status: dict[str, Any], table: RoutingTable, target: RoutingTable) -> tuple[int, int] | None:
+    """Return how many keys and bytes move with the bins, of all operators; None if the status has no loads."""
+    if not any("loads" in operator for operator in status["operators"]):
+        return None
+    bins = {bin for bin, _, _ in difference(table, target)}
+    rows = [row for operator in status["operators"] for row in operator.get("loads", ()) if row["bin"] in bins]
+    return sum(row["keys"] for row in rows), sum(row["bytes"] for row in rows)
+
+
+def wanted_table(table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:
+    """Return the table that a selection asks for."""
+    if selection.balance:
+        return balance(table, members)
+    if selection.drain is not None:
+        return drain(table, selection.drain, members)
+    if selection.map_text is not None:
+        return read_map(selection.map_text, len(table))
+    assert selection.bins is not None and selection.to is not None
+    bins = parse_bins(selection.bins, len(table)) if selection.bins.strip() else []
+    if not bins:
+        raise CommandRefused(f"--bins {selection.bins!r} names no bin; bins are 0 to {len(table) - 1}")
+    moves = [Move(bin, selection.to) for bin in bins]
+    validate(moves[0], len(table), members)  # also when the bins are there already
+    return apply(table, moves)

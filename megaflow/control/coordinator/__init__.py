@@ -1,0 +1,1 @@
+"""Runs in the coordinating worker: what is decided, timed and numbered."""

@@ -1,0 +1,350 @@
+"""What the coordinator decides: which commands are right, when they happen, when they are done, when all ends.
+
+A state machine of values. `handle` takes one event and the wall-clock time and returns what to do about it, in
+order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
+
+1. One place numbers commands, consecutively from 0, so that no two operators can see them in different orders.
+2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
+3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
+   at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
+4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
+   from the members' ledgers, which are asked for only then.
+5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
+6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
+   something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
+7. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
+   command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
+   gives whoever has joined a routing table first: what waits there for one would be held for ever.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from megaflow.control import messages
+from megaflow.control.coordinator import events
+from megaflow.control.coordinator.assignment import spread
+from megaflow.control.coordinator.epoch_clock import TICK_IDLE_SECONDS, Pace
+from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
+from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
+from megaflow.control.coordinator.membership_requests import Changes, Surroundings
+from megaflow.control.coordinator.questions import Question, Questions
+from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
+from megaflow.control.coordinator.request_progress import done
+from megaflow.control.coordinator.roster import Roster
+from megaflow.control.coordinator.spark_commits import Commits
+from megaflow.control.coordinator.status import status_record
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.routing import Numbered, initial_table
+from megaflow.timely.membership import Membership
+
+LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
+
+About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
+
+
+class Controller:
+    """The coordinator's mind. One writer: the thread of the coordinating worker.
+
+    `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
+    assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
+    `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
+    workers may never leave. `state` is what another controller has left; all that it tells is not given otherwise.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        members: Membership,
+        operators: Mapping[str, int],
+        splits: Sequence[messages.Split] = (),
+        *,
+        pushed: bool = False,
+        queries: int = 0,
+        ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
+        processes: Iterable[Iterable[int]] = (),
+        pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
+        state: JobState | None = None,
+    ) -> None:
+        self.handed_over = False  # to another controller: this one is told nothing any more
+        self.epoch = 0  # the control stream's present time
+        self.ended = False  # whether that is closed
+        self._state = "starting"  # then running; then ending or stopping
+        self._frontier: int | None = 0
+        self._job = job
+        self._roster = Roster(members, processes, ports)
+        self._operators = dict(operators)
+        bins = next(iter(self._operators.values()), 0)
+        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
+        self._commits = Commits(queries)
+        self._changes = Changes(
+            self._roster,
+            Surroundings(self._issue, self._moves.binds, self._commits.concern, pins, lambda: self._pushed,
+                         self._is_at_rest, self._hand_over, teaches=bool(bins)),
+        )  # fmt: skip
+        self._splits = tuple(splits)
+        self._unread = {split.number for split in splits}
+        self._pushed = pushed
+        self._commands = 0  # the next number
+        self._issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
+        self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
+        self._questions: Questions[About] = Questions()
+        self._stops: list[Asked] = []
+        self._pace = Pace()
+        if state is not None:
+            self._resume(state)
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take in one event at wall-clock time `now`; return what to do, in order."""
+        assert not self.handed_over, event
+        out: list[Instruction] = []
+        if self._state == "starting":
+            self._start(out, now)
+        match event:
+            case Asked():
+                self._answer(event, out, now)
+            case events.Mailed(source, body):
+                self._learn(source, body, out, now)
+            case events.Ticked(frontier):
+                self._tick(frontier, out, now)
+            case events.Gone():
+                self._commits.staged(event.client)
+                self._moves.plans.gone(event.client)
+            case events.WorkersJoined():
+                self._changes.joined(event, out, now)
+            case events.WorkersLeft():
+                self._changes.left(event, out, now)
+                for question in self._questions.left(event.ids):
+                    self._conclude(question, out)
+            case events.ChangeRefused():
+                self._changes.declined(event, out)
+            case events.Launched():
+                self._changes.launched(event.answer, out)
+        while self._held and not self._changes.handing_over:
+            self._answer(self._held.popleft(), out, now)
+        self._changes.go_on(out, now)
+        if not self.ended and self._is_over():
+            self._end(out, now)
+        return out
+
+    def admit(self, kind: str, ids: tuple[int, ...], now: float) -> str | None:
+        """Return why the engine is not to begin a "join" or "leave" now; None notes that it begins."""
+        return (self._too_late() if kind == "join" else None) or self._changes.admit(kind, ids, now)
+
+    def seconds_to_tick(self, now: float) -> float:
+        """Return how long the caller may wait before its next `Ticked`."""
+        if self.ended:
+            return TICK_IDLE_SECONDS
+        return max(0.0, self._tick_due(now) - now)
+
+    def _start(self, out: list[Instruction], now: float) -> None:
+        self._state = "running"
+        self._pace.busy(messages.Busy(), now)
+        if self._splits:
+            self._issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
+
+    # What clients ask
+
+    def _answer(self, asked: Asked, out: list[Instruction], now: float) -> None:
+        request, client = asked.request, asked.client
+        if self._changes.handing_over and not isinstance(request.body, BEFORE_HAND_OVER) and len(self._held) < HELD_MAX:
+            self._held.append(asked)
+            return
+        try:
+            match request.body:
+                case messages.StatusQuery():
+                    self._ask(asked, out)
+                case messages.BeginPlan() | messages.ResumePlan():
+                    self._check_bins()
+                    out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
+                case messages.Reconfigure() as body:
+                    self._reconfigure(asked, body, out, now)
+                case messages.StopJob():
+                    self._stops.append(asked)
+                    out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
+                    self._stop(out)
+                case messages.CommitRequest(messages.CommitBatch() as commit):
+                    self._commit(asked, commit, out, now)
+                case messages.SourceEnded(str(query)):
+                    self._commits.end(query)
+                    self._commits.staged(client)
+                    out.append(done(asked, None))
+                case messages.IngestPorts():
+                    self._commits.stages(client, self._roster.ports)
+                    out.append(done(asked, self._roster.ports))
+                case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker():
+                    self._refuse_if_ended()
+                    self._changes.ask(asked, out, now)
+                case body:
+                    raise CommandRefused(f"there is no such request: {body!r:.100}")
+        except CommandRefused as error:
+            out.append(Reply(client, messages.Refused(request.id, str(error))))
+
+    def _too_late(self) -> str | None:
+        """Why nothing new is begun; None if it is."""
+        if self._state not in ("ending", "stopping"):
+            return None
+        why = "all its lines are read" if self._state == "ending" else "it was told to stop"
+        return f"too late: job {self._job!r} is ending, {why}"
+
+    def _refuse_if_ended(self) -> None:
+        if reason := self._too_late():
+            raise CommandRefused(reason)
+
+    def _check_bins(self) -> None:
+        self._refuse_if_ended()
+        if not self._moves.table:
+            raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
+
+    def _reconfigure(self, asked: Asked, body: messages.Reconfigure, out: list[Instruction], now: float) -> None:
+        self._check_bins()
+        self._moves.check(asked, body)
+        self._roster.check_commands(body.commands, len(self._moves.table))
+        epoch = self._issue(body.commands, out, now)
+        out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
+
+    def _commit(self, asked: Asked, commit: messages.CommitBatch, out: list[Instruction], now: float) -> None:
+        epoch = self._commits.epoch_of(commit)
+        if epoch is None:  # a replay is answered like the first time, and not issued again
+            self._refuse_if_ended()
+            self._commits.check(commit, self._roster.stagers)
+            epoch = self._issue([commit], out, now)
+            self._commits.add(commit, epoch)
+        self._commits.staged(asked.client)
+        out.append(Reply(asked.client, messages.Accepted(asked.request.id, epoch)))
+        self._commits.wait(asked, epoch)
+        self._release_commits(out)
+
+    def _release_commits(self, out: list[Instruction]) -> None:
+        out += [done(asked, epoch) for asked, epoch in self._commits.release(self.ended)]
+
+    # What workers report
+
+    def _learn(self, source: int, body: Any, out: list[Instruction], now: float) -> None:
+        match body:
+            case messages.Busy():
+                self._pace.busy(body, now)
+            case messages.SplitRead(number):
+                self._unread.discard(number)
+            case messages.PushedEnded():
+                self._pushed = False
+            case messages.CommitTaken(query, batch):
+                self._commits.taken(query, batch, source)
+                self._release_commits(out)
+            case messages.WorkerStatus(ledger=ledger):
+                self._moves.note(ledger)
+                if question := self._questions.answered(body):
+                    self._conclude(question, out)
+            case messages.RoutingReady(worker, seconds):
+                self._changes.routed(worker, seconds, out, now)
+            case messages.SplitsReturned(splits, share):
+                self._roster.closed(source)
+                if splits and not self.ended:
+                    self._issue([messages.AssignSplits(spread(splits, self._roster.readers), share)], out, now)
+            case _:
+                raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
+
+    def _ask(self, about: About, out: list[Instruction]) -> None:
+        loads = isinstance(about, Asked) and bool(about.request.body.loads)
+        out += self._questions.ask(about, self._roster.members.ids, loads)
+
+    def _conclude(self, question: Question[About], out: list[Instruction]) -> None:
+        about = question.about
+        if isinstance(about, Pending):
+            out += self._moves.finish(about)
+            return
+        states = {id: self._roster.state_of(id) for id in self._roster.members.ids}
+        record = status_record(
+            job=self._job, state=self._state, epoch=self.epoch, frontier=self._frontier,
+            workers=[(question.answers[id], state) for id, state in states.items() if id in question.answers],
+            operators=self._operators,
+            table=self._moves.table if about.request.body.bins else None,
+            pending=self._moves, plan=self._moves.plans.record(self._moves.table),
+            changes=self._changes.records(), ledger=self._moves.ledger,
+        )  # fmt: skip
+        out.append(done(about, record))
+
+    # What time brings
+
+    def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
+        self._frontier = frontier
+        for pending in self._moves.passed(frontier, now):
+            if frontier is not None and pending.bins and self._questions.has_room:
+                self._ask(pending, out)
+            else:  # without a frontier members are leaving and answer no more
+                out += self._moves.finish(pending)
+        if frontier is None and self.ended:
+            out += [done(asked, None) for asked in self._stops]
+            self._stops.clear()
+        if not self.ended and now >= self._tick_due(now):
+            self._advance(out, now)
+
+    def _tick_due(self, now: float) -> float:
+        urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
+        return self._pace.due(urgent, self._lags, now)
+
+    @property
+    def _lags(self) -> bool:
+        return self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
+
+    def _advance(self, out: list[Instruction], now: float) -> None:
+        self.epoch += 1
+        self._pace.advanced(now)
+        out.append(events.Advance(self.epoch))
+
+    def _issue(self, commands: Iterable[Any], out: list[Instruction], now: float) -> int:
+        """Inject commands at the present time and leave it; return that time."""
+        epoch = self.epoch
+        for command in commands:
+            out.append(events.Inject(Numbered(self._commands, command)))
+            self._commands += 1
+        self._issued = epoch
+        self._advance(out, now)
+        return epoch
+
+    def _is_at_rest(self) -> bool:
+        passed = self._frontier is not None and self._frontier > self._issued
+        return passed and not self._moves and self._commits.at_rest
+
+    def _hand_over(self, out: list[Instruction]) -> None:
+        asked = (about for about in self._questions if isinstance(about, Asked))
+        state = JobState(
+            self.epoch, self._commands, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
+            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._moves.plans.kept,
+        )  # fmt: skip
+        out.append(events.HandOver(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
+        self._held.clear()
+        self.handed_over = True
+
+    def _resume(self, state: JobState) -> None:
+        """Go on where another controller has stopped."""
+        self._state = "running"
+        self.epoch, self._commands, self._questions.next = state.epoch, state.command, state.question
+        self._moves.table, self._unread = state.table, set(state.unread)
+        self._roster.resume(state.roster)
+        self._commits.resume(state.commits)
+        self._moves.ledger.extend(state.ledger)
+        self._moves.plans.kept = state.plan
+
+    # The end
+
+    def _is_over(self) -> bool:
+        if self._changes.under_way:
+            return False
+        reading = self._unread or self._pushed or not self._commits.over
+        return self._state == "stopping" or not (reading or self._moves)
+
+    def _stop(self, out: list[Instruction]) -> None:
+        """Take in nothing new; the end comes when no change is under way."""
+        if not self.ended:
+            self._state = "stopping"
+            self._changes.cancel(f"too late: job {self._job!r} was told to stop", out)
+
+    def _end(self, out: list[Instruction], now: float) -> None:
+        roster = self._roster
+        tables = roster.teach(roster.members.coordinator, roster.untaught) if self._moves.table else ()
+        self._issue([*tables, messages.EndOfLines()], out, now)
+        self.ended = True
+        self._state = "stopping" if self._state == "stopping" else "ending"
+        out.append(events.CloseControl())
+        self._release_commits(out)

@@ -1,0 +1,217 @@
+"""The controller's hands: what the coordinating worker does beside its part of the dataflow.
+
+All runs on the worker's thread. What other parts of the process hand in is queued and worked off in `turn`, between the
+worker's steps.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.events import (
+    Advance,
+    Answer,
+    Asked,
+    ChangeRefused,
+    CloseControl,
+    Event,
+    GiveUp,
+    Gone,
+    HandOver,
+    Inject,
+    Instruction,
+    Launched,
+    Mail,
+    Mailed,
+    Reply,
+    Retire,
+    StartWorkers,
+    Ticked,
+    WorkersJoined,
+    WorkersLeft,
+)
+from megaflow.control.coordinator.explanation import explanation_record, is_settled
+from megaflow.control.messages import (
+    Done,
+    ExplainQuery,
+    Refused,
+    StartFailed,
+    StartProcesses,
+)
+from megaflow.program import Worker
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.explain import Question
+from megaflow.timely.rescale.messages import Aborted, Joined, Left
+from megaflow.timely.rescale.messages import Event as MembershipEvent
+
+TOPIC = "control"  # of the mail between the workers of a job
+EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
+EXPLAINING_MAX = 100  # questions of that kind under way
+
+
+class Client(Protocol):
+    """Whoever asked something."""
+
+    def send(self, message: Answer) -> None:
+        """Send an answer; nothing happens if the client is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explaining:
+    """A client's question what holds the output back, under way."""
+
+    asked: Asked
+    epoch: int  # of the control stream when it was asked
+    frontier: int | None  # of the output
+    question: Question | None  # to the workers; None: nothing holds it back
+    end: float  # seconds of the worker's clock: wait no longer
+
+
+class Coordinator:
+    """Feeds the controller with events and does what it says."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        controller: Controller,
+        control: InputHandle[Any],
+        job: str,
+        output: ProbeHandle,
+        start: Callable[[StartProcesses], None] | None = None,
+        contact: tuple[str, int] = ("", 0),
+        hand_over: Callable[[HandOver, Sequence[Event]], None] = lambda word, rest: None,
+    ) -> None:
+        """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
+
+        `start` asks the launcher for processes that join through `contact`, the address of this process. `hand_over` is
+        told the controller's last word, and what has come since: then nothing may be put here any more.
+        """
+        self._job = job
+        self._start = start
+        self._hand_over = hand_over
+        self._contact = contact
+        self._output = output
+        self._explaining: list[Explaining] = []
+        self._worker = worker
+        self._controller = controller
+        self._control = control
+        self._events: deque[Event] = deque()  # put by handlers on the worker's thread, drained by `turn`
+        worker.rescaling.subscribe(self._notice)
+        if worker.rescaling.coordinator is not None:  # else nobody can join
+            worker.rescaling.coordinator.veto = self._admit
+
+    def put(self, event: Asked | Gone | Mailed | Launched) -> None:
+        """Have an event handled in the next turn, at once."""
+        if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
+            self._explain(event)
+        else:
+            self._events.append(event)
+        self._worker.allocator.wake()
+
+    def turn(self, now: float, open_epoch: int | None) -> float:
+        """Handle what has come, tick if it is time; return in how many seconds the next turn is due at the latest."""
+        while self._events and not self._controller.handed_over:
+            self._do(self._controller.handle(self._events.popleft(), now))
+        if self._explaining:
+            self._answer_explained(now)
+        if self._controller.handed_over:
+            return 0.0
+        if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
+            self._do(self._controller.handle(Ticked(open_epoch), now))
+        return self._controller.seconds_to_tick(now)
+
+    def _explain(self, asked: Asked) -> None:
+        """Ask all workers what they hold. The controller is not concerned: nothing changes."""
+        if len(self._explaining) >= EXPLAINING_MAX:
+            reason = f"{EXPLAINING_MAX} such questions are being answered already"
+            answer(asked.client, Refused(asked.request.id, reason))
+            return
+        epoch = self._controller.epoch
+        frontier = next((time for time in self._output.frontier.elements if isinstance(time, int)), None)
+        question = None
+        if frontier is not None and not is_settled(epoch, frontier, self._controller.ended):
+            question = self._worker.explainer.ask(self._output, frontier)
+        self._explaining.append(Explaining(asked, epoch, frontier, question, self._worker.now() + EXPLAIN_SECONDS))
+
+    def _answer_explained(self, now: float) -> None:
+        waiting = []
+        for each in self._explaining:
+            question = each.question
+            if question is not None and question.silent and now < each.end:
+                waiting.append(each)
+                continue
+            facts = (self._job, each.epoch, each.frontier, question is None)
+            record = explanation_record(*facts)
+            if question is not None:
+                self._worker.explainer.forget(question)
+                record = explanation_record(*facts, question.holdings(), question.silent)
+            answer(each.asked.client, Done(each.asked.request.id, record))
+        self._explaining = waiting
+
+    def _do(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Inject(command):
+                    self._control.send(command)
+                case Advance(time):
+                    self._control.advance_to(time)
+                case CloseControl():
+                    self._control.close()
+                case Reply(client, message):
+                    answer(client, message)
+                case Mail(target, body):
+                    self._worker.post(target, TOPIC, body)
+                case StartWorkers(count):
+                    self._start_processes(count)
+                case Retire(worker):
+                    self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
+                case GiveUp(reason):
+                    self._worker.rescaling.give_up(reason)
+                case HandOver():
+                    self._leave(instruction)
+
+    def _leave(self, word: HandOver) -> None:
+        """Hand over, and all that nobody has answered with it."""
+        rest = [*self._events, *(each.asked for each in self._explaining)]
+        for each in self._explaining:
+            if each.question is not None:
+                self._worker.explainer.forget(each.question)
+        self._events.clear()
+        self._explaining.clear()
+        self._hand_over(word, rest)
+
+    # The membership
+
+    def _admit(self, kind: str, ids: tuple[int, ...]) -> str | None:
+        return self._controller.admit(kind, ids, self._worker.now())
+
+    def _start_processes(self, count: int) -> None:
+        if self._start is not None:
+            self._start(StartProcesses(count, *self._contact))
+        else:
+            self._events.append(Launched(StartFailed("nobody is there who could start a process")))
+
+    def _notice(self, event: MembershipEvent) -> None:
+        """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""
+        if self._controller.handed_over:
+            return
+        match event:
+            case Joined(_, ids, members, (host, port, _), seconds, size):
+                self._events.append(WorkersJoined(ids, members, host, port, seconds, size))
+            case Left(_, ids, members):
+                self._events.append(WorkersLeft(ids, members))
+            case Aborted(_, ids, reason) if not self._worker.membership.workers.intersection(ids):
+                self._events.append(ChangeRefused(ids, reason))
+
+    def _left(self, worker: int, reason: str | None) -> None:
+        if reason is not None:
+            self._events.append(ChangeRefused((worker,), reason))
+
+
+def answer(client: Any, message: Answer) -> None:
+    """Send an answer to a client of the controller's, which knows it by identity only."""
+    asker: Client = client
+    asker.send(message)

@@ -1,0 +1,164 @@
+"""What the controller is told and what it tells its caller to do: two small languages of values."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.messages import (
+    Accepted,
+    Done,
+    Moved,
+    Progress,
+    Refused,
+    Request,
+    Started,
+    StartFailed,
+    StatusAsk,
+)
+from megaflow.megaphone.routing import Numbered
+from megaflow.timely.membership import Membership
+
+Answer: TypeAlias = Accepted | Progress | Done | Refused | Moved
+
+# Events ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A client asked for something; the answers go to `client`."""
+
+    client: Hashable
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A client has closed its connection; what it asked for goes on."""
+
+    client: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Mailed:
+    """A worker reported something."""
+
+    source: int
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed; the output probe stands at `frontier`, None when it is done."""
+
+    frontier: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersJoined:
+    """A process has joined: these are its workers."""
+
+    ids: tuple[int, ...]
+    members: Membership  # from now on
+    host: str  # where it listens
+    port: int
+    seconds: dict[str, float]  # phase of the join -> duration
+    bytes: int  # of progress state that it was sent
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersLeft:
+    """A process has left: these were its workers."""
+
+    ids: tuple[int, ...]
+    members: Membership  # from now on
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRefused:
+    """These workers do not leave, or do not join, after all."""
+
+    ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What the launcher says to a `StartWorkers`."""
+
+    answer: Started | StartFailed
+
+
+# Instructions ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inject:
+    """Put this on the control stream, at its present time."""
+
+    command: Numbered
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Advance the control stream to this time."""
+
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseControl:
+    """Close the control stream: nothing will follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a client; if it is gone, forget it."""
+
+    client: Hashable
+    message: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Send this to a worker (perhaps this one)."""
+
+    target: int
+    body: StatusAsk
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkers:
+    """Have this many processes started, which then join; answered by `Launched`."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Have the process of this worker leave; answered by `WorkersLeft` or `ChangeRefused`."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Have the change that the engine is about given up, if that is still possible; answered by `ChangeRefused`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Leave the control stream and all that follows to another worker. It is the controller's last word.
+
+    Nobody has answered `pending`; whoever asked is to ask there.
+    """
+
+    successor: int
+    state: JobState
+    pending: tuple[Asked, ...]
+
+
+Event: TypeAlias = Asked | Gone | Mailed | Ticked | WorkersJoined | WorkersLeft | ChangeRefused | Launched
+Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | GiveUp | HandOver

@@ -1,0 +1,59 @@
+"""What one controller leaves to the next: all that the next one cannot ask for.
+
+The part changes hands only when it is at rest:
+
+1. Nothing that was begun is unfinished: no change of the membership, no reconfiguration, no commit that a source has
+   not taken in, no Spark batch that is being staged. So no answer is owed but to requests that have not begun, and
+   those are asked again; a commit that was answered already is known by its batch.
+2. The probe behind the outputs has passed the epoch of the last command. As each source holds its capability until it
+   has obeyed the commands before it, and each stateful operator until it has read them, all workers have read all that
+   the old writer wrote. What the new one writes comes by another way and could overtake it otherwise.
+3. Reports that are still under way to the old coordinator are forwarded, see `megaflow.control.worker.agent`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from megaflow.control.messages import CommitRequest, KeptPlan, LedgerEntry, SourceEnded, StatusQuery, StopJob
+from megaflow.megaphone.routing import RoutingTable
+
+BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)
+"""Requests that are answered while all others are held back: what begins nothing, and what ends what was begun."""
+HELD_MAX: Final = 1_000
+"""Requests that are held back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RosterState:
+    """What `Roster` knows beside the membership; no process is leaving, no table on its way."""
+
+    processes: tuple[tuple[int, ...], ...]  # the workers of each
+    ports: tuple[tuple[int, str, int], ...]  # worker, host, port
+    routed: tuple[int, ...]  # know the routing table
+    closing: tuple[int, ...]  # were told to close their sources
+    closed: tuple[int, ...]  # have said that they did
+
+
+@dataclass(frozen=True, slots=True)
+class CommitsState:
+    """What `Commits` knows when every commit is taken in and answered."""
+
+    queries: int  # still to end
+    ended: tuple[str, ...]  # queries
+    epochs: tuple[tuple[str, int, int], ...]  # query, batch, epoch; oldest first
+    forgotten: tuple[tuple[str, int], ...]  # query, highest batch that is not among them
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What a `Controller` knows when nothing is under way."""
+
+    epoch: int  # of the control stream
+    command: int  # the next number
+    question: int  # the next id; answers to earlier ones still come
+    table: RoutingTable
+    unread: tuple[int, ...]  # numbers of splits
+    roster: RosterState
+    commits: CommitsState
+    ledger: tuple[LedgerEntry, ...]
+    plan: KeptPlan | None  # its runner comes with its next step

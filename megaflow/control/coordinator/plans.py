@@ -1,0 +1,135 @@
+"""Which plan is being carried out, by whom, and what is left of the one whose runner has gone.
+
+A plan is run by a client: it announces where the plan leads, then asks for one step after another. What is left needs
+no books, it is the difference between the table and the one that is wanted; so whoever dies in the middle leaves
+nothing behind that is wrong.
+
+    begun ── steps of its runner ──▶ over, when the table is as wanted
+      │ ▲
+      │ └ `ResumePlan`, or a step with the plan's number
+      ▼
+    left, when the runner has closed its connection; over, too, when another plan is begun
+
+1. While a plan has a runner nobody else changes owners: two plans at a time would undo each other's moves.
+2. A plan is begun only on the table that it was made from: steps made from another one lead to another table.
+3. What is kept is one frozen value. A coordinator that takes over goes on from it; to that one, too, a step with the
+   plan's number says who runs it.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from megaflow.control.coordinator.events import Asked
+from megaflow.control.coordinator.roster import Roster
+from megaflow.control.messages import BeginPlan, KeptPlan, ResumePlan
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.routing import Map, RoutingTable, difference
+
+RUNNER_LENGTH_MAX = 200  # characters
+
+
+class Plans:
+    """The last plan of a job. One writer: the controller."""
+
+    def __init__(self, kept: KeptPlan | None = None) -> None:
+        """`kept` is what another coordinator has kept."""
+        self.kept = kept
+        self._runner: Hashable = None  # the client that makes the steps; None: nobody does
+
+    def check_free(self, client: Hashable) -> None:
+        """Raise CommandRefused if another client is running a plan."""
+        if self.kept is not None and self._runner not in (None, client):
+            plan = f"plan {self.kept.number}, {self.kept.strategy}, of {self.kept.runner}"
+            raise CommandRefused(f"{plan}, is being carried out: wait until it is over; see megaflow control status")
+
+    def check_step(self, client: Hashable, number: int | None) -> None:
+        """Raise CommandRefused unless this client may change owners now, by a step of the plan with this number."""
+        self.check_free(client)
+        if number is not None and (self.kept is None or self.kept.number != number or self.kept.over):
+            raise CommandRefused(f"plan {number!r:.50} is over, or another one was begun since: nothing was moved")
+
+    def answer(self, asked: Asked, table: RoutingTable, roster: Roster) -> KeptPlan:
+        """Begin a plan or go on with one, as is asked for. Raises CommandRefused with the reason if that cannot be."""
+        match asked.request.body:
+            case BeginPlan(target=target) as plan:
+                roster.check_commands([Map(target)], len(table))
+                return self.begin(asked.client, plan, table)
+            case ResumePlan(runner):
+                if self.kept is not None and not self.kept.over:
+                    roster.check_commands([Map(self.kept.target)], len(table))
+                return self.resume(asked.client, runner)
+            case body:
+                raise AssertionError(f"{body!r:.100} is about no plan")
+
+    def begin(self, client: Hashable, plan: BeginPlan, table: RoutingTable) -> KeptPlan:
+        """Keep a plan whose target is a valid table. Raises CommandRefused if it may not begin."""
+        self.check_free(client)
+        if plan.table != table:
+            raise CommandRefused("bins were moved since the plan was made: nothing was changed, make it again")
+        bins = len(difference(table, plan.target))
+        if not bins:
+            raise CommandRefused("a plan that moves nothing: the table is as it is wanted")
+        self._check_words(plan)
+        number = 0 if self.kept is None else self.kept.number + 1
+        self.kept = KeptPlan(number, plan.target, plan.strategy, plan.batch, plan.gap_seconds, bins, plan.runner)
+        self._runner = client
+        return self.kept
+
+    def resume(self, client: Hashable, runner: str) -> KeptPlan:
+        """Let a client go on with the plan that is left. Raises CommandRefused if there is none."""
+        self.check_free(client)
+        if self.kept is None or self.kept.over:
+            raise CommandRefused("there is no plan to go on with: " + (
+                "none was begun" if self.kept is None else "the last one is over"))  # fmt: skip
+        self._check_runner(runner)
+        self.kept, self._runner = replace(self.kept, runner=runner), client
+        return self.kept
+
+    def stepped(self, client: Hashable, number: int | None, table: RoutingTable) -> None:
+        """Note that a step was made; `table` is the one after it."""
+        if number is not None and self.kept is not None:
+            over = table == self.kept.target
+            self.kept, self._runner = replace(self.kept, over=over), None if over else client
+
+    def gone(self, client: Hashable) -> None:
+        """Note that a client has gone."""
+        if self._runner == client:
+            self._runner = None
+
+    def binds(self, ids: tuple[int, ...]) -> str | None:
+        """Return why these workers are still to own bins; None if they are not."""
+        if self.kept is not None and self._runner is not None:
+            if named := set(ids).intersection(self.kept.target):
+                return f"worker {min(named)} is to own bins by plan {self.kept.number}, which is being carried out"
+        return None
+
+    def record(self, table: RoutingTable) -> dict[str, Any] | None:
+        """Return what a status shows of a plan that is not over; None if there is none."""
+        kept = self.kept
+        if kept is None or kept.over:
+            return None
+        return {
+            "number": kept.number,
+            "strategy": kept.strategy,
+            "batch": kept.batch,
+            "gap_s": kept.gap_seconds,
+            "bins": kept.bins,
+            "left": len(difference(table, kept.target)),
+            "runner": kept.runner,
+            "running": self._runner is not None,
+        }
+
+    def _check_words(self, plan: BeginPlan) -> None:
+        if not isinstance(plan.strategy, str) or len(plan.strategy) > RUNNER_LENGTH_MAX:
+            raise CommandRefused(f"{plan.strategy!r:.50} is no strategy")
+        if plan.batch is not None and (type(plan.batch) is not int or plan.batch < 1):
+            raise CommandRefused(f"{plan.batch!r:.50} bins a step: at least one")
+        if type(plan.gap_seconds) not in (int, float) or not 0 <= plan.gap_seconds < math.inf:
+            raise CommandRefused(f"a gap of {plan.gap_seconds!r:.50} seconds: 0 or more")
+        self._check_runner(plan.runner)
+
+    def _check_runner(self, runner: object) -> None:
+        if not isinstance(runner, str) or len(runner) > RUNNER_LENGTH_MAX:
+            raise CommandRefused(f"{runner!r:.50} does not say who runs the plan, in {RUNNER_LENGTH_MAX} characters")

@@ -1,0 +1,112 @@
+"""The routing table as it was commanded last, and the reconfigurations that have not taken effect yet.
+
+A reconfiguration is done when the probe behind the outputs has passed its epoch and the members have told what it
+took. Its account adds up what their ledgers say.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from megaflow.control.coordinator.events import Asked, Reply
+from megaflow.control.coordinator.plans import Plans
+from megaflow.control.messages import Accepted, Done, LedgerEntry, Reconfigure
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
+
+PENDING_MAX = 1_000
+LEDGER_MAX = 10_000  # entries a status shows
+
+
+@dataclass(slots=True)
+class Pending:
+    """A reconfiguration that has not been answered with Done."""
+
+    asked: Asked
+    epoch: int
+    bins: int  # that change owner
+    workers: frozenset[int]  # that it names, or that own bins it moves
+    start: float  # wall clock, seconds
+    seconds: float | None = None  # until the probe had passed; None: it has not
+    bytes: int = 0
+    keys: int = 0
+
+    def account(self) -> Reply:
+        """Return the answer when it is done."""
+        account = {"epoch": self.epoch, "bins": self.bins, "bytes": self.bytes,
+                   "keys": self.keys, "seconds": self.seconds}  # fmt: skip
+        return Reply(self.asked.client, Done(self.asked.request.id, account))
+
+
+class Reconfigurations:
+    """What was commanded, and what of it is under way. One writer: the controller."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        self.table = table  # all that was issued; empty: there are no bins
+        self.plans = Plans()
+        self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)  # bins that have moved, the newest
+        self._pending: dict[int, Pending] = {}  # epoch -> reconfiguration
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[Pending]:
+        """Those under way, by epoch; they may be finished meanwhile."""
+        return iter(list(self._pending.values()))
+
+    def passed(self, frontier: int | None, now: float) -> Iterator[Pending]:
+        """Yield those whose epoch the probe has passed since the last call; without a frontier, all that are left."""
+        for pending in self:
+            if frontier is None:
+                yield pending
+            elif pending.seconds is None and frontier > pending.epoch:
+                pending.seconds = now - pending.start
+                yield pending
+
+    def check(self, asked: Asked, body: Reconfigure) -> None:
+        """Raise CommandRefused if too many are under way, or not this client is to change owners now."""
+        if not isinstance(body.commands, tuple | list) or not body.commands:
+            raise CommandRefused("an empty reconfiguration: no bin is named")
+        self.plans.check_step(asked.client, body.plan)
+        if len(self._pending) >= PENDING_MAX:
+            raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
+
+    def add(
+        self, asked: Asked, commands: Iterable[Move | Map], epoch: int, now: float, plan: int | None = None
+    ) -> Reply:
+        """Note that these commands, which are valid, were issued at `epoch` as a step of `plan`; return the answer."""
+        commands = tuple(commands)
+        table = apply(self.table, commands)
+        changes = difference(self.table, table)
+        named = {command.worker for command in commands if isinstance(command, Move)}
+        named |= {worker for command in commands if isinstance(command, Map) for worker in command.workers}
+        named |= {source for _, source, _ in changes}
+        self.table = table
+        self._pending[epoch] = Pending(asked, epoch, len(changes), frozenset(named), now)
+        self.plans.stepped(asked.client, plan, table)
+        return Reply(asked.client, Accepted(asked.request.id, epoch))
+
+    def note(self, entries: Iterable[LedgerEntry]) -> None:
+        """Add installed bins to the ledger and to the accounts that they belong to."""
+        for entry in entries:
+            self.ledger.append(entry)
+            if pending := self._pending.get(entry.epoch):
+                pending.bytes += entry.bytes
+                pending.keys += entry.keys
+
+    def finish(self, pending: Pending) -> list[Reply]:
+        """Forget a reconfiguration; return its answer, once."""
+        return [pending.account()] if self._pending.pop(pending.epoch, None) else []
+
+    def binds(self, ids: tuple[int, ...]) -> str | None:
+        """Return why these workers still have to do with bins; None if they do not."""
+        for worker in ids:
+            if owned := self.table.count(worker):
+                bins = "1 bin" if owned == 1 else f"{owned} bins"
+                way = f"megaflow control move-bins --drain {worker}"
+                return f"worker {worker} owns {bins}, for which another owner is to be named first: {way}"
+        for pending in self._pending.values():
+            if named := pending.workers.intersection(ids):
+                return f"worker {min(named)} is named by the reconfiguration of epoch {pending.epoch}, not done yet"
+        return self.plans.binds(ids)

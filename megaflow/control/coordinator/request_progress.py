@@ -1,0 +1,118 @@
+"""Requests about the membership while they are under way: what each has come to so far, and its answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from megaflow.control.coordinator.events import Asked, Reply
+from megaflow.control.messages import Done, Progress, Refused
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A process that has joined for an `Add`."""
+
+    ids: tuple[int, ...]
+    joined: float  # wall clock, seconds
+    seconds: dict[str, float]  # phase -> duration
+    bytes: int
+    untaught: set[int]  # workers that know no table yet
+    paused: float = 0.0  # seconds that records waited for a table
+
+    def record(self) -> dict[str, Any]:
+        """Return its part of the account."""
+        return {"workers": list(self.ids), "seconds": self.seconds, "bytes": self.bytes, "paused": self.paused}
+
+
+@dataclass(slots=True)
+class Add:
+    """Processes to be added."""
+
+    asked: Asked
+    count: int
+    start: float  # wall clock, seconds, when it began
+    addresses: set[tuple[str, int]] | None = None  # where they listen; None: not known yet, then any will do
+    failures: list[str] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    done: int = 0  # steps
+
+    @property
+    def steps(self) -> int:
+        """How many there are: each process joins, and is given the table."""
+        return 2 * self.count
+
+    @property
+    def missing(self) -> int:
+        """How many have neither joined nor failed."""
+        return self.count - len(self.arrivals) - len(self.failures)
+
+    @property
+    def what(self) -> str:
+        """The number of processes in words."""
+        return "1 process" if self.count == 1 else f"{self.count} processes"
+
+    def record(self) -> dict[str, Any]:
+        """Return what a status shows."""
+        return {"change": "add-workers", "processes": self.count, "done": self.done, "steps": self.steps}
+
+
+@dataclass(slots=True)
+class Remove:
+    """A process to be removed."""
+
+    asked: Asked
+    worker: int
+    start: float
+    ids: tuple[int, ...] = ()  # of its process, once it has begun
+    stage: str = "quieting"  # of Spark; then closing its sources, then retiring. Before all, perhaps: handing over
+    done: int = 0
+    steps: int = 3  # no new lines, sources closed, gone
+
+    def record(self) -> dict[str, Any]:
+        """Return what a status shows."""
+        return {"change": "remove-workers", "worker": self.worker, "done": self.done, "steps": self.steps}
+
+
+@dataclass(slots=True)
+class Teach:
+    """A worker to be given its routing table."""
+
+    asked: Asked
+    server: int
+    worker: int
+    start: float
+    epoch: int = 0
+    done: int = 0
+    steps: int = 1
+
+    def record(self) -> dict[str, Any]:
+        """Return what a status shows."""
+        return {"change": "bootstrap", "server": self.server, "worker": self.worker, "done": 0, "steps": 1}
+
+
+Change: TypeAlias = Add | Remove | Teach
+
+
+def done(asked: Asked, result: Any) -> Reply:
+    """Return the answer that it is done."""
+    return Reply(asked.client, Done(asked.request.id, result))
+
+
+def refused(asked: Asked, reason: str) -> Reply:
+    """Return the answer that nothing has changed."""
+    return Reply(asked.client, Refused(asked.request.id, reason))
+
+
+def progress(change: Change, what: str, steps: int = 1) -> Reply:
+    """Note that so many more steps of a change are done, and return the news for whoever asked."""
+    change.done += steps
+    return Reply(change.asked.client, Progress(change.asked.request.id, change.done, change.steps, what))
+
+
+def workers_text(ids: Sequence[int]) -> str:
+    """Return workers for a message.
+
+    >>> workers_text((2,)), workers_text((2, 3))
+    ('worker 2', 'workers 2, 3')
+    """
+    return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))

@@ -1,0 +1,155 @@
+"""What each worker of a job tells its coordinator, wherever that is. All runs on the worker's thread.
+
+Reports while the coordinator's part changes hands. A worker mails them to whom it takes for the coordinator. The old
+one forwards what still comes to it; the new one keeps what comes early, until it is told to coordinate. That is when
+the engine has heard from all members, by the same ways, that they know of the change: then nothing is forwarded any
+more. It first takes in what was forwarded: so of each worker it hears everything in the order in which it was sent.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from megaflow.control.coordinator.driver import TOPIC, Coordinator
+from megaflow.control.coordinator.events import Mailed
+from megaflow.control.load_records import operator_load
+from megaflow.control.messages import (
+    Coordinates,
+    Forwarded,
+    LedgerEntry,
+    RoutingReady,
+    StatusAsk,
+    WorkerStatus,
+)
+from megaflow.control.worker.latency import Lateness, RateMeter
+from megaflow.errors import ProtocolError
+from megaflow.program import Worker
+
+EARLY_MAX = 10_000  # reports kept for a coordinator; each worker sends ten a second
+
+
+class Agent:
+    """What a worker says of itself, and its way to the coordinator."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        address: str,
+        lines: Callable[[], int],
+        lateness: Lateness,
+        waiting: Callable[[float], int | None] = lambda now: 0,
+        moved: Callable[[Coordinates], None] = lambda word: None,
+    ) -> None:
+        """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were.
+
+        `waiting` tells how many are due now and not read, None if nobody knows; `moved` is called when another
+        coordinator says that it serves.
+        """
+        self._worker = worker
+        self._moved = moved
+        self._address = address
+        self._lines = lines
+        self._lateness = lateness
+        self._waiting = waiting
+        self._began = worker.now()
+        self._rate = RateMeter()
+        self._coordinator: Coordinator | None = None
+        self._successor: int | None = None  # it has coordinated, and this one does now
+        self._forwarded: list[Mailed] = []  # for the coordinator that this worker is to be
+        self._early: list[Mailed] = []  # likewise, and sent directly
+        self._learning = False  # this worker has joined, and its operators do not all know their tables
+        worker.on_mail(TOPIC, self._read)
+
+    def coordinate(self, coordinator: Coordinator) -> None:
+        """Give what workers report to `coordinator`, which is here, what has come already included."""
+        self._coordinator, self._successor = coordinator, None
+        for mailed in (*self._forwarded, *self._early):
+            coordinator.put(mailed)
+        self._forwarded.clear()
+        self._early.clear()
+
+    def hand_over(self, successor: int, reports: Iterable[Mailed]) -> None:
+        """Forward to another worker what workers still report here, and these reports first."""
+        self._coordinator, self._successor = None, successor
+        for mailed in reports:
+            self._take(mailed, forwarded=False)
+
+    def joined(self) -> None:
+        """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
+        self._learning = True
+
+    def report(self, body: object) -> None:
+        """Tell the coordinator."""
+        self._worker.post(self._worker.membership.coordinator, TOPIC, body)
+
+    def turn(self, now: float, open_epoch: int | None) -> None:
+        """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
+        self._lateness.settle(open_epoch, now)
+        self._rate.observe(now, self._records())
+        views = self._worker.stateful
+        if self._learning and all(view.ready for view in views):
+            self._learning = False
+            seconds = max((view.bootstrap_seconds for view in views), default=0.0)
+            self.report(RoutingReady(self._worker.index, seconds))
+
+    def _read(self, source: int, body: Any) -> None:
+        match body:
+            case StatusAsk(id, loads):
+                self._worker.post(source, TOPIC, self.status(id, loads))
+            case Coordinates():
+                self._moved(body)
+            case Forwarded(origin, report):
+                self._take(Mailed(origin, report), forwarded=True)
+            case _:
+                self._take(Mailed(source, body), forwarded=False)
+
+    def _take(self, mailed: Mailed, forwarded: bool) -> None:
+        if self._coordinator is not None:
+            self._coordinator.put(mailed)
+        elif self._successor is not None:
+            self._worker.post(self._successor, TOPIC, Forwarded(mailed.source, mailed.body))
+        elif len(self._forwarded) + len(self._early) < EARLY_MAX:
+            (self._forwarded if forwarded else self._early).append(mailed)
+        else:
+            raise ProtocolError(
+                f"worker {mailed.source} mailed {mailed.body!r:.100} to worker {self._worker.index}, which does not "
+                f"coordinate the job and has {EARLY_MAX} reports to a coordinator already"
+            )
+
+    def _records(self) -> int:
+        return sum(view.records for view in self._worker.stateful)
+
+    def status(self, id: int, loads: bool = False) -> WorkerStatus:
+        """The answer to the question `id`; the ledger's new rows go with it, once. `loads` take their time."""
+        views = self._worker.stateful
+        now = self._worker.now()
+        self._rate.observe(now, self._records())
+        recent = self._lateness.log.recent()
+        return WorkerStatus(
+            id=id,
+            worker=self._worker.index,
+            pid=os.getpid(),
+            address=self._address,
+            lines=self._lines(),
+            records=self._records(),
+            records_per_second=self._rate.per_second(),
+            latency_ms_p50=recent.quantile(0.5),
+            latency_ms_p99=recent.quantile(0.99),
+            latency_ms_max=recent.max_ms,
+            bins={view.name: len(view.owned()) for view in views},
+            keys={view.name: view.keys() for view in views},
+            ledger=tuple(
+                LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
+                for view in views
+                for row in view.take_ledger()
+            ),
+            loads=tuple(
+                operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
+                for view in views
+            ) if loads else (),
+            now=now,
+            busy_seconds=now - self._began - self._worker.parked_seconds,
+            done=self._lateness.done,
+            waiting=self._waiting(now),
+            useful={view.name: (view.records, view.meter.busy_seconds) for view in views},
+        )

@@ -1,0 +1,232 @@
+"""Who answers on a process's port: the launcher, those who steer the job, and those who stage lines.
+
+All are called by the thread that polls, which is the first worker of the process. They keep no
+state of the job; they hand what comes to whoever owns it, and wake the worker.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from threading import Lock
+from typing import Any, Protocol
+
+from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.messages import (
+    Lines,
+    LinesEnded,
+    Moved,
+    Refused,
+    Request,
+    Stage,
+    Staged,
+    StageEnd,
+    Started,
+    StartFailed,
+)
+from megaflow.errors import ConfigMismatch, ProtocolError
+from megaflow.timely.communication.role_handlers import Connection
+
+OUTPUT_BYTES_MAX = 8 << 20  # kept for a launcher that is slow; beyond that outputs wait in the dataflow
+
+
+class LinesTaker(Protocol):
+    """Takes the launcher's lines."""
+
+    def push(self, lines: list[str]) -> None:
+        """Take some lines."""
+
+    def end_pushed(self) -> None:
+        """Learn that there are no more."""
+
+
+class Stager(Protocol):
+    """Keeps the lines of task attempts for one worker."""
+
+    def stage(self, message: Stage, sender: Hashable) -> None:
+        """Keep some lines."""
+
+    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+        """Close an attempt and return the answer."""
+
+    def lost(self, sender: Hashable) -> None:
+        """Discard what a lost connection has left open."""
+
+
+class LauncherDoor:
+    """Role "launcher": lines come in, outputs go out; the coordinator asks it for processes. One launcher, once."""
+
+    def __init__(self) -> None:
+        self.gone = False  # it was here and has left
+        self._connection: Connection | None = None
+        self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
+        self._wake: Callable[[], None] = _nothing
+        self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
+        self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
+        self._lock = Lock()  # guards the next
+        self._unsent: list[object] = []  # for a launcher that has not come; little, as there is no room yet
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the launcher is there and keeps up; any thread may ask."""
+        return self._connection is not None and self._connection.pending_bytes < OUTPUT_BYTES_MAX
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the launcher has come."""
+        return self._connection is not None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything sent has left, or the launcher has."""
+        return self.gone or (not self._unsent and (self._connection is None or self._connection.is_drained))
+
+    def send(self, message: object) -> None:
+        """Send to the launcher when it is here; nothing happens if it is gone. Does not block; any worker's thread."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.send(message)
+            else:
+                self._unsent.append(message)
+
+    def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
+        """Give lines to `taker` from now on, those that have come already included."""
+        self._taker, self._wake = taker, wake
+        for message in self._early:
+            self._take(taker, message)
+        self._early.clear()
+
+    def coordinate(self, launched: Callable[[Launched], None]) -> None:
+        """Tell `launched` what the launcher has started, and what it could not."""
+        self._launched = launched
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome the first launcher; refuse any other."""
+        if self._connection is not None:
+            raise ConfigMismatch("this job has its launcher already")
+        with self._lock:
+            self._connection = connection
+            for message in self._unsent:
+                connection.send(message)
+            self._unsent.clear()
+        self._wake()
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Take lines, and what was started. Raises ProtocolError for anything else."""
+        match value:
+            case Lines(list(lines)) if all(type(line) is str for line in lines):
+                pass
+            case LinesEnded():
+                pass
+            case Started() | StartFailed() if self._launched is not None:
+                self._launched(Launched(value))
+                return
+            case _:
+                raise ProtocolError(f"the launcher sent {value!r:.100}")
+        if self._taker is None:
+            self._early.append(value)
+        else:
+            self._take(self._taker, value)
+
+    def lost(self, connection: Connection) -> None:
+        """Note that the launcher has closed its connection."""
+        self.gone = True
+        self._wake()
+
+    def _take(self, taker: LinesTaker, message: Lines | LinesEnded) -> None:
+        if isinstance(message, Lines):
+            taker.push(message.lines)
+        else:
+            taker.end_pushed()
+        self._wake()
+
+
+KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
+
+
+class ControlDoor:
+    """Role "control": requests for the coordinator; elsewhere, directions to it.
+
+    It gives requests to the coordinator if that is here, sends them elsewhere (`Moved`) if that is known, and else
+    keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
+    """
+
+    def __init__(self, coordinator: tuple[str, int] | None) -> None:
+        """`coordinator` is where another process listens that knows more; None if the coordinator is to be here."""
+        self._coordinator = coordinator
+        self._ask: Callable[[Asked | Gone], None] | None = None
+        self._early: list[Asked | Gone] = []
+
+    def serve(self, ask: Callable[[Asked | Gone], None]) -> None:
+        """Give requests to `ask` from now on, those that have come already included, and who hangs up."""
+        self._ask, self._coordinator = ask, None
+        for event in self._early:
+            ask(event)
+        self._early.clear()
+
+    def keep(self, asked: Iterable[Asked]) -> None:
+        """Keep these requests, which nobody has answered, and all that come, until it is known where to send them."""
+        self._ask = None
+        self._early += asked
+
+    def redirect(self, host: str, port: int) -> None:
+        """Send everybody there from now on, those whose requests were kept included."""
+        self._ask, self._coordinator = None, (host, port)
+        for event in self._early:
+            if isinstance(event, Asked):
+                asker: Any = event.client  # a connection: see `received`
+                asker.send(Moved(event.request.id, host, port))
+        self._early.clear()
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome anybody who knows the secret."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Pass a request on. Raises ProtocolError for anything else."""
+        if not isinstance(value, Request) or type(value.id) is not int:
+            raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
+        if self._coordinator is not None:
+            connection.send(Moved(value.id, *self._coordinator))
+        elif self._ask is None and len(self._early) >= KEPT_MAX:
+            connection.send(Refused(value.id, f"{KEPT_MAX} requests wait for the coordinator already: ask again later"))
+        else:
+            self._pass_on(Asked(connection, value))
+
+    def lost(self, connection: Connection) -> None:
+        """Say so: what it asked for goes on, and the answers go nowhere."""
+        if self._coordinator is None:
+            self._pass_on(Gone(connection))
+
+    def _pass_on(self, event: Asked | Gone) -> None:
+        if self._ask is not None:
+            self._ask(event)
+        elif isinstance(event, Asked) or any(kept.client is event.client for kept in self._early):
+            self._early.append(event)  # who is gone and has asked nothing is nobody's concern
+
+
+class IngestDoor:
+    """Role "ingest": Spark's executors stage lines for workers of this process."""
+
+    def __init__(self, stagers: Mapping[int, Stager]) -> None:
+        self._stagers = stagers  # worker -> its staging
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Welcome anybody who knows the secret."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
+        if not isinstance(value, Stage | StageEnd):
+            raise ProtocolError(f"an executor sent {value!r:.100}")
+        stager = self._stagers.get(value.worker) if type(value.worker) is int else None
+        if stager is None:
+            raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, who is not here")
+        if isinstance(value, Stage):
+            stager.stage(value, connection)
+        else:
+            connection.send(stager.end(value, connection))
+
+    def lost(self, connection: Connection) -> None:
+        """Discard what it has left open."""
+        for stager in self._stagers.values():
+            stager.lost(connection)
+
+
+def _nothing() -> None:
+    """Nobody is to be woken yet."""

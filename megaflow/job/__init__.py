@@ -1,0 +1,1 @@
+"""What `megaflow run` is: a launcher and its worker processes."""

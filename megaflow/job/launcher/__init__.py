@@ -1,0 +1,1 @@
+"""Runs in the launcher: worker processes, their lines, their outputs, their ends."""

@@ -1,0 +1,286 @@
+"""The worker processes of a job as the launcher sees them: started, connected to, watched, ended, blamed.
+
+1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
+2. It gets its `ChildSpec` over its standard input, which then stays open: when the launcher dies, however, the
+   children see the end of it and stop.
+3. It is the leader of a process group of its own: Ctrl-C at a terminal reaches the launcher only, which drains.
+4. What it prints goes to the launcher's standard error: standard output is for records.
+5. A dead child is noticed by the end of its connection, or of the pipe for its last word, which the kernel closes
+   whatever it died of.
+6. One that is to join a running job is no part of it until the coordinator says so; before that its end is its own.
+   Processes that were started by hand are children, too, from then on, but nobody here can kill them or see them die.
+"""
+
+import contextlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from megaflow.errors import ClusterError, PeerFailed, PeerLost, UsageError
+from megaflow.job.exit_report import LastWord, LastWordPipe
+from megaflow.job.spec import Address, ChildSpec, Founder
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
+
+COMMAND = (sys.executable, "-m", "megaflow.job.worker.child")
+BACKLOG = 128
+EXIT_SECONDS = 5.0  # from its last word to the end of a process
+STDERR = 2
+STOPPED = "all other workers have been stopped"
+
+
+class Child:
+    """One worker process."""
+
+    def __init__(
+        self, address: Address, process: "subprocess.Popen[bytes] | None" = None, pipe: LastWordPipe | None = None
+    ) -> None:
+        self.address = address
+        self.process = process  # None: it was started by hand
+        self.pipe = pipe
+        self.workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
+        self.running: set[int] = set()  # those that have not said `Ended`
+        self.client: Client | None = None  # None before it is connected and after it has closed
+        self.failure: str | None = None  # what it said before it ended
+
+    def __str__(self) -> str:
+        """Return how messages name it."""
+        first, *others = self.workers or (None,)
+        workers = "a new process" if first is None else f"worker {first}"
+        if others:
+            workers = f"workers {first} to {others[-1]}"
+        place = address_text(self.address)
+        return f"{workers} ({place})" if self.process is None else f"{workers} ({place}, pid {self.process.pid})"
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is part of the job, or was."""
+        return bool(self.workers)
+
+    @property
+    def word(self) -> LastWord | None:
+        """Its last word, if that was said and `pipe.read` has taken it in."""
+        return None if self.pipe is None else self.pipe.word
+
+    def join(self, workers: Sequence[int]) -> None:
+        """Note that it is part of the job."""
+        self.workers = tuple(workers)
+        self.running = set(workers)
+
+    def send_spec(self, spec: ChildSpec) -> None:
+        """Send the child what it must know."""
+        assert self.process is not None and self.process.stdin is not None
+        data = pickle.dumps(spec)
+        with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
+            self.process.stdin.write(len(data).to_bytes(8, "big") + data)
+            self.process.stdin.flush()
+
+    def connect(self, secret: bytes, timeout_seconds: float) -> Client:
+        """Connect to the child, which takes as long as it needs to start. Raises ClusterError if it does not."""
+        try:
+            self.client = Client.connect(*self.address, secret, "launcher", {}, timeout_seconds)
+        except TimeoutError as error:
+            raise ClusterError(f"{self} did not answer within {timeout_seconds:g} s") from error
+        except (PeerLost, OSError) as error:
+            self.wait(EXIT_SECONDS)
+            raise ClusterError(f"{self} {self.how_it_ended()} before it began") from error
+        return self.client
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has exited, but no longer than that."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(max(0.0, seconds))
+
+    def kill(self) -> None:
+        """End it at once; nothing happens if it has ended."""
+        self.close()
+        if self.process is not None:
+            self.process.kill()
+
+    def release(self) -> None:
+        """Wait for its end and let go of what is left of it."""
+        if self.process is not None:
+            self.process.wait()
+            assert self.process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        if self.pipe is not None:
+            self.pipe.close()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs, and of processes started by hand."""
+        return None if self.process is None else self.process.poll()
+
+    def how_it_ended(self) -> str:
+        """Return the words for its exit code."""
+        code = self.exit_code
+        if code is None:
+            return "closed its connection without a word"
+        if code < 0:
+            return f"was killed by {signal_name(-code)}"
+        return f"exited with code {code} without a word"
+
+    def why_it_never_joined(self) -> str:
+        """Return what to say of a process that ended before it was part of the job."""
+        self.wait(EXIT_SECONDS)  # it has closed its pipe: this takes a moment only
+        if self.pipe is not None:
+            self.pipe.read()
+        return f"{self} {self.how_it_ended()}" if self.word is None else f"{self}: {self.word.text.strip()}"
+
+
+class Children:
+    """All worker processes of a job; a context manager that leaves none behind."""
+
+    def __init__(self) -> None:
+        self.all: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill(self.all)
+
+    @property
+    def members(self) -> list[Child]:
+        """Those that are part of the job, or were."""
+        return [child for child in self.all if child.is_member]
+
+    def at(self, address: Address) -> Child | None:
+        """Return the one that listens there, the newest first."""
+        return next((child for child in reversed(self.all) if child.address == address), None)
+
+    def start(
+        self, listeners: Sequence[socket.socket], spec_of: Callable[[int, socket.socket, int], ChildSpec]
+    ) -> list[Child]:
+        """Start one process for each listening socket, with `spec_of(number, listener, word_fd)`; close the sockets.
+
+        Founders are part of the job at once.
+        """
+        started = []
+        for number, listener in enumerate(listeners):
+            pipe = LastWordPipe()
+            files = (listener.fileno(), pipe.writing)
+            process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
+            spec = spec_of(number, listener, pipe.writing)
+            child = Child(spec.address, process, pipe)
+            self.all.append(child)
+            pipe.close_writing()
+            listener.close()  # so that a dead child refuses connections
+            if isinstance(spec.part, Founder):
+                child.join(founder_ids(number, spec.workers))
+            started.append((child, spec))
+        for child, spec in started:
+            child.send_spec(spec)
+        return [child for child, _ in started]
+
+    def wait_for_exit(self, seconds: float) -> None:
+        """Wait until all have exited, but no longer than that."""
+        deadline = time.monotonic() + seconds
+        for child in self.all:
+            child.wait(deadline - time.monotonic())
+
+    def kill(self, children: Iterable[Child]) -> None:
+        """End those of these that still run, at once, and wait for that."""
+        children = list(children)
+        for child in children:
+            child.kill()
+        for child in children:
+            child.release()
+
+    def blame(self, failures: Sequence[str]) -> ClusterError | None:
+        """Return why the job failed, judging by those that have exited by themselves; None if it did not.
+
+        A process that was killed is the cause of whatever the others complain of; then counts who complained
+        first (`failures`); then whom others have lost; then a process that ended early and said nothing.
+        """
+        for child in self.all:
+            if child.pipe is not None:
+                child.pipe.read()
+        lost = self._lost()
+        ended = [child for child in self.members if child.exit_code is not None]
+        for child in ended:
+            if (child.exit_code or 0) < 0 and child.failure is None:
+                return self._loss_of(child, lost)
+        if failures:
+            return PeerFailed(failures[0])
+        if lost is not None:
+            return self._loss(lost)
+        for child in ended:
+            if child.running or child.exit_code:
+                return self._loss_of(child, lost)
+        for child in self.members:
+            if child.running and child.client is None:
+                return self._loss_of(child, lost)
+        return None
+
+    def _lost(self) -> LastWord | None:
+        """What was said of a lost process, by whoever said most."""
+        words = [child.word for child in self.all if child.word is not None]
+        lost = (word for word in words if word.kind == "lost")
+        return max(lost, key=lambda word: (len(word.workers), len(word.bins)), default=None)
+
+    def _loss(self, lost: LastWord) -> ClusterError:
+        """The error for a process that others have lost."""
+        for child in self.all:
+            if set(child.workers) & set(lost.workers):
+                return self._loss_of(child, lost)
+        return ClusterError(lost.text)
+
+    def _loss_of(self, child: Child, lost: LastWord | None) -> ClusterError:
+        bins = ""
+        if lost is not None and set(lost.workers) & set(child.workers):
+            bins = f", and with it bins {lost.bins}" if lost.bins else "; it owned no bins"
+        return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}")
+
+
+def founder_ids(process: int, workers: int) -> range:
+    """Return the ids of the workers of a process that the job starts with."""
+    return range(process * workers, (process + 1) * workers)
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name.
+
+    >>> signal_name(9), signal_name(1000)
+    ('SIGKILL', 'signal 1000')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@contextlib.contextmanager
+def listening(host: str, count: int) -> Iterator[list[socket.socket]]:
+    """Give `count` sockets that listen on free ports of `host`. Raises UsageError if they cannot be had."""
+    with contextlib.ExitStack() as stack:
+        listeners = []
+        try:
+            family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+            for _ in range(count):
+                listeners.append(stack.enter_context(socket.create_server((host, 0), family=family, backlog=BACKLOG)))
+        except OSError as error:
+            raise UsageError(f"--listen {host}: {error.strerror or error}") from error
+        yield listeners
+
+
+def address_of(listener: socket.socket) -> Address:
+    """Return where to reach a listening socket; from this machine, if it listens on all addresses."""
+    host, port = listener.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

@@ -1,0 +1,177 @@
+"""The outputs of all workers, put into epoch order and written.
+
+`Gather` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
+come; closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
+them. Workers may come and go: one that comes is told of before it sends anything (and has nothing for epochs that are
+closed by then: see `megaflow.job.worker.output`), one that goes is waited for until it has closed everything. Writers
+take the epochs from there.
+"""
+
+import io
+import sys
+from collections.abc import Iterable
+from typing import Any, Protocol, TextIO
+
+from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.errors import ProtocolError, UsageError
+from megaflow.job.rendering import Form
+
+
+class Gather:
+    """Merges the outputs of `workers`; one writer, the launcher's loop.
+
+    >>> gather = Gather([0, 1])
+    >>> for batch in OutputBatch(1, 5, ["b"]), OutputBatch(0, 5, ["a"]), OutputBatch(0, 6, ["c"]):
+    ...     gather.add(batch)
+    >>> gather.close(OutputClosed(0, 7)), gather.close(OutputClosed(1, 6))
+    ([], [(5, ['a', 'b'])])
+    """
+
+    def __init__(self, workers: Iterable[int]) -> None:
+        self._closed: dict[int, float] = dict.fromkeys(workers, 0)  # worker -> what it sends is at this epoch or later
+        self._least: float = 0  # of these, ever; epochs before it have left
+        self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before _least
+
+    def join(self, workers: Iterable[int]) -> None:
+        """Wait for these workers, too, from the first epoch on that has not left."""
+        for worker in workers:
+            assert worker not in self._closed, f"worker {worker} came twice"
+            self._closed[worker] = self._least
+
+    def add(self, batch: OutputBatch) -> None:
+        """Take in records of an epoch that their worker has not closed; raise ProtocolError otherwise."""
+        if not batch.epoch >= self._closed.get(batch.worker, float("inf")):
+            raise ProtocolError(f"worker {batch.worker} sent output for epoch {batch.epoch} after closing it")
+        self._held.setdefault(batch.epoch, {}).setdefault(batch.worker, []).extend(batch.records)
+
+    def close(self, closed: OutputClosed) -> list[tuple[int, list[Any]]]:
+        """Take in how far a worker is; return the epochs that are closed by it, with their records.
+
+        Costs O(workers) and O(epochs held) when something closes.
+        """
+        if closed.epoch is None:
+            self._closed.pop(closed.worker, None)  # it has left, or all have come to their end
+        elif closed.worker in self._closed:
+            self._closed[closed.worker] = max(closed.epoch, self._closed[closed.worker])
+        least = min(self._closed.values(), default=float("inf"))
+        if least <= self._least:
+            return []
+        self._least = least
+        epochs = sorted(epoch for epoch in self._held if epoch < least)
+        return [(epoch, self._flat(self._held.pop(epoch))) for epoch in epochs]
+
+    @staticmethod
+    def _flat(by_worker: dict[int, list[Any]]) -> list[Any]:
+        return [record for worker in sorted(by_worker) for record in by_worker[worker]]
+
+
+class Writer(Protocol):
+    """Where closed epochs go."""
+
+    @property
+    def form(self) -> Form:
+        """What it is given: records, or lines that the workers have rendered."""
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write the records of one epoch; epochs increase."""
+
+    def flush(self) -> None:
+        """Make what was written visible."""
+
+    def close(self) -> None:
+        """Flush, and let go of what is open."""
+
+
+class NothingWriter:
+    """`--output none`: nothing is even gathered."""
+
+    form: Form = "nothing"
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Forget them."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ListWriter:
+    """Keeps the records, for `megaflow.run`."""
+
+    form: Form = "records"
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Keep them."""
+        self.records += records
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class TextWriter:
+    """`--output -`: one line a record."""
+
+    form: Form = "text"
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream  # not ours to close
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        self._stream.write("\n".join(records) + "\n" if records else "")
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+
+class JsonLinesWriter:
+    """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
+
+    form: Form = "jsonl"
+
+    def __init__(self, path: str) -> None:
+        """Create the file, or empty it. Raises UsageError if that fails."""
+        try:
+            # A lone surrogate leaves as its escape, which is what JSON has for it.
+            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: SIM115
+        except OSError as error:
+            raise UsageError(f"--output jsonl:{path}: cannot write there: {error.strerror}") from error
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        self._file.write("\n".join(records) + "\n" if records else "")
+
+    def flush(self) -> None:
+        """Flush the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def open_writer(output: str) -> Writer:
+    """Return the writer for what `--output` says. Raises UsageError for wrong words and for files it cannot write."""
+    kind, _, path = output.partition(":")
+    if output == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        return TextWriter(sys.stdout)
+    if output == "none":
+        return NothingWriter()
+    if kind == "jsonl" and path:
+        return JsonLinesWriter(path)
+    raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")

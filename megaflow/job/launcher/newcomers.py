@@ -1,0 +1,115 @@
+"""Processes that come to a running job, as the launcher sees them.
+
+1. The coordinator asks for processes (`StartProcesses`); they are started here and ask to join by themselves. Until
+   the coordinator says that one has (`ProcessJoined`) its death is reported to the coordinator, and to nobody else.
+2. One that has joined is first counted among those whose outputs are gathered, and then connected to: it sends
+   nothing before (see `megaflow.job.worker.output`). Connecting is a thread's business, as the process may be in a
+   long step.
+3. A process that was started by hand is first heard of when it has joined.
+"""
+
+import functools
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.errors import ClusterError, MegaflowError
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.spec import Address
+
+Start: TypeAlias = Callable[[int, Address], list[Child]]
+"""Start so many processes that join through a contact. Raises MegaflowError or OSError."""
+
+
+class Newcomers:
+    """Starts and watches them. One writer: the launcher's loop, which gives its selector."""
+
+    def __init__(
+        self,
+        children: Children,
+        start: Start,
+        selector: selectors.BaseSelector,
+        answer: Callable[[Started | StartFailed], None],  # tells the coordinator
+        connected: Callable[[Child], None],  # told when a member can be listened to
+        lost: Callable[[ClusterError], None],  # told when a member cannot be reached, or has died
+    ) -> None:
+        self._children = children
+        self._start = start
+        self._selector = selector
+        self._answer = answer
+        self._connected = connected
+        self._lost = lost
+        self._connecting: set[Child] = set()
+        self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
+        self._said, self._says = socket.socketpair()
+        selector.register(self._said, selectors.EVENT_READ, self._take_results)
+
+    @property
+    def connecting(self) -> bool:
+        """Whether a member is being connected to."""
+        return bool(self._connecting)
+
+    def start(self, request: StartProcesses) -> None:
+        """Start what the coordinator asks for, and say so."""
+        try:
+            started = self._start(request.count, (request.host, request.port))
+        except (MegaflowError, OSError) as error:
+            self._answer(StartFailed(f"the launcher cannot start processes: {error}"))
+            return
+        for child in started:
+            assert child.pipe is not None
+            self._selector.register(child.pipe, selectors.EVENT_READ, functools.partial(self._hear, child))
+        self._answer(Started(tuple(child.address for child in started)))
+
+    def joined(self, message: ProcessJoined, secret: bytes, timeout_seconds: float) -> Child:
+        """Note that a process is part of the job, and connect to it."""
+        address = (message.host, message.port)
+        child = self._children.at(address)
+        if child is None or child.is_member:
+            child = Child(address)  # started by hand
+            self._children.all.append(child)
+        child.join(message.workers)
+        self._connecting.add(child)
+        arguments = (child, secret, timeout_seconds)
+        threading.Thread(target=self._connect, args=arguments, name="megaflow-connect", daemon=True).start()
+        return child
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        self._said.close()
+        self._says.close()
+
+    def _connect(self, child: Child, secret: bytes, timeout_seconds: float) -> None:
+        error: ClusterError | None = None
+        try:
+            child.connect(secret, timeout_seconds)
+        except ClusterError as trouble:
+            error = trouble
+        self._results.append((child, error))
+        try:
+            self._says.send(b"!")
+        except OSError:
+            child.close()  # nobody listens any more
+
+    def _take_results(self) -> None:
+        self._said.recv(16)
+        while self._results:
+            child, error = self._results.popleft()
+            self._connecting.discard(child)
+            if error is not None:
+                self._lost(error)
+            else:
+                self._connected(child)
+
+    def _hear(self, child: Child) -> None:
+        """Take in the last word of a process that was started here, or its end."""
+        assert child.pipe is not None
+        if not child.pipe.read():
+            return
+        self._selector.unregister(child.pipe)
+        if not child.is_member:
+            self._answer(StartFailed(child.why_it_never_joined()))

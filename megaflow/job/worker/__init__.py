@@ -1,0 +1,1 @@
+"""Runs in each worker process: from lines to the fold to the launcher."""

@@ -1,0 +1,198 @@
+"""The source of lines: the operator that turns what a worker may read into batches stamped with epochs.
+
+1. An epoch is a tick of the control stream. With the control frontier at f the source holds a
+   capability at f-1 and stamps what it reads with it: all commands at f-1 are known, so the
+   operators that route by them do not wait.
+2. A command takes effect when control has passed its epoch: what is assigned or committed at e
+   enters at e or later.
+3. The source holds the capability with or without lines to read, until `EndOfLines`: what is
+   assigned or committed later finds it open. On a worker that joins it gets a capability from a
+   member; commands that come before that wait.
+4. The source of a leaving worker is told by `Withdraw`, which follows every command that gives it
+   lines: it takes in what is committed, hands back its splits and closes.
+5. Backpressure holds lines back, never time. While the output lags it reads one small batch per
+   tick, and none while records wait in the stateful operators of this worker: then it has run ahead
+   of the others, whose records they wait for. While an operator after it, here or on a peer, has
+   enough to do (`Output.is_full`), or bytes pile up for a peer or for the launcher, it reads none.
+   All of this ends by itself, for time goes on: what waits for the others' epochs gets them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines, Split, SplitsReturned, Withdraw
+from megaflow.control.worker.latency import Lateness
+from megaflow.job.worker.line_queue import LineFeed
+from megaflow.job.worker.staging import Staging
+from megaflow.megaphone.routing import Numbered
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.order import Time
+
+LAG_LIMIT_EPOCHS = 20  # a fifth of a second under load; more would only lengthen the queues
+BATCHES_PER_ACTIVATION = 1  # what it becomes must stay in the cache: 16 cost a third more (measured)
+BATCHES_PER_EPOCH = 256  # about 1 MB: an epoch, and what a stalled job buffers, is bounded
+BUSY_PERIOD_SECONDS = 0.1
+RATE_PERIOD_SECONDS = 0.005  # an open loop reads what has become due this often: half a tick
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHooks:
+    """What a source asks of the rest of its worker."""
+
+    feed: LineFeed  # what there is to read
+    staging: Staging  # told of commits
+    lateness: Lateness  # told of each batch
+    probe: ProbeHandle  # at the output of the dataflow
+    has_room: Callable[[], bool]  # whether peers and the launcher keep up
+    is_ahead: Callable[[], bool]  # whether many records wait here for their time
+    report: Callable[[Any], None]  # to the coordinator
+
+
+def read_lines(control: Port[Numbered], hooks: SourceHooks) -> tuple[Port[str], Callable[[], None]]:
+    """Return the stream of lines, and a function that makes the source look for new ones (from any thread)."""
+    builder = OperatorBuilder(control.scope, "Lines")
+    commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds the output
+    output, result = builder.new_output()
+    activate: list[Callable[[], None]] = []
+    now = control.scope.graph.context.now
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        activate.append(info.activator.activate)
+        return LineSource(commands, output, capabilities[0], info, hooks, now).run
+
+    builder.build(make, joinable=True)
+    return result, activate[0]
+
+
+def epoch_of(time: Time) -> int:
+    """Return a root time as the epoch that it is."""
+    assert isinstance(time, int), "sources and outputs are in the root scope"
+    return time
+
+
+class LineSource:
+    """The logic of the operator."""
+
+    def __init__(
+        self,
+        commands: Input[Numbered],
+        output: Output[str],
+        capability: Capability,
+        info: OperatorInfo,
+        hooks: SourceHooks,
+        now: Callable[[], float],
+    ) -> None:
+        self._commands = commands
+        self._output = output
+        self._capability = capability
+        self._info = info
+        self._hooks = hooks
+        self._feed = hooks.feed
+        self._now = now
+        self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
+        self._ended = False  # all lines have
+        self._returned: tuple[tuple[Split, ...], float] | None = None  # if the worker leaves: see `LineFeed.give_back`
+        self._epoch = -1  # of the capability, once the control frontier allows to read
+        self._batches = 0  # read in this epoch
+        self._busy_reported = 0.0  # seconds
+        self._timer_due = 0.0  # seconds; a later moment is already on the worker's timers
+
+    def run(self) -> None:
+        """Obey commands, move to the present epoch, read what may be read, report."""
+        frontier = self._commands.frontier.elements
+        for time, batch in self._commands.drain():
+            self._waiting.extend((epoch_of(time), numbered.command) for numbered in batch)
+        if self._capability.absent:
+            return  # this worker is joining
+        if not self._capability.held:
+            self._waiting.clear()
+            return
+        tick = epoch_of(frontier[0]) if frontier else None
+        while self._waiting and (tick is None or self._waiting[0][0] < tick):
+            self._obey(self._waiting.popleft()[1])
+        if self._ended or tick is None:
+            self._close()
+        else:
+            self._go_on(tick)
+
+    def _go_on(self, tick: int) -> None:
+        epoch = tick - 1
+        given = epoch_of(self._capability.time)  # by a member, to one that joined; it may have been ahead of this one
+        if epoch > self._epoch and epoch >= given:
+            self._epoch = epoch
+            self._batches = 0
+            self._capability.downgrade(epoch)
+        if self._epoch >= 0:
+            self._read(tick)
+        if self._returned is not None and not self._feed.ready:
+            self._close()
+
+    def _obey(self, command: object) -> None:
+        """Take what concerns this worker's lines."""
+        match command:
+            case AssignSplits(given, share):
+                all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
+                self._feed.assign(given.get(self._info.worker, ()), all_bytes, share)
+            case CommitBatch():
+                self._hooks.staging.commit(command)
+            case Withdraw(workers) if self._info.worker in workers:
+                self._returned = self._feed.give_back()
+            case EndOfLines():
+                self._ended = True
+
+    def _close(self) -> None:
+        """Read nothing any more."""
+        if self._returned is not None:
+            for report in self._feed.take_reports():
+                self._hooks.report(report)
+            self._hooks.report(SplitsReturned(*self._returned))
+        self._feed.close()
+        self._capability.release()
+
+    def _read(self, tick: int) -> None:
+        now = self._now()
+        allowed, before = self._allowed(tick), self._batches
+        for _ in range(allowed):
+            taken = self._feed.take(now)
+            if taken is None:
+                break
+            lines, since = taken
+            self._output.ship(self._epoch, lines)
+            self._hooks.lateness.begin(self._epoch, since, len(lines))
+            self._batches += 1
+        for report in self._feed.take_reports():
+            self._hooks.report(report)
+        self._call_again(now, allowed, self._batches > before)
+
+    def _allowed(self, tick: int) -> int:
+        """Return how many batches may be read now."""
+        if not self._hooks.has_room() or self._output.is_full():
+            return 0
+        slowest = self._hooks.probe.frontier.elements
+        if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
+            return 0 if self._batches or self._hooks.is_ahead() else 1
+        return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
+
+    def _call_again(self, now: float, allowed: int, took: bool) -> None:
+        """See to it that the operator runs again when it may have something to do; `took`: it had something now."""
+        wait = self._feed.due_in(now)
+        if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
+            self._busy_reported = now
+            self._hooks.report(Busy(saturated=wait == 0.0 and not self._feed.is_timed))
+        if wait is None:
+            return  # a command or a pushed line will activate it
+        if allowed < BATCHES_PER_ACTIVATION:
+            return  # the next tick will: the control frontier moves, about every 10 ms while busy
+        if wait == 0.0:
+            self._info.activator.activate()
+        elif self._timer_due <= now:
+            wait = max(wait, RATE_PERIOD_SECONDS)
+            self._timer_due = now + wait
+            self._info.activator.activate_after(wait)

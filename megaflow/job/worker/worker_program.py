@@ -1,0 +1,223 @@
+"""What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it.
+
+A worker that joins builds the same dataflow and then waits until it may take part; it says so when its stateful
+operators know their routing tables. One that leaves steps on until nobody needs it.
+
+One worker coordinates the job. When its process is to leave, the part goes to a worker of another process: the engine
+is told, with all that the controller leaves (`HandOver`), and the control stream's handle is given away; what is asked
+meanwhile is kept. When the engine says so (`Succeeded`) the successor goes on with both, tells the launcher and all
+workers where it listens (`Coordinates`), and only then anybody is sent there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.driver import TOPIC, Coordinator
+from megaflow.control.coordinator.events import Asked, Event, HandOver, Mailed
+from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.messages import Coordinates, Ended, LinesTaken, ProcessJoined
+from megaflow.control.worker.agent import Agent
+from megaflow.control.worker.latency import Lateness
+from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
+from megaflow.errors import BuildError
+from megaflow.job.profile.worker_profile import Profile
+from megaflow.job.rendering import RENDERERS
+from megaflow.job.spec import Address, ChildSpec
+from megaflow.job.worker.app_loading import App
+from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.line_queue import LineFeed
+from megaflow.job.worker.output import OutputCount, gather
+from megaflow.job.worker.source_operator import SourceHooks, epoch_of, read_lines
+from megaflow.job.worker.staging import Staging
+from megaflow.megaphone.control_stream import set_default
+from megaflow.megaphone.routing import Numbered
+from megaflow.program import Worker
+from megaflow.stream import Stream
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.tcp import address_text
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.dataflow.session import BATCH_RECORDS
+from megaflow.timely.rescale.messages import Event as MembershipEvent
+from megaflow.timely.rescale.messages import Joined, Left, Succeeded
+
+PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
+WAITING_RECORDS_MAX = 16 * BATCH_RECORDS  # in a stateful operator, for their time, while the output lags
+LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the workers of one process share."""
+
+    spec: ChildSpec
+    app: App
+    launcher: LauncherDoor
+    control: ControlDoor
+    stagings: dict[int, Staging]  # worker -> its staged lines
+    profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
+    joined: Callable[[int], None]  # told of each worker that has joined a running job
+
+    @property
+    def address(self) -> str:
+        """This process's port, as host:port."""
+        return address_text(self.spec.address)
+
+
+class Program:
+    """One worker's part of the job."""
+
+    def __init__(self, worker: Worker, shared: Shared) -> None:
+        spec = shared.spec
+        self._worker = worker
+        self._shared = shared
+        self._probe = ProbeHandle()
+        self._lateness = Lateness()
+        self._output = OutputCount()
+        self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
+        self._staging = shared.stagings[worker.index]
+        self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate)
+        if not spec.pushed:
+            self._feed.share_alike(worker.peers)
+        worker.rescaling.subscribe(self._on_change)
+        self._agent = Agent(
+            worker,
+            shared.address,
+            lambda: self._feed.lines_taken,
+            self._lateness,
+            self._feed.waiting,
+            self._redirect,
+        )
+        self._coordinator: Coordinator | None = None
+
+    def run(self) -> None:
+        """Step the dataflow to its end, and see that the launcher gets everything."""
+        if self._worker.index == self._worker.membership.coordinator:
+            self._found()
+        else:
+            self._control.close()
+        if self._worker.bootstrap():
+            self._agent.joined()
+            self._redirect(Coordinates(*self._address_of(self._worker.membership.coordinator)))
+            self._shared.joined(self._worker.index)
+        profile = self._shared.profiles.get(self._worker.index)
+        turn = self._turn if profile is None else profile.steering(self._turn)
+        while self._worker.step_or_park(turn()):
+            pass
+        turn()
+        launcher = self._shared.launcher
+        late = self._lateness
+        flow = None if late.began is None or late.ended is None else (late.began, late.ended)
+        launcher.send(Ended(self._worker.index, self._feed.lines_taken, self._output.records, late.log.windows(), flow))
+        while not launcher.is_drained:
+            self._worker.allocator.park(LOOK_SECONDS)
+
+    def build(self) -> None:
+        """Build the dataflow: once, before `run`."""
+        spec, function = self._shared.spec, self._shared.app.function()
+        with self._worker.dataflow(spec.job) as scope:
+            numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
+            set_default(numbered)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.args, lambda: self._read(numbered))
+            stream = function(flow)
+            if not isinstance(stream, Stream):
+                raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
+            if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
+                raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
+            way = None if spec.output == "nothing" else (self._shared.launcher, RENDERERS[spec.output])
+            Stream(gather(stream.port, way, self._output)).probe_with(self._probe)
+
+    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+        hooks = SourceHooks(
+            self._feed, self._staging, self._lateness, self._probe, self._has_room, self._is_ahead, self._agent.report
+        )
+        port, activate = read_lines(numbered, hooks)
+        if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
+            self._shared.launcher.serve(self._feed, activate)
+        return Stream(port)
+
+    def _has_room(self) -> bool:
+        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
+            return False
+        launcher = self._shared.launcher  # it comes first: what is read may keep the worker from answering it for long
+        return launcher.is_here if self._shared.spec.output == "nothing" else launcher.has_room
+
+    def _is_ahead(self) -> bool:
+        return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
+
+    def _on_change(self, event: MembershipEvent) -> None:
+        """Read as much of the rate as the others do; have the launcher come to processes that have joined."""
+        if isinstance(event, Succeeded):
+            assert isinstance(event.cargo, JobState)
+            self._succeed(event.cargo)
+        if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
+            self._feed.share_alike(len(event.membership.ids))
+        if isinstance(event, Joined) and self._coordinator is not None:
+            self._shared.launcher.send(ProcessJoined(*event.process))
+
+    # The coordinator's part
+
+    def _found(self) -> None:
+        """Coordinate a job that begins."""
+        spec, processes = self._shared.spec, self._worker.rescaling.processes.values()
+        self._coordinate(
+            splits=spec.splits,
+            pushed=spec.pushed,
+            queries=spec.spark_queries,
+            ports=[(each, host, port) for host, port, ids in processes for each in ids],
+            processes=[ids for _, _, ids in processes],
+        )
+
+    def _succeed(self, state: JobState) -> None:
+        """Coordinate a job that another worker has coordinated."""
+        self._control.receive(state.epoch)
+        self._coordinate(state=state)
+        word = Coordinates(*self._shared.spec.address)
+        self._shared.launcher.send(word)
+        for worker in self._worker.membership.ids:
+            if worker != self._worker.index:
+                self._worker.post(worker, TOPIC, word)
+
+    def _coordinate(self, **more: Any) -> None:
+        spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
+        operators = {view.name: view.bins for view in worker.stateful}
+        controller = Controller(spec.job, worker.membership, operators, pins=worker.rescaling.pins, **more)
+        self._coordinator = Coordinator(
+            worker, controller, self._control, spec.job, self._probe, launcher.send, spec.address, self._hand_over
+        )
+        self._agent.coordinate(self._coordinator)
+        launcher.coordinate(self._coordinator.put)
+        self._shared.control.serve(self._coordinator.put)
+
+    def _hand_over(self, word: HandOver, rest: Sequence[Event]) -> None:
+        """Coordinate no more; what came since the controller's last word is for the successor."""
+        self._worker.rescaling.hand_over(word.state)  # it may refuse, and is first therefore
+        time = self._control.give_away()
+        assert time == word.state.epoch, (time, word.state.epoch)
+        self._coordinator = None
+        self._agent.hand_over(word.successor, [event for event in rest if isinstance(event, Mailed)])
+        self._shared.control.keep([*word.pending, *(event for event in rest if isinstance(event, Asked))])
+
+    def _redirect(self, word: Coordinates) -> None:
+        """Send whoever asks something of the coordinator to the one that says that it serves."""
+        if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
+            self._shared.control.redirect(word.host, word.port)
+
+    def _address_of(self, worker: int) -> Address:
+        processes = self._worker.rescaling.processes.values()
+        return next((host, port) for host, port, ids in processes if worker in ids)
+
+    def _turn(self) -> float | None:
+        """Do what is to be done between steps; return how long the next may wait, None for as long as it likes."""
+        now = self._worker.now()
+        open_times = self._probe.frontier.elements
+        open_epoch = epoch_of(open_times[0]) if open_times else None
+        self._agent.turn(now, open_epoch)
+        credit = self._feed.take_credit()
+        if credit:
+            self._shared.launcher.send(LinesTaken(credit))
+        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over

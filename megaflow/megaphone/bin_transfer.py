@@ -1,0 +1,139 @@
+"""Bins under way between the workers: each F sends the bins that leave it, a few parcels at a time to each new owner.
+
+    F of the source ── state: parcels of chunks ──▶ S of the target, which installs them on arrival
+    F of the source ◀── routing: credit ── the target, when S has installed a parcel
+
+What is sent and not installed is in nobody's store; it fills buffers. So a new owner is sent bins in parcels, as many
+as are a chunk together, and more only when it says that one of them is installed. It says so at once, whatever waits
+there, and in a lane that records do not fill. A bin is taken out when its first chunk is due, and its old owner gives
+its states up as it sends them: a migration needs little more than the state, however much moves at a time.
+
+Why nobody waits for ever, and nothing is late
+ 1. Right to send bins. F claims the state output's capability at t when it reads a command that may move bins at t, and
+    gives it up when its last parcel is sent: rule 2 of `router`. Until then no S applies anything at t or later, so it
+    makes no difference when a bin is taken out once the reconfiguration is installed: it lies still.
+ 2. Right to give credit. F claims the routing output's capability at t when it reads a command that may bring it a bin
+    at t. It gives it up when the reconfiguration is installed here and all bins that it brings are whole. A parcel at t
+    leaves its source when control has passed t there, so when this F has read all commands at t. What goes that way
+    reaches no output (see `router`), so this capability holds nobody up.
+ 3. Credit is due for each parcel but a source's last one for a target at t, and given by S's installing it: S installs
+    what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
+ 4. A source has its capability as long as it has something to send, and a target its own as long as a bin is not whole.
+    Credit that comes when a source has sent its last parcel is of no use any more and dropped; as a message under way
+    it is waited for by whoever leaves and by the end of the dataflow.
+ 5. Reconfigurations do not overlap: the next one is installed when S's output frontier is not less than its time, and
+    parcels at t, sent or not, hold that frontier at t. Credit names its time, so it is never taken for another one's.
+A worker that has joined and has no table yet is sent bins, too, and gives credit as all others do; by then it has read
+the command that brings them, for those before its Bootstrap do not name it (rule 5 of `routing_state`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.chunks import Chunk, Freight, chunks
+from megaflow.timely.dataflow.builder import Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.membership import WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """`worker` has installed what it was sent of the bins that move at this time: it may be sent more."""
+
+    worker: WorkerId
+
+
+class Shipper:
+    """The bins that leave one worker, and what it owes for those that come."""
+
+    def __init__(self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float]) -> None:
+        self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
+        self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
+        self.credits: Output[Any] | None = None  # set if there is control
+        self._store = store
+        self._output = output
+        self._worker = worker
+        self._wall = wall
+        self._shipping: int | None = None  # time of the reconfiguration whose bins leave now
+        self._freight: dict[WorkerId, Freight] = {}  # target -> what it has still to be sent, never empty
+        self._whole: Counter[int] = Counter()  # expected time -> bins that have come
+        self._coming: dict[int, int] = {}  # expected and installed time -> bins that come
+
+    def claim(self, time: int) -> None:
+        """Note that a command may take bins from here at this time; again, it does nothing."""
+        if time not in self.claimed:
+            self.claimed[time] = mint(self._output, time)
+
+    def expect(self, time: int) -> None:
+        """Note that a command may bring bins at this time; again, it does nothing."""
+        if time not in self.expected:
+            assert self.credits is not None, "commands come with a way back"
+            self.expected[time] = mint(self.credits, time)
+
+    def ship(self, time: int, moves: Iterable[tuple[int, WorkerId, WorkerId]]) -> None:
+        """Begin to send the bins that leave at this time, which is being installed; `moves`: (bin, from, to)."""
+        assert not self._freight, f"reconfiguration {time} is installed before {self._shipping} is shipped"
+        leaving: dict[WorkerId, list[int]] = {}
+        coming = 0
+        for bin, source, target in moves:
+            if source == self._worker:
+                leaving.setdefault(target, []).append(bin)
+            elif target == self._worker:
+                coming += 1
+        assert not leaving or time in self.claimed, f"bins are to leave at time {time}, but came after the command"
+        self._shipping = time
+        self._freight = {target: Freight(self._take(bins)) for target, bins in leaving.items()}
+        for target in leaving:
+            self._send(target)
+        self._finish()
+        if time in self.expected:
+            self._coming[time] = coming
+            self._settle(time)
+
+    def credited(self, time: int, credit: Credit) -> None:
+        """Send more to a worker that has installed a parcel."""
+        if time == self._shipping and credit.worker in self._freight:
+            self._freight[credit.worker].installed()
+            self._send(credit.worker)
+            self._finish()
+
+    def installed(self, time: int, chunk: Chunk) -> None:
+        """Give credit for what has been installed here, if it is due.
+
+        S calls this: what it has consumed and what is sent here are counted in one progress batch.
+        """
+        if chunk.awaited:
+            assert self.credits is not None and time in self.expected, f"bin {chunk.bin} has come unexpected at {time}"
+            self.credits.ship_to(chunk.source, time, [Credit(self._worker)])
+        if chunk.last:
+            self._whole[time] += 1
+            self._settle(time)
+
+    def _take(self, bins: list[int]) -> Iterator[Chunk]:
+        """Take out one bin after another, when its turn comes."""
+        for bin in bins:
+            yield from chunks(bin, self._store.take(bin), self._worker, self._wall())
+
+    def _send(self, target: WorkerId) -> None:
+        freight, time = self._freight[target], self._shipping
+        assert time is not None
+        while parcel := freight.pop():
+            self._output.ship_to(target, time, parcel)
+        if freight.is_empty:
+            del self._freight[target]
+
+    def _finish(self) -> None:
+        """Give the right to send up if all is sent."""
+        if not self._freight and self._shipping in self.claimed:
+            self.claimed.pop(self._shipping).release()
+
+    def _settle(self, time: int) -> None:
+        """Give the right to give credit up if none will be due any more."""
+        if time in self._coming and self._coming[time] == self._whole[time]:
+            del self._coming[time], self._whole[time]
+            self.expected.pop(time).release()

@@ -1,0 +1,255 @@
+"""Keys, the bins that they fall into, and the store of the bins that one worker owns.
+
+A bin is given by the high bits of a stable 64-bit hash of the key, and is what moves between workers.
+
+Rules for `stable_hash`, on which all processes must agree:
+1. Equal keys have equal hashes, where equal is what a dict says: 1 == 1.0 == True == Decimal(1) is one key.
+2. The hash of a key is the same in every process, whatever PYTHONHASHSEED says. Python's own hash is used for numbers
+   alone, where it is defined by the value (and the same for all numeric types).
+3. A key whose equality we cannot see through (a class with its own `__eq__`) is refused rather than guessed.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from enum import Enum, Flag
+from numbers import Number
+from typing import Any, Final
+from uuid import UUID
+from zlib import crc32
+
+from megaflow.errors import BuildError, UsageError
+from megaflow.megaphone.timers import Timer, TimerStore
+
+LOG2_BINS_MAX: Final = 20  # a routing table of a million bins; more would cost every reconfiguration too much
+
+_MASK: Final = 2**64 - 1
+_ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: spreads runs of integers evenly
+_NAN: Final = 0x7FF8  # one hash for every NaN: Python's differs from object to object
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def mix(value: int) -> int:
+    """Return 64 bits, each of which depends on all bits of the value, so that its high bits may choose a bin.
+
+    >>> len({mix(value) >> 56 for value in range(9000)})
+    256
+    """
+    value = value * _ODD & _MASK
+    value = (value ^ (value >> 32)) * _ODD & _MASK
+    return value ^ (value >> 32)
+
+
+def stable_hash(key: object) -> int:
+    """Return a 64-bit hash of the key that agrees with dict equality and is the same in every process.
+
+    Costs about 0.1 microseconds for a short str. Raises UsageError for a key of a type it does not know.
+
+    >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True)
+    True
+    >>> stable_hash(("a", 1)) == stable_hash(("a", 2))
+    False
+    """
+    kind = type(key)
+    if kind is str:
+        try:
+            code = crc32(key.encode())  # type: ignore[attr-defined]
+        except UnicodeEncodeError:  # a lone surrogate
+            code = crc32(key.encode("utf-8", "surrogatepass"))  # type: ignore[attr-defined]
+        return code * _ODD & _MASK  # enough, crc32 has spread the bits: mix would double the cost
+    if kind is int:  # mix, written out: a call would cost a quarter more
+        code = hash(key) * _ODD & _MASK
+        code = (code ^ (code >> 32)) * _ODD & _MASK
+        return code ^ (code >> 32)
+    return (_HASHES.get(kind) or _hash_for(key))(key)
+
+
+def _hash_number(key: Any) -> int:
+    return mix(hash(key) if key == key else _NAN)
+
+
+def _hash_str(key: str) -> int:
+    return stable_hash(str.__str__(key))  # of a subclass: the plain str
+
+
+def _hash_tuple(key: tuple[object, ...]) -> int:
+    result = len(key)
+    for item in key:
+        result = mix(result + stable_hash(item))
+    return result
+
+
+def _hash_frozenset(key: frozenset[object]) -> int:
+    return mix(len(key) + sum(stable_hash(item) for item in key))
+
+
+def _hash_datetime(key: datetime) -> int:
+    clock = key.replace(fold=0)  # equality within one zone ignores the fold
+    since = clock.replace(tzinfo=None) - datetime.min
+    return mix((since - (clock.utcoffset() or timedelta())) // _MICROSECOND)
+
+
+def _hash_time(key: time) -> int:
+    since = timedelta(hours=key.hour, minutes=key.minute, seconds=key.second, microseconds=key.microsecond)
+    return mix((since - (key.replace(fold=0).utcoffset() or timedelta())) // _MICROSECOND)
+
+
+def _hash_enum(key: Enum) -> int:
+    kind = type(key)
+    return _hash_tuple((kind.__qualname__, key.value if isinstance(key, Flag) else key.name))
+
+
+def _hash_dataclass(key: Any) -> int:
+    compared = (getattr(key, field.name) for field in fields(key) if field.compare)
+    return _hash_tuple((type(key).__qualname__, *compared))
+
+
+_HASHES: Final[dict[type, Callable[[Any], int]]] = {
+    bool: _hash_number,
+    float: _hash_number,
+    type(None): lambda key: mix(0x4E6F6E65),
+    bytes: lambda key: mix(crc32(key)),
+    tuple: _hash_tuple,
+    frozenset: _hash_frozenset,
+    UUID: lambda key: mix(key.int ^ (key.int >> 64)),
+    datetime: _hash_datetime,
+    date: lambda key: mix(key.toordinal()),
+    time: _hash_time,
+    timedelta: lambda key: mix(key // _MICROSECOND),
+}  # type -> hash function
+
+_BASES: Final[dict[type, Callable[[Any], int]]] = {
+    str: _hash_str,
+    **{base: _HASHES[base] for base in (bytes, tuple, frozenset, UUID, datetime, date, time, timedelta)},
+}  # type -> hash function of its subclasses that keep its equality: NamedTuples, enums of str; datetime before date
+
+
+def _hash_for(key: object) -> Callable[[Any], int]:
+    """Find how to hash a key that is not of one of the types above, by what its equality is known to compare."""
+    kind = type(key)
+    if isinstance(key, Number):
+        return _hash_number
+    equality: object = kind.__eq__
+    for base, function in _BASES.items():
+        if isinstance(key, base) and equality is base.__eq__:
+            return function
+    if isinstance(key, Enum) and equality is object.__eq__:
+        return _hash_enum
+    if is_dataclass(kind) and kind.__hash__ is not None and _has_generated_eq(kind):
+        return _hash_dataclass
+    raise UsageError(
+        f"stable_hash({key!r}): a key of type {kind.__module__}.{kind.__qualname__} has no stable hash; use a str, "
+        "bytes, number, date, UUID, enum, frozen dataclass or a tuple or frozenset of those as the key, or pass hash=, "
+        "a function from the key to an int that is the same in every process"
+    )
+
+
+def _has_generated_eq(kind: type) -> bool:
+    """Tell whether `@dataclass` wrote the equality of this class, so that it compares the fields."""
+    owner = next(base for base in kind.__mro__ if "__eq__" in vars(base))
+    code = getattr(vars(owner)["__eq__"], "__code__", None)
+    return code is not None and code.co_filename == "<string>" and fields(owner) == fields(kind)
+
+
+def bin_of(hash64: int, log2_bins: int) -> int:
+    """Return the bin of a key with this hash: its high bits.
+
+    >>> bin_of(2**63, 8), bin_of(2**64 - 1, 8), bin_of(5, 0)
+    (128, 255, 0)
+    """
+    return hash64 >> (64 - log2_bins)
+
+
+def check_bins(bins: int) -> int:
+    """Return the logarithm of a number of bins; raises BuildError unless it is a power of two from 1 to 2^20.
+
+    >>> check_bins(256)
+    8
+    """
+    if type(bins) is not int or bins < 1 or bins.bit_count() != 1 or bins > 1 << LOG2_BINS_MAX:
+        raise BuildError(f"bins={bins!r}: the number of bins must be a power of two from 1 to {1 << LOG2_BINS_MAX}")
+    return bins.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was in a bin."""
+
+    pairs: Iterable[tuple[Any, Any]]  # (key, state), in the order in which the keys came; to be drawn once
+    timers: list[Timer]  # by time
+
+
+class BinStore:
+    """The state of one operator on one worker, by key; the keys of each bin; and the timers of the same bins.
+
+    `bins` is the number of all bins; none is owned at first.
+
+    All states stand in one dict, where the fold finds and replaces them as it would without bins: hash and bin are
+    computed when a key comes or goes. The fold replaces states; the store alone adds and removes keys.
+
+    Invariant: `states` has the keys of the bins in `bins`, which are the owned ones, each key in its own bin; and those
+    of bins that were taken and are not drawn yet.
+    """
+
+    __slots__ = ("_hash", "_shift", "bins", "count", "states", "timers")
+
+    def __init__(self, bins: int, hash: Callable[[Any], int] = stable_hash) -> None:
+        self._hash = hash
+        self._shift = 64 - check_bins(bins)
+        self.count = bins  # of all bins, here and elsewhere
+        self.states: dict[Any, Any] = {}  # key -> state, never None
+        self.bins: dict[int, dict[Any, None]] = {}  # owned bin -> its keys, in the order in which they came
+        self.timers = TimerStore()  # of keys in owned bins, with a state or without
+
+    def bin_of_key(self, key: Any) -> int:
+        """Return the bin that the key falls into; raises UsageError if the user's hash gives no int."""
+        if self._hash is stable_hash:
+            return stable_hash(key) >> self._shift
+        value = self._hash(key)
+        if not isinstance(value, int):
+            raise UsageError(f"hash({key!r}) gave {value!r} of type {type(value).__name__}; it must give an int")
+        return mix(value) >> self._shift
+
+    def create(self, key: Any, state: Any) -> None:
+        """Add a key that is not there, in a bin that is owned."""
+        bin = self.bin_of_key(key)
+        try:
+            self.bins[bin][key] = None
+        except KeyError:
+            raise AssertionError(f"key {key!r} belongs to bin {bin}, which this worker does not own") from None
+        self.states[key] = state
+
+    def forget(self, key: Any) -> None:
+        """Remove a key that is there."""
+        del self.states[key]
+        del self.bins[self.bin_of_key(key)][key]
+
+    def take(self, bin: int) -> Taken:
+        """Give up an owned bin; return what was in it. Cost: linear in its keys and timers, most of it as it is drawn.
+
+        A state is let go as its pair is drawn, so nobody needs a bin's memory twice.
+        """
+        keys = self.bins.pop(bin)
+        return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
+
+    def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
+        """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
+        arrived = dict(pairs)
+        self.bins.setdefault(bin, {}).update(dict.fromkeys(arrived))
+        expected = len(self.states) + len(arrived)
+        self.states.update(arrived)
+        assert len(self.states) == expected, f"a key of bin {bin} arrived twice"
+        self.timers.install(bin, timers)
+
+    def owned(self) -> list[int]:
+        """Return the owned bins in increasing order."""
+        return sorted(self.bins)
+
+    def _check(self) -> None:
+        for bin, keys in self.bins.items():
+            for key in keys:
+                assert self.bin_of_key(key) == bin, f"key {key!r} is in bin {bin}"
+                assert self.states[key] is not None, f"key {key!r} has no state"
+        for key in self.states:
+            assert key in self.bins.get(self.bin_of_key(key), {key}), f"key {key!r} is missing in its bin"
+        self.timers._check()

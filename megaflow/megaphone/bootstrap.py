@@ -1,0 +1,116 @@
+"""What a worker that has joined needs to route as all others do, and what its F gathers until that has come.
+
+`Bootstrap(server, worker)`, command n at time t, makes the server's F send its `RoutingState`, at once and at t, to the
+F of `worker`, the *newcomer*. Until then a newcomer has no table: it reads its control input, and keeps its data.
+
+Why it then routes exactly as all others do
+ 1. The state that answers command n holds the effect of the commands below n, of those alone, and of all of them: the
+    server's F reads commands in the order of their numbers and cuts the state when it reads n. The newcomer reads n
+    itself, for whoever injects it counts the newcomer among the members, and everything above n. So it starts when it
+    has read its Bootstrap and has the state with `next` n + 1, whichever comes first; what it has read below n is in
+    the state. Any other state answers another Bootstrap, which nobody needed.
+ 2. When control has passed s at the newcomer, no F has a command for s or before still to read: each is in the state
+    or was read here. So what holds for others holds here: a record at s may be routed (rule 1 of `router`).
+ 3. A record goes by a table older than the server's active one, installed at T, only if it is before T. There is none:
+    T was installed because nothing before T was left upstream of S's output, and the newcomer's data is upstream of it.
+ 4. Nobody else pauses. The newcomer's F reads control as ever, so it holds no control frontier back. The server waits
+    for no frontier and goes on. The output for routing states leads to the newcomer's input for them and that leads
+    nowhere, so what is under way there holds nobody. What waits is the newcomer's own data, under capabilities for it;
+    and, at every S, what is later than that, as it waits for any worker that is behind.
+ 5. A newcomer owns no bin until a command above n gives it one; a command that names it before its Bootstrap is refused
+    where commands are validated. So it has nothing to take out for the reconfigurations in the state, and needs no
+    capability for them. For commands later than the first that names it, it claims the state output's capability on
+    reading them, as every F does (rule 2 of `router`), for by then it may own the bins that they take; and for those
+    that name it, the right to give credit (rule 2 of `shipping`). In the state is none that does.
+"""
+
+from dataclasses import dataclass
+
+from megaflow.errors import ProtocolError
+from megaflow.megaphone.routing import (
+    Bootstrap,
+    Command,
+    Map,
+    Move,
+    Numbered,
+    Reconfiguration,
+    RoutingHistory,
+    RoutingTable,
+)
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.order import Time, less_than
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingState:
+    """What F of one worker knows of the routing, as it travels to another."""
+
+    table: RoutingTable  # active
+    installed: Time | None  # the time of the active table; None: it is the initial one
+    pending: tuple[Reconfiguration, ...]  # decided and not installed, by time
+    undecided: tuple[Reconfiguration, ...]  # so far: control has not passed their times
+    next: int  # number of the first command that is not in it
+
+    def history(self) -> RoutingHistory:
+        """Return the history that its receiver starts with."""
+        return RoutingHistory(self.table, self.pending, self.installed)
+
+
+class Newcomer:
+    """What F of a worker that has joined has read and received before it has a table.
+
+    Bounded by the commands between its Bootstrap and the answer; those before it are not kept.
+    """
+
+    def __init__(self, worker: WorkerId) -> None:
+        self.later: list[tuple[int, Numbered]] = []  # (time, command) above its Bootstrap, by number
+        self._worker = worker
+        self._called: int | None = None  # number of its Bootstrap
+        self._given: int | None = None  # the least time at which a command gives it a bin
+        self._states: dict[int, RoutingState] = {}  # next -> what it was sent
+
+    @property
+    def is_called(self) -> bool:
+        """Whether its Bootstrap has been read."""
+        return self._called is not None
+
+    def read(self, time: int, numbered: Numbered) -> bool:
+        """Take a command; return whether it may take bins from this worker, or a state, which needs a capability.
+
+        Raises ProtocolError if the command names this worker before it is bootstrapped.
+        """
+        command: object = numbered.command
+        if not isinstance(command, (Move, Map, Bootstrap)):
+            return False  # it is for others than F
+        if self._called is None:
+            if isinstance(command, Bootstrap) and command.worker == self._worker:
+                self._called = numbered.number
+            elif names(command, self._worker):
+                raise ProtocolError(
+                    f"control: command {numbered.number} at time {time}, {command!s:.80}, names worker "
+                    f"{self._worker}, which has joined and is not bootstrapped yet; it should have been refused"
+                )
+            return False
+        self.later.append((time, numbered))
+        named = names(command, self._worker)
+        if isinstance(command, Bootstrap):
+            return named
+        owns = self._given is not None and less_than(self._given, time)
+        if named and not owns:
+            self._given = time
+        return owns
+
+    def receive(self, state: RoutingState) -> None:
+        """Take what a server has sent."""
+        self._states[state.next] = state
+
+    def answer(self) -> RoutingState | None:
+        """Return the state that answers its Bootstrap once both are here: then F starts."""
+        return None if self._called is None else self._states.get(self._called + 1)
+
+
+def names(command: Command, worker: WorkerId) -> bool:
+    """Tell whether a command gives this worker a bin, or makes it the server of another."""
+    if isinstance(command, Map):
+        return worker in command.workers
+    return worker == (command.server if isinstance(command, Bootstrap) else command.worker)

@@ -1,0 +1,163 @@
+"""Taking a bin apart: chunks of bounded size, the parcels that they are sent in, and the ledger of what moved.
+
+A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
+its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
+it is whole, and the new owner writes the ledger row. What is in a chunk is encoded once, which measures it, too; the
+wire carries these bytes as they are, and the new owner decodes them as it installs them. Chunks that follow one another
+and are small travel together, as a parcel: see `shipping`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from megaflow.megaphone.bins import BinStore, Taken
+from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.order import Time
+
+CHUNK_BYTES = 1 << 20
+"""A chunk is cut when what is in it reaches about this size on the wire."""
+_ITEMS_PER_RUN = 256
+"""How many pairs or timers are encoded at a time, at most: one call for many."""
+_LEDGER_ROWS = 10_000
+"""The newest rows that are kept until somebody takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a bin under way."""
+
+    bin: int
+    source: int  # worker
+    first: bool
+    last: bool
+    taken_at: float  # wall-clock seconds when F took the bin out
+    size: int  # bytes of the pairs and timers
+    keys: int
+    pairs: list[bytes]  # runs of (key, state), each encoded
+    timers: list[bytes]  # runs of timers, likewise
+    awaited: bool = False  # whether the source waits to hear that this is installed
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A bin that has changed its owner and is whole there."""
+
+    bin: int
+    time: int
+    source: int  # worker
+    target: int  # worker
+    bytes: int  # of keys, states and timers, encoded
+    keys: int
+    seconds: float  # from taken out to whole again
+
+
+def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
+    """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
+
+    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: whoever sends a chunk before
+    it asks for the next never has the bin twice.
+    """
+    first, size, keys = True, 0, 0
+    pairs: list[bytes] = []
+    timers: list[bytes] = []
+    for run, count, are_timers in _runs(taken):
+        if size >= CHUNK_BYTES:
+            yield Chunk(bin, source, first, False, taken_at, size, keys, pairs, timers)
+            first, size, keys, pairs, timers = False, 0, 0, [], []
+        (timers if are_timers else pairs).append(run)
+        size += len(run)
+        keys += 0 if are_timers else count
+    yield Chunk(bin, source, first, True, taken_at, size, keys, pairs, timers)
+
+
+def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
+    """The pairs, then the timers, encoded in runs of about an eighth of a chunk at most; with how many are in each."""
+    queues: list[tuple[Iterable[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
+    for queue, are_timers in queues:
+        items, step = iter(queue), 1
+        while run := list(islice(items, step)):
+            encoded = encode(run)
+            yield encoded, len(run), are_timers
+            step = max(1, min(_ITEMS_PER_RUN, 2 * step, step * CHUNK_BYTES // (8 * len(encoded))))
+
+
+class Freight:
+    """What one worker is to be sent of the bins that move at one time, cut into parcels, and what of it is under way.
+
+    Invariant: all parcels under way are of CHUNK_BYTES together, or it is one.
+    """
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        """`chunks`: at least one; they are drawn when they are needed, and one ahead."""
+        self._chunks = chunks
+        self._next = next(chunks, None)
+        self._under_way: deque[int] = deque()  # sizes of the parcels that are awaited, in the order of sending
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all has been taken."""
+        return self._next is None
+
+    def pop(self) -> list[Chunk]:
+        """Take the next parcel: one chunk, or several that are an eighth of CHUNK_BYTES together; none if it must wait.
+
+        All parcels but the last are awaited. While the new owner installs one the next is made and sent: an eighth of
+        what may be under way keeps both workers busy, and neither for long at a time.
+        """
+        parcel: list[Chunk] = []
+        size = 0
+        room = CHUNK_BYTES - sum(self._under_way) if self._under_way else None  # None: anything
+        while self._next is not None and (not parcel or size + self._next.size <= CHUNK_BYTES // 8):
+            if room is not None and size + self._next.size > room:
+                break
+            parcel.append(self._next)
+            size += self._next.size
+            self._next = next(self._chunks, None)
+        if parcel and self._next is not None:
+            parcel[-1] = replace(parcel[-1], awaited=True)
+            self._under_way.append(size)
+        return parcel
+
+    def installed(self) -> None:
+        """Note that the oldest parcel that was awaited is installed."""
+        self._under_way.popleft()
+
+
+class Installer:
+    """Puts arriving chunks into the store of their new owner, keeps the ledger, and tells F of the same worker."""
+
+    def __init__(
+        self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[int, Chunk], None]
+    ) -> None:
+        """`installed`: F's; called with each chunk and its time."""
+        self._store = store
+        self._worker = worker
+        self._wall = wall
+        self._installed = installed
+        self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
+        self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
+
+    def install_all(self, arrived: Iterable[tuple[Time, list[Chunk]]]) -> None:
+        """Add what has arrived on S's state input: (time, parcel) of each."""
+        for time, parcel in arrived:
+            assert isinstance(time, int)
+            for chunk in parcel:
+                self.install(time, chunk)
+
+    def install(self, time: int, chunk: Chunk) -> None:
+        """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""
+        assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
+        size, keys = self._sizes.pop(chunk.bin, (0, 0))
+        size += chunk.size
+        keys += chunk.keys
+        pairs, timers = map(decode, chunk.pairs), map(decode, chunk.timers)
+        self._store.install(chunk.bin, chain.from_iterable(pairs), chain.from_iterable(timers))
+        if chunk.last:
+            seconds = max(0.0, self._wall() - chunk.taken_at)
+            self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+        else:
+            self._sizes[chunk.bin] = (size, keys)
+        self._installed(time, chunk)

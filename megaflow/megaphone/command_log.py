@@ -1,0 +1,168 @@
+"""F's control input: numbered commands come in, the history of routing tables comes out.
+
+A command is *read*, in the order of the numbers; that gives the right to send what it will make this worker send, and
+the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `shipping`). It is *obeyed*: listed
+under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration of the
+history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the table: see
+`routing_state`.
+"""
+
+from dataclasses import dataclass
+
+from megaflow.errors import CommandRefused, ProtocolError
+from megaflow.megaphone.bin_transfer import Credit, Shipper
+from megaflow.megaphone.bootstrap import Newcomer, RoutingState, names
+from megaflow.megaphone.routing import (
+    Bootstrap,
+    Command,
+    Map,
+    Move,
+    Numbered,
+    Reconfiguration,
+    RoutingHistory,
+    validate,
+)
+from megaflow.timely.dataflow.builder import Input, Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.progress.antichain import Antichain
+
+_CLOSED = Antichain()
+"""The frontier of a control stream that does not exist: nothing will be commanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPorts:
+    """The ports of an F that is commanded."""
+
+    commands: Input[Numbered]
+    routing: Input[RoutingState | Credit]  # from F of another worker
+    routing_output: Output[RoutingState | Credit]  # to it
+    shipper: Shipper
+
+
+class ControlInput:
+    """What F of one worker has been commanded. Without ports it never is."""
+
+    def __init__(
+        self, name: str, ports: ControlPorts | None, bins: int, history: RoutingHistory | None, context: Context
+    ) -> None:
+        """`history` is None on a worker that has joined and knows no table yet."""
+        self.history = history or RoutingHistory(())
+        self._name = name
+        self._ports = ports
+        self._bins = bins
+        self._membership = context.membership
+        self._worker = context.allocator.index
+        self._newcomer = Newcomer(self._worker) if history is None else None  # until it is told the table
+        self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
+        self._commands: dict[int, list[Command]] = {}  # time the control frontier has not passed -> obeyed commands
+        self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
+
+    @property
+    def ready(self) -> bool:
+        """Whether the table is known: at once, but on a worker that has joined."""
+        return self._newcomer is None
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the table will never be known: control has ended without a Bootstrap for this worker."""
+        return self._newcomer is not None and not self._newcomer.is_called and self.frontier.is_empty()
+
+    @property
+    def frontier(self) -> Antichain:
+        """The times for which commands may still come."""
+        return self._ports.commands.frontier if self._ports is not None else _CLOSED
+
+    def read(self) -> None:
+        """Take in all that has arrived. Raises ProtocolError unless the numbers are consecutive."""
+        ports, newcomer = self._ports, self._newcomer
+        if ports is None:
+            return
+        for time, batch in ports.commands.drain():
+            assert isinstance(time, int)
+            for numbered in batch:
+                self._check_number(time, numbered.number)
+                self._claim(ports, time, numbered, newcomer is None or newcomer.read(time, numbered))
+                if newcomer is None:
+                    self._obey(ports, time, numbered)
+        states: list[RoutingState] = []
+        for time, sent in ports.routing.drain():
+            assert isinstance(time, int)
+            for each in sent:
+                if isinstance(each, Credit):
+                    ports.shipper.credited(time, each)
+                else:
+                    states.append(each)
+        if newcomer is not None:  # else a Bootstrap was not needed: who knows the table learns nothing from a state
+            self._start(ports, newcomer, states)
+
+    def decide(self, passed: Antichain) -> None:
+        """Turn the commands of each time that control has passed into a reconfiguration."""
+        for time in sorted(self._commands):
+            if passed.less_equal(time):
+                break
+            self._check(time)
+            self.history.append(time, self._commands.pop(time))
+
+    def _check_number(self, time: int, number: int) -> None:
+        if self._next_number is not None and number != self._next_number:
+            raise ProtocolError(
+                f"control: command {number} came at time {time} but {self._next_number} was due; "
+                "commands must be injected on one worker"
+            )
+        self._next_number = number + 1
+
+    def _claim(self, ports: ControlPorts, time: int, numbered: Numbered, sends: bool) -> None:
+        """Claim what the command may need; `sends`: whether this worker can have what it asks for."""
+        match numbered.command:
+            case Move() | Map() as command:
+                if sends:
+                    ports.shipper.claim(time)
+                if names(command, self._worker):
+                    ports.shipper.expect(time)
+            case Bootstrap(server, _) if sends and server == self._worker:
+                self._serving[numbered.number] = mint(ports.routing_output, time)
+
+    def _obey(self, ports: ControlPorts, time: int, numbered: Numbered) -> None:
+        match numbered.command:
+            case Move() | Map() as command:
+                self._commands.setdefault(time, []).append(command)
+            case Bootstrap(server, worker) if server == self._worker:
+                with self._serving.pop(numbered.number):
+                    ports.routing_output.ship_to(worker, time, [self._state(numbered.number + 1)])
+
+    def _state(self, next: int) -> RoutingState:
+        """What is known now, when all commands below `next` have been obeyed and no other."""
+        history = self.history
+        undecided = [Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
+        return RoutingState(history.active, history.installed, tuple(history.pending), tuple(undecided), next)
+
+    def _start(self, ports: ControlPorts, newcomer: Newcomer, states: list[RoutingState]) -> None:
+        """If the table has come: take the state over, and obey the commands that came after it was cut."""
+        for sent in states:
+            newcomer.receive(sent)
+        state = newcomer.answer()
+        if state is not None:
+            self._newcomer = None
+            self.history = state.history()
+            for each in state.undecided:
+                assert isinstance(each.time, int)
+                self._commands[each.time] = list(each.commands)
+            for time, numbered in newcomer.later:
+                self._obey(ports, time, numbered)
+
+    def _check(self, time: int) -> None:
+        """Raise ProtocolError for a command that cannot be obeyed: whoever injected it should have refused it.
+
+        That it names a member is asked now and not on reading it, which a worker may do before it hears that there is a
+        new one. Control passes a command only when all members have read it; and what the new one has read a worker
+        hears only when it knows the new one for a member.
+        """
+        for command in self._commands[time]:
+            try:
+                validate(command, self._bins, self._membership().workers)
+            except CommandRefused as error:
+                raise ProtocolError(
+                    f"control of {self._name}: what is commanded for time {time} cannot be: {error}"
+                ) from error

@@ -1,0 +1,84 @@
+"""The stream of numbered commands that stateful operators listen to.
+
+Operators that share a control stream share one numbering of it, and move together; so
+they must have the same number of bins. A flow sets a default that is numbered already.
+One Bootstrap lets all of them on the new worker know their tables.
+"""
+
+from typing import Any
+
+from megaflow.errors import BuildError
+from megaflow.megaphone.routing import Bootstrap, Numbered, validate
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
+from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.order import Time
+
+_DEFAULT = "default control"
+
+
+def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
+    """The workers that know a dataflow's first routing table by themselves; all others need a Bootstrap."""
+    return graph.founders.ids
+
+
+def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
+    """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
+
+    The commands must be injected on one worker. An invalid one raises CommandRefused there; so does one that names a
+    worker which has joined, until it has been bootstrapped: from the next command on it may be named. One that is
+    numbered already is passed on: whoever hands the writing over to another worker numbers and validates himself.
+    """
+    membership = port.scope.graph.context.membership
+    know = set(founders_of(port.scope.graph))  # the workers that know the table, or will: their Bootstrap was issued
+    issued = 0
+
+    def apply(time: Time, batch: list[Any]) -> list[Numbered]:
+        nonlocal issued
+        numbered = []
+        for record in batch:
+            if isinstance(record, Numbered):
+                numbered.append(record)
+                continue
+            present = membership().workers
+            validate(record, bins, present & know, present - know)
+            if isinstance(record, Bootstrap):
+                know.add(record.worker)
+            numbered.append(Numbered(issued, record))
+            issued += 1
+        return numbered
+
+    return broadcast(linear(port, "Commands", apply), Lane.MAIL)
+
+
+def set_default(port: Port[Numbered]) -> None:
+    """Let the stateful operators of this dataflow listen to `port`, a broadcast stream of numbered commands."""
+    notes = port.scope.graph.notes
+    notes[_DEFAULT] = notes[port] = port  # the second, so that control=flow.control means the same as the default
+
+
+def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[Numbered] | None:
+    """The numbered commands for an operator with this many bins; None if it has no control at all.
+
+    Raises BuildError if another operator on the same stream has another number of bins.
+    """
+    notes = scope.graph.notes
+    if control is None:
+        numbered: Port[Numbered] | None = notes.get(_DEFAULT)
+        if numbered is None:
+            return None
+    else:
+        numbered = notes.get(control)
+        if numbered is None:
+            numbered = notes[control] = number_commands(control, bins)
+    known = notes.setdefault(("bins", numbered), bins)
+    if known != bins:
+        raise BuildError(
+            f"bins={bins}, but another stateful operator on the same control stream has bins={known}; "
+            "operators that share a control stream move together and need the same number"
+        )
+    if (numbered.scope.graph, numbered.scope.depth) == (scope.graph, scope.depth):
+        return Port(scope, numbered.node, numbered.output)  # commands need not enter a region
+    return numbered

@@ -1,0 +1,189 @@
+"""Operator F: routes records to the owners of their bins, and takes bins out when they move.
+
+    data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
+    control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
+                            [F] ── addressed ──▶ F's routing    (of whoever sends bins or has joined)
+    S's output ── silent ──▶ [F]                                (progress only)
+
+What each input can lead to matters: data reaches only its data output, control only the
+state and the routing output, S's progress and F's routing nothing. With default paths the
+state frontier would trail the data frontier and every record would wait for its epoch; and
+the loops would not be legal cycles.
+
+Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
+ 1. A record at s is routed by the table in force at s, and only once the control frontier
+    has passed s: no command for s or before is still to come. Until then it is stashed,
+    under a capability of the data output (`forwarding`).
+ 2. F holds the state output's capability at t from the moment the command arrives until
+    the last chunk is sent, of many that wait for credit (`shipping`). So no S, here or
+    elsewhere, applies a record at t or later before every bin that moves at t is in (S
+    waits for its state frontier).
+ 3. F takes a bin out for t only when the control frontier has passed t and S's output
+    frontier is not less than t. Then every record before t has been applied and none is
+    still to come, for a record before t anywhere upstream would hold that frontier.
+ 4. Reconfigurations are installed in the order of their times; several may be pending,
+    and records are routed under each by their own time.
+F and S of a worker share its bins, so taking one out is a pop, not a message.
+
+On a worker that has joined since the dataflow began F knows no table until it is sent one:
+`routing_state` says how, and why that is exact, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.megaphone.bin_transfer import Credit, Shipper
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.bootstrap import RoutingState
+from megaflow.megaphone.chunks import Chunk
+from megaflow.megaphone.command_log import ControlInput, ControlPorts
+from megaflow.megaphone.control_stream import founders_of
+from megaflow.megaphone.forwarding import Forwarder
+from megaflow.megaphone.routing import Numbered, RoutingHistory, RoutingTable, initial_table
+from megaflow.megaphone.splitting import SplitterMaker
+from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, connect
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
+from megaflow.timely.order import identity
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What F offers S."""
+
+    data: list[Port[Any]]  # one for each data input
+    state: Port[Chunk]
+    router: Router
+    shipper: Shipper  # to be told what S has installed
+    close_loop: Callable[[Port[Any]], None]  # call with S's output
+
+
+def route(
+    ports: Sequence[Port[Any]],
+    control: Port[Numbered] | None,
+    store: BinStore,
+    name: str,
+    make_splitter: SplitterMaker,
+) -> Routed:
+    """Build F for data that comes by these ports. Without `control` the table never changes."""
+    scope = ports[0].scope
+    if scope.depth:
+        raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
+    builder = OperatorBuilder(scope, f"{name}.route")
+    node = builder.graph.nodes[-1]
+    node.shape.append(f"{store.count} bins")  # to be the same on all workers
+    here = identity(0)
+    inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
+    data_outputs = [builder.new_output() for _ in ports]
+    state_output, state_port = builder.new_output()
+    context, founders = builder.graph.context, founders_of(builder.graph)
+    worker = context.allocator.index
+    shipper = Shipper(store, state_output, worker, context.wall)
+    commanded: ControlPorts | None = None
+    if control is not None:
+        leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output
+        commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
+        routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
+        routing_output, routing_port = builder.new_output()
+        connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
+        shipper.credits = routing_output
+        commanded = ControlPorts(commands, routing, routing_output, shipper)
+    applied: Input[Any] = builder.new_input(None, Silent(), {})
+    history: RoutingHistory | None = None
+    if worker in founders or control is None:
+        history = RoutingHistory(initial_table(store.count, founders))
+    forwarders = [
+        Forwarder(data, output, make_splitter(store, worker, name))
+        for data, (output, _) in zip(inputs, data_outputs, strict=True)
+    ]
+    control_input = ControlInput(name, commanded, store.count, history, context)
+    router = Router(name, forwarders, control_input, applied, shipper, context)
+
+    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        for capability in capabilities:
+            capability.release()
+        return router.run
+
+    builder.build(make)
+
+    def close_loop(output: Port[Any]) -> None:
+        from_output = output.scope.graph.nodes[output.node].sources[output.output]
+        builder.graph.connect(from_output, node.targets[-1])
+
+    return Routed([port for _, port in data_outputs], state_port, router, shipper, close_loop)
+
+
+class Router:
+    """F on one worker."""
+
+    def __init__(
+        self,
+        name: str,
+        forwarders: Sequence[Forwarder],
+        control: ControlInput,
+        applied: Input[Any],
+        shipper: Shipper,
+        context: Context,
+    ) -> None:
+        self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
+        self._name = name  # of the stateful operator
+        self._forwarders = forwarders
+        self._control = control
+        self._applied = applied
+        self._shipper = shipper
+        self._now = context.now
+        self._worker = context.allocator.index
+        self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows the table: at once, but on a worker that has joined."""
+        return self._control.ready
+
+    @property
+    def table(self) -> RoutingTable:
+        """The active table: bin -> worker; empty until it is ready."""
+        return self._control.history.active
+
+    def run(self) -> None:
+        """One invocation: read commands, route what may be routed, take out what is to move."""
+        control = self._control
+        control.read()
+        if not control.ready:
+            self._wait_for_table()
+            return
+        if self._waiting_since is not None:
+            self.bootstrap_seconds, self._waiting_since = self._now() - self._waiting_since, None
+        passed = control.frontier
+        control.decide(passed)
+        for forwarder in self._forwarders:
+            forwarder.forward(passed, control.history)
+        self._install()
+
+    def _wait_for_table(self) -> None:
+        waiting = [forwarder.keep_all() for forwarder in self._forwarders]
+        if not any(waiting):
+            return
+        if self._waiting_since is None:
+            self._waiting_since = self._now()
+        if self._control.forgotten:
+            raise ProgramError(
+                f"{self._name}: worker {self._worker} has joined and has records, but control ended without telling it "
+                f"which worker owns which bin; inject Bootstrap(server, {self._worker}) once it has joined"
+            )
+
+    def _install(self) -> None:
+        """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
+        finished = self._applied.frontier
+        history = self._control.history
+        while history.pending and not finished.less_than(history.pending[0].time):
+            time, moves = history.install_first()
+            assert isinstance(time, int)
+            self._shipper.ship(time, moves)

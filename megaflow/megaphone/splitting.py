@@ -1,0 +1,168 @@
+"""How F splits a batch among the owners of its records' bins: the loops that touch every record in F.
+
+Two ways:
+ - by key, for every operator with a state;
+ - by the record itself, which need not be a pair, nor hashable: distribute.
+What goes to other workers goes as columns (`pairs`). On a worker that owns all bins a batch stays as it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from megaflow.errors import ProgramError
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.pairs import Pairs
+from megaflow.megaphone.routing import RoutingTable
+from megaflow.timely.membership import WorkerId
+
+_KNOWN_KEYS = 1 << 18
+"""Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
+
+Part: TypeAlias = tuple[WorkerId, Any]  # a worker and its records: a list, or columns
+
+
+class Splitter(ABC):
+    """Splits batches by a routing table. Subclasses say how."""
+
+    def __init__(self, store: BinStore, worker: WorkerId, name: str) -> None:
+        self._store = store
+        self._worker = worker  # this one
+        self._name = name  # of the stateful operator
+        self._judged: tuple[RoutingTable, bool] = ((), False)  # a table, and whether all its bins are here
+
+    def split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        """Return (worker, its records in order), some perhaps empty; the records of one key are in one part.
+
+        Cost: one lookup per record, none on a lone worker. Raises ProgramError for a record that cannot be routed.
+        """
+        if self._judged[0] is not table:
+            self._judged = (table, all(owner == self._worker for owner in table))
+        if self._judged[1]:
+            return self._keep(batch)
+        try:
+            return self._split(batch, table)
+        except (TypeError, ValueError, LookupError) as error:
+            self._complain(batch, error)
+            raise
+
+    @abstractmethod
+    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        """Split a batch whose bins are not all here."""
+
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        return [(self._worker, batch)]
+
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        complain_about(batch, self._name, error)
+
+
+class ByKey(Splitter):
+    """By key."""
+
+    def __init__(self, store: BinStore, worker: WorkerId, name: str) -> None:
+        super().__init__(store, worker, name)
+        self._owners = _Owners((), store)
+
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        self._check_first(batch)
+        return super()._keep(batch)
+
+    def _check_first(self, batch: list[Any]) -> None:
+        """Refuse a pair that can be read only once, by F or by S but not by both: wherever its key belongs."""
+        if isinstance(batch[0], Iterator):
+            self._complain(batch, None)
+
+    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        self._check_first(batch)
+        owners = self._owners
+        if owners.table is not table or len(owners) > _KNOWN_KEYS:
+            owners = self._owners = _Owners(table, self._store)
+        here = self._worker
+        kept: list[Any] = []
+        keep = kept.append
+        parts = {worker: Pairs([], []) for worker in owners.others(here)}
+        put = {worker: (part.keys.append, part.values.append) for worker, part in parts.items()}
+        if len(put) == 1:  # with two workers; it saves a sixth
+            [(put_key, put_value)] = put.values()
+            for record in batch:
+                key, value = record
+                if owners[key] == here:
+                    keep(record)
+                else:
+                    put_key(key)
+                    put_value(value)
+        else:
+            for record in batch:
+                key, value = record
+                if (owner := owners[key]) == here:
+                    keep(record)
+                else:
+                    put_key, put_value = put[owner]
+                    put_key(key)
+                    put_value(value)
+        return [(here, kept), *parts.items()]
+
+
+class ByRecord(Splitter):
+    """By the record itself. Costs a hash per record."""
+
+    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        bin_of = self._store.bin_of_key
+        parts: defaultdict[int, list[Any]] = defaultdict(list)
+        for record in batch:
+            parts[table[bin_of(record)]].append(record)
+        return parts.items()
+
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        record = batch[0]
+        self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
+        return [(self._worker, batch)]
+
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        """Whatever the record is, it is the hash that was wrong."""
+
+
+SplitterMaker: TypeAlias = Callable[[BinStore, WorkerId, str], Splitter]
+
+
+class _Owners(dict[Any, WorkerId]):
+    """Key -> the id of its worker under one table; a key is computed when it is first asked for."""
+
+    __slots__ = ("_all", "_store", "table")
+
+    def __init__(self, table: RoutingTable, store: BinStore) -> None:
+        self.table = table
+        self._all = sorted(set(table))
+        self._store = store
+
+    def others(self, worker: WorkerId) -> list[WorkerId]:
+        """Return who owns bins beside this worker."""
+        return [owner for owner in self._all if owner != worker]
+
+    def __missing__(self, key: Any) -> WorkerId:
+        owner = self[key] = self.table[self._store.bin_of_key(key)]
+        return owner
+
+
+def complain_about(batch: list[Any], name: str, error: Exception | None) -> None:
+    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
+
+    Return if all are right. It raises itself, so that blame finds the record here.
+    """
+    for record in batch:
+        if not isinstance(record, (tuple, list)) or len(record) != 2:
+            raise ProgramError(
+                f"{name}: records must be (key, value) pairs, but one is {record!r}, "
+                f"a {type(record).__name__}; map the stream to pairs first"
+            ) from error
+        try:
+            hash(record[0])
+        except TypeError as unhashable:
+            raise ProgramError(
+                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({unhashable}); "
+                "make it a tuple, a frozenset or a str"
+            ) from error

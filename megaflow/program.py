@@ -1,0 +1,99 @@
+"""The engine's front door, bound to the fluent scope: Worker, execute, example."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.timely import arguments, worker
+from megaflow.timely import execute as engine
+from megaflow.timely.dataflow.capture.capture import Captured
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+from megaflow.timely.execute import Config, Program
+
+__all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args"]
+
+R = TypeVar("R")
+
+Worker: TypeAlias = worker.Worker[Scope]
+"""What `main(worker)` gets: builds dataflows with `with worker.dataflow() as scope`, and steps them."""
+
+
+def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = ()) -> list[R]:
+    """Run `main(worker)` on every worker of this process; return what each returned. Blocks until all are done.
+
+    An exception in one worker stops the whole cluster. Raises it here if the worker is in this process, else
+    PeerFailed with its report.
+    """
+    return engine.execute(config, Program(main, Scope, args))
+
+
+def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:
+    """Like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
+
+    With --join SERVER --nn ADDRESSES a process joins a running cluster, which had -n processes at its start.
+    Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options. If the exception
+    ends the program its traceback shows no frames of the engine's, unless --debug is given.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    try:
+        options = arguments.parse(given)
+        return execute(_config(options), main, options.rest)
+    except Exception:
+        if "--debug" not in given:
+            sys.excepthook = _show_plainly
+        raise
+
+
+def _config(options: arguments.Arguments) -> Config:
+    report = logging.getLogger("megaflow").warning if options.report else None
+    patience = options.connect_timeout_seconds
+    if options.join is not None:
+        contacts = [address for address in options.addresses if address != options.address]
+        return Config.join(
+            contacts,
+            options.address,
+            options.workers,
+            options.join,
+            report=report,
+            connect_timeout_seconds=patience,
+        )
+    if options.processes == 1 and not options.growing:
+        return Config.process(options.workers)
+    return Config.cluster(
+        options.addresses, options.process, options.workers, report=report, connect_timeout_seconds=patience
+    )
+
+
+def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(format_user_traceback(error))
+
+
+def example(build: Callable[[Scope], Any]) -> Any:
+    """Build one dataflow, run it on one worker, return what `build(scope)` returned with captures replaced.
+
+    >>> example(lambda scope: scope.to_stream(range(3)).map(lambda x: x * x).capture())
+    [(0, [0, 1, 4])]
+    """
+
+    def main(worker: Worker) -> Any:
+        with worker.dataflow("example") as scope:
+            result = build(scope)
+        return result
+
+    return _extracted(execute(Config.thread(), main)[0])
+
+
+def _extracted(value: Any) -> Any:
+    if isinstance(value, Captured):
+        return value.extract()
+    if isinstance(value, tuple):
+        return tuple(_extracted(item) for item in value)
+    if isinstance(value, list):
+        return [_extracted(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _extracted(item) for key, item in value.items()}
+    return value

@@ -1,1 +1,0 @@
-"""What `megaflow run` does: files, sources, outputs, worker processes, jobs."""

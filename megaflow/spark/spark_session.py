@@ -1,0 +1,163 @@
+"""A Spark session of our own: its Java process, started quietly and ended cleanly.
+
+The only module here that imports pyspark at once; import it where Spark is used.
+"""
+
+import contextlib
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from megaflow.errors import SourceError, UsageError
+from megaflow.spark.query_spec import SparkSpec
+
+MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
+STOP_TIMEOUT_SECONDS = 10
+OPTIONS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.pyspark.python": sys.executable,
+    "spark.sql.adaptive.enabled": "false",  # streaming queries cannot use it, and say so
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.stopTimeout": f"{STOP_TIMEOUT_SECONDS}s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+log = logging.getLogger("megaflow.spark")
+
+
+@contextlib.contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """Give a session for the block; all that it writes, its log too, goes below `folder`.
+
+    A session that is active in this process already is used and left running. Ours takes its Java
+    process with it. Raises SourceError if Spark cannot start; blocks for some seconds.
+    """
+    if SparkContext._active_spark_context is not None:
+        yield SparkSession.builder.getOrCreate()
+        return
+    conf = SparkConf().setMaster(MASTER).setAppName("megaflow")
+    for name, value in OPTIONS.items():
+        conf.set(name, value)
+    conf.set("spark.local.dir", str(folder / "local")).set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    with contextlib.ExitStack() as stack:
+        gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
+        if gateway is None:
+            gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
+        context = SparkContext(conf=conf, gateway=gateway)
+        context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
+        session = SparkSession(context)
+        stack.callback(_stop, session)
+        yield session
+
+
+@contextlib.contextmanager
+def _java_process(conf: SparkConf, log_path: Path) -> Iterator[JavaGateway]:
+    """Give a connection to a new Java process, which has the block's lifetime.
+
+    It ignores Ctrl-C (pyspark sees to that) and ends by itself when this process does.
+    """
+    with log_path.open("wb") as output:
+        try:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            said = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
+            raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
+    process: subprocess.Popen[bytes] = gateway.proc
+    try:
+        yield gateway
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # the process may be gone already
+            gateway.shutdown()
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        # pyspark would offer the dead process to the next session of this process.
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def _stop(session: SparkSession) -> None:
+    try:
+        session.stop()
+    except (Py4JError, OSError) as error:
+        log.info("Spark was gone before it was stopped: %s", error)
+
+
+def java_ended(session: SparkSession, error: Exception) -> bool:
+    """Tell whether `error` comes from the end of a Java process that this one has started."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    if process is None or not isinstance(error, Py4JError | OSError) or isinstance(error, Py4JJavaError):
+        return False  # a Java exception is told by a Java process that lives
+    try:
+        process.wait(1.0)  # its sockets close a moment before it is gone
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def check_frame(frame: object) -> DataFrame:
+    """Return a caller's DataFrame if its batches can be fed to a job; raise UsageError if not."""
+    if not isinstance(frame, ClassicDataFrame):
+        raise UsageError(
+            f"lines must be a streaming DataFrame of a classic Spark session, not {type(frame).__module__}."
+            f"{type(frame).__qualname__} (Spark Connect lets nobody run code on its executors)"
+        )
+    if not frame.isStreaming:
+        raise UsageError("lines must be a streaming DataFrame, from spark.readStream; this one is not streaming")
+    return frame
+
+
+def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
+    """Return the streaming DataFrame that a spec describes."""
+    reader = session.readStream.format(spec.format)
+    options: Mapping[str, str] = spec.options
+    for name, value in options.items():
+        reader = reader.schema(value) if name == "schema" else reader.option(name, value)
+    return reader.load(spec.path) if spec.path else reader.load()
+
+
+def only_lines(frame: DataFrame) -> DataFrame:
+    """Return the one column of `frame` that holds the lines, as text.
+
+    It is the column `value` (text, Kafka, rate and socket have it), else the only one there is,
+    if that is text. Raises SourceError naming the columns if there is no such column.
+    """
+    columns = frame.dtypes
+    if any(name == "value" for name, _ in columns):
+        name = "value"
+    elif len(columns) == 1 and columns[0][1] == "string":
+        name = columns[0][0]
+    else:
+        found = ", ".join(f"{name} {kind}" for name, kind in columns)
+        raise SourceError(f"lines need a column 'value' or a single column of text; Spark's source has: {found}")
+    return frame.select(frame[f"`{name}`"].cast("string").alias("value"))
+
+
+def start_query(frame: DataFrame, checkpoint: Path, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
+    """Start the query that calls `stage(frame, batch)` for each batch."""
+    writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", str(checkpoint))
+    if trigger_seconds is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
+    return writer.start()

@@ -1,0 +1,280 @@
+"""Simulated workers, what they are fed, and the dice that say who does what next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from megaflow.megaphone.routing import Command, Numbered
+from megaflow.program import Worker
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.testing.actions import Change
+from megaflow.testing.membership_driver import Rescaling
+from megaflow.testing.monitor import Monitor, Violation
+from megaflow.testing.network import Network, SimulatedAllocator
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import Membership, founding
+from megaflow.timely.order import Time
+from megaflow.timely.rescale.messages import Admission
+from megaflow.timely.worker import Worker as EngineWorker
+
+Build = Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]
+"""`build(worker, records, commands) -> outputs`, called on every worker."""
+
+_MONITORED_SHARE = 0.35
+"""How often the brute-force account is taken: it costs more than the step that it watches."""
+_ACTIONS_PER_RUN = 200_000
+"""A run that takes more is stuck in a loop."""
+
+
+@dataclass(slots=True)
+class Script:
+    """What one worker's inputs are still to send: (time, record or command), in the order of time."""
+
+    records: deque[tuple[int, Any]]
+    commands: deque[tuple[int, Any]]
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker of the simulated cluster."""
+
+    worker: EngineWorker[Scope]
+    allocator: SimulatedAllocator
+    records: InputHandle[Any]
+    commands: InputHandle[Any]
+    script: Script
+    last: int  # the time after which inputs close
+    probe: ProbeHandle  # of the outputs
+    running: bool = True
+
+    @property
+    def can_step(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self.allocator.arrived) or (self.running and self.worker.has_work())
+
+
+class SimulatedCluster:
+    """Workers, transport and scheduling in one thread, decided by `seed`.
+
+    `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
+    until it hands over.
+    `eager`: progress is never held back, see `progcaster`. `bounds`: how much may wait between operators; what is fed
+    then waits for room, as a source does.
+    """
+
+    def __init__(
+        self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False, bounds: Bounds | None = None
+    ) -> None:
+        self.seed = seed
+        self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
+        self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
+        self._eager = eager
+        self._bounds = bounds
+        self._random = Random(seed)
+        self._ids = tuple(range(workers))
+        self._network = Network(self._random)
+        self._monitor = Monitor(seed, self._network) if monitor else None
+        self._clock = 0.0
+        self._planned: list[tuple[int, Change]] = []
+        self._sent = 0  # records
+        self._members: list[Member] = []
+        self._run: tuple[Build, int, list[tuple[Time, Any]]] | None = None  # build, last time, outputs
+        self._rescaling: Rescaling | None = None
+
+    def at(self, record: int, do: Change) -> None:
+        """Change the membership once so many records have been sent: see `megaflow.testing.actions`."""
+        self._planned.append((record, do))
+
+    def run(
+        self,
+        build: Build,
+        feeds: Mapping[int, Sequence[tuple[int, Any]]],
+        commands: Sequence[tuple[int, Any]] = (),
+    ) -> list[tuple[Time, Any]]:
+        """Run one dataflow to completion; return its outputs as (time, record), all workers', sorted by time.
+
+        `feeds` is worker -> (time, record) in the order of time; `commands` are (time, command), likewise; those that
+        name a worker that may not own bins at that moment are left out. A worker that joins gets a part of the
+        coordinator's feed. Raises Violation, or what user code raises.
+        """
+        times = [time for feed in feeds.values() for time, _ in feed] + [time for time, _ in commands]
+        outputs: list[tuple[Time, Any]] = []
+        self._run = (build, max(times, default=0), outputs)
+        self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
+        for worker in self._ids:
+            self._add(worker, Script(deque(feeds.get(worker, ())), deque()), None)
+        self._rescaling.lead.script.commands.extend(commands)
+        self._rescaling.begin()
+        self._drive()
+        return sorted(outputs, key=lambda output: repr(output[0]).rjust(20))
+
+    @property
+    def batches(self) -> int:
+        """How many progress batches were broadcast."""
+        return len(self._network.broadcasts)
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why planned changes did not take place."""
+        return self._rescaling.refusals if self._rescaling is not None else []
+
+    def _add(self, index: int, script: Script, admission: Admission | None) -> Member:
+        assert self._run is not None and self._rescaling is not None
+        build, last, outputs = self._run
+        allocator = self._network.allocator(index)
+        membership: Membership = founding(self._ids) if admission is None else admission.membership
+        worker: EngineWorker[Scope] = EngineWorker(
+            allocator,
+            membership,
+            Scope,
+            (lambda: self._clock, lambda: self._clock),
+            eager=self._eager,
+            processes={each: ("simulated", each, (each,)) for each in self._ids},
+            admission=admission,
+            door=self._rescaling,
+        )
+        probe = ProbeHandle()
+        records: InputHandle[Any] = InputHandle()
+        commands: InputHandle[Any] = InputHandle()
+        with worker.dataflow("simulated") as scope:
+            if self._bounds is not None:
+                scope.ref.graph.handoffs.bounds = self._bounds
+            result = build(worker, scope.input_from(records), scope.input_from(commands))
+            result.inspect_time(lambda time, record: outputs.append((time, record))).probe_with(probe)
+        self.workers.append(worker)
+        member = Member(worker, allocator, records, commands, script, last, probe)
+        self._members.append(member)
+        self._rescaling.watch(member)
+        if index != 0:
+            commands.close()
+        return member
+
+    def _admit(self, admission: Admission) -> Member:
+        """Start a worker that was admitted."""
+        member = self._add(admission.ids[0], Script(deque(), deque()), admission)
+        assert member.worker.rescaling.joiner is not None
+        member.worker.rescaling.joiner.begin()
+        return member
+
+    def _bury(self, member: Member) -> None:
+        """Let a worker die that is no member yet."""
+        self._network.kill(member.worker.index)
+        self._members.remove(member)
+        self.workers.remove(member.worker)
+
+    def _drive(self) -> None:
+        """Take actions at random until all workers are done. A worker that is slow in one run is fast in another."""
+        assert self._rescaling is not None
+        weights: dict[int, float] = {}
+        for _ in range(_ACTIONS_PER_RUN):
+            self._clock += self._random.random() * 0.01
+            self._rescaling.turn(self._sent)
+            actions = self._actions(weights)
+            if not actions:
+                if any(member.running for member in self._members) or self._rescaling.is_busy:
+                    self._stuck()
+                return
+            if self._monitor is not None and not self._moving():
+                self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE, at_rest=True)
+            kinds = list(actions)
+            self._random.choices(kinds, [actions[kind] for kind in kinds])[0]()
+        raise Violation(f"seed {self.seed}: no end after {_ACTIONS_PER_RUN} actions")
+
+    def _actions(self, weights: dict[int, float]) -> dict[Callable[[], None], float]:
+        actions: dict[Callable[[], None], float] = {}
+        for member in self._members:
+            if member.worker.index not in weights:
+                weights[member.worker.index] = self._random.random() ** 2 + 0.02
+            weight = weights[member.worker.index]
+            if member.worker.rescaling.joining:
+                pass
+            elif not member.records.closed and not (self._bounds and member.records.is_full()):
+                actions[partial(self._feed_records, member)] = weight
+            if not member.commands.closed and self._may_feed_commands(member):
+                actions[partial(self._feed_commands, member)] = weight
+            if member.can_step:
+                actions[partial(self._step, member)] = 2 * weight
+        for route, weight in self._network.waiting():
+            actions[partial(self._network.deliver, route)] = 2 * weight
+        return actions
+
+    def _feed_records(self, member: Member) -> None:
+        """Send the next record if it is due now, else move on to the next time; close after the last."""
+        handle, script, time = member.records, member.script.records, member.records.time
+        assert isinstance(time, int)
+        if script and script[0][0] <= time:
+            handle.send(script.popleft()[1])
+            handle.flush()
+            self._sent += 1
+        elif time < member.last:
+            handle.advance_to(time + 1)
+        else:
+            handle.close()
+
+    def _may_feed_commands(self, member: Member) -> bool:
+        """Whether there is something to do on the control stream: its end waits for the changes."""
+        assert self._rescaling is not None
+        script, time = member.script.commands, member.commands.time
+        assert isinstance(time, int)
+        reading = [each.records.time for each in self._members if not each.records.closed]
+        if self._is_changing() and any(time > read + 1 for read in reading if isinstance(read, int)):
+            return False  # so that what is commanded now concerns what is read soon
+        return bool(script) or self._is_behind(time) or not self._is_changing()
+
+    def _is_behind(self, time: int) -> bool:
+        """Whether the control stream has still to pass the last record or its own last command."""
+        assert self._run is not None
+        return time <= max(self._run[1], self.issued[-1][0] if self.issued else 0)
+
+    def _is_changing(self) -> bool:
+        assert self._rescaling is not None
+        return self._rescaling.is_busy or bool(self._planned)
+
+    def _is_passed(self) -> bool:
+        """Whether the outputs' frontier has passed the last command."""
+        assert self._rescaling is not None
+        return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
+
+    def _feed_commands(self, member: Member) -> None:
+        assert self._rescaling is not None
+        handle, script, time = member.commands, member.script.commands, member.commands.time
+        assert isinstance(time, int)
+        if script and script[0][0] <= time:
+            command = script.popleft()[1]
+            if self._rescaling.allows(command):
+                handed = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
+                handle.send(Numbered(len(self.issued), command) if handed else command)
+                self.issued.append((time, command))
+                handle.flush()
+        elif self._is_behind(time):
+            handle.advance_to(time + 1)
+        else:
+            handle.close()
+
+    def _moving(self) -> bool:
+        return any(True for _ in self._network.waiting()) or any(member.can_step for member in self._members)
+
+    def _settled(self) -> list[EngineWorker[Scope]]:
+        """The workers that show frontiers: not those that are still joining."""
+        return [worker for worker in self.workers if not worker.rescaling.joining]
+
+    def _step(self, member: Member) -> None:
+        member.running = member.worker.step()
+        if self._monitor is not None:
+            self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE)
+
+    def _stuck(self) -> None:
+        held = [
+            f"worker {member.worker.index}: {graph.describe_pointstamps()}"
+            for member in self._members
+            for graph in member.worker.graphs()
+        ]
+        raise Violation(f"seed {self.seed}: nothing can happen any more, but pointstamps are left: {'; '.join(held)}")

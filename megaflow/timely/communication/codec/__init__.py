@@ -1,0 +1,1 @@
+"""Values to bytes and back, equal in value and in type."""

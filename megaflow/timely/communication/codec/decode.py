@@ -1,0 +1,133 @@
+"""Building a value again from the tree that it was taken apart into.
+
+The tree is not trusted. Nothing is imported, and nothing is called that the tree names: a class is looked up in
+`sys.modules`, must be a dataclass, NamedTuple or enum, and is filled without running its `__init__`.
+"""
+
+import struct
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Flag
+from itertools import chain
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from megaflow.errors import ProtocolError
+from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec.tags import Node
+
+decoders: Final[dict[str, Callable[[Any], Any]]] = {}  # name of a registered type -> its decode; written by register
+
+
+def restore(node: Node, depth: int = 0) -> Any:
+    """Return the value of a node. A tree that `lower` did not make raises ProtocolError or whatever fails first."""
+    if type(node) is not list:
+        return node
+    tag = node[0]
+    if tag <= tags.COLUMNS:
+        return _restore_list(node, depth)
+    if depth > tags.DEPTH_MAX:
+        raise ProtocolError("a received value is nested too deeply")
+    return _RESTORE[tag](depth, *node[1:])
+
+
+def _restore_list(node: Node, depth: int, nested: int = 0) -> list[Any]:
+    if depth > tags.DEPTH_MAX or nested > tags.NESTED_COLUMNS_MAX:
+        raise ProtocolError("a received list is nested too deeply")
+    tag, content = node
+    if tag == tags.STRS:
+        return content.decode("utf-8", "surrogatepass").split("\0")  # type: ignore[no-any-return]
+    if tag in tags.LETTERS:
+        letter, size = tags.LETTERS[tag]
+        return list(struct.unpack(f"<{len(content) // size}{letter}", content))
+    if tag == tags.COLUMNS:
+        return list(zip(*[_restore_list(column, depth + 1, nested + 1) for column in content], strict=True))
+    if tag == tags.LIST:
+        return [value if type(value) is not list else restore(value, depth + 1) for value in content]
+    if tag == tags.PARTS:
+        return list(chain.from_iterable([_restore_list(part, depth + 1, nested) for part in content]))
+    raise ProtocolError(f"{tag!r} is no tag of a list")
+
+
+def _restore_dict(depth: int, keys: Node, values: Node) -> dict[Any, Any]:
+    return dict(zip(_restore_list(keys, depth), _restore_list(values, depth), strict=True))
+
+
+def _restore_time(depth: int, hour: int, minute: int, second: int, microsecond: int, fold: int, zone: Node) -> time:
+    return time(hour, minute, second, microsecond, restore(zone, depth + 1), fold=fold)
+
+
+def _restore_datetime(depth: int, day: int, clock: Node) -> datetime:
+    return datetime.combine(date.fromordinal(day), restore(clock, depth + 1))
+
+
+def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node) -> defaultdict[Any, Any]:
+    return defaultdict(None if name is None else tags.FACTORIES[name], _restore_dict(depth, keys, values))
+
+
+def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
+    kind: Any = user_types.find_class(module, qualname)
+    if not user_types.is_enum(kind):
+        raise ProtocolError(f"{user_types.describe(kind)} is no enum")
+    return kind.__members__[name]
+
+
+def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Flag:
+    kind = user_types.find_class(module, qualname)
+    value = restore(node, depth + 1)
+    if not issubclass(kind, Flag) or type(value) is not int:
+        raise ProtocolError(f"{user_types.describe(kind)} is no Flag with a value {value!r}")
+    return kind(value)
+
+
+def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) -> Any:
+    kind: Any = user_types.find_class(module, qualname)
+    values = _restore_list(items, depth)
+    if not user_types.is_named_tuple(kind) or len(values) != len(kind._fields):
+        raise ProtocolError(f"{user_types.describe(kind)} is no NamedTuple of {len(values)} fields")
+    return tuple.__new__(kind, values)
+
+
+def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
+    kind = user_types.find_class(module, qualname)
+    if not user_types.is_plain_dataclass(kind):
+        raise ProtocolError(f"{user_types.describe(kind)} is no dataclass that may travel")
+    return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
+
+
+def _restore_registered(depth: int, name: str, node: Node) -> Any:
+    if name not in decoders:
+        raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
+    return decoders[name](restore(node, depth + 1))
+
+
+_RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follows the tag) -> value
+    tags.TUPLE: lambda depth, items: tuple(_restore_list(items, depth)),
+    tags.BIG_INT: lambda depth, content: int.from_bytes(content, "little", signed=True),
+    tags.DICT: _restore_dict,
+    tags.SET: lambda depth, items: set(_restore_list(items, depth)),
+    tags.FROZENSET: lambda depth, items: frozenset(_restore_list(items, depth)),
+    tags.BYTEARRAY: lambda depth, content: bytearray(
+        memoryview(content)
+    ),  # not of a number: it would allocate as much
+    tags.COMPLEX: lambda depth, real, imag: complex(real, imag),
+    tags.DECIMAL: lambda depth, text: Decimal(text),
+    tags.UUID: lambda depth, content: UUID(bytes=content),
+    tags.DATE: lambda depth, day: date.fromordinal(day),
+    tags.TIME: _restore_time,
+    tags.DATETIME: _restore_datetime,
+    tags.TIMEDELTA: lambda depth, days, seconds, microseconds: timedelta(days, seconds, microseconds),
+    tags.TIMEZONE: lambda depth, *arguments: timezone(*[restore(argument, depth + 1) for argument in arguments]),
+    tags.ZONE_INFO: lambda depth, key: ZoneInfo(key),
+    tags.COUNTER: lambda depth, keys, values: Counter(_restore_dict(depth, keys, values)),
+    tags.DEFAULTDICT: _restore_defaultdict,
+    tags.DEQUE: lambda depth, length, items: deque(_restore_list(items, depth), length),
+    tags.ENUM: _restore_enum,
+    tags.FLAG: _restore_flag,
+    tags.NAMED_TUPLE: _restore_named_tuple,
+    tags.DATACLASS: _restore_dataclass,
+    tags.REGISTERED: _restore_registered,
+}

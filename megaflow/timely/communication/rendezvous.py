@@ -1,0 +1,168 @@
+"""The meeting of the processes of a cluster, at its start or when one joins.
+
+At the start everyone dials the lower numbers and awaits the higher ones. What they must agree on is compared by both
+sides, so that both say what differs. A process that joins dials all members; they compare, and it is refused where
+it differs: what a newcomer wants can never stop them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.errors import ClusterError, ConfigMismatch, ConnectTimeout, ProtocolError
+from megaflow.timely.communication.acceptor import Dialer
+from megaflow.timely.communication.handshake import ClientHandshake, welcome
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.tcp import Link, address_text
+
+PEER_ROLE = "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where a process of the cluster listens, and its workers."""
+
+    process: int
+    host: str
+    port: int
+    ids: tuple[int, ...]  # of its workers
+
+    def __str__(self) -> str:
+        return f"process {self.process} at {address_text((self.host, self.port))}"
+
+    def workers(self) -> str:
+        """Return its worker ids as people read them.
+
+        >>> PeerAddress(1, "10.0.0.7", 2101, (2, 3)).workers()
+        'workers 2, 3'
+        """
+        return f"worker{'s' if len(self.ids) > 1 else ''} {', '.join(map(str, self.ids))}"
+
+
+def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
+    """Return who wants to join, its workers per process and the change it names; raises ProtocolError."""
+    match hello:
+        case {
+            "process": int() as process,
+            "host": str() as host,
+            "port": int() as port,
+            "ids": [int(), *_] as ids,
+            "workers": int() as workers,
+            "change": int() as change,
+        } if all(isinstance(index, int) for index in ids):
+            return PeerAddress(process, host, port, tuple(ids)), workers, change
+    raise ProtocolError(f"a newcomer's hello of another shape: {list(hello)}")
+
+
+class Meeting:
+    """Collects a link to every other process; `met(peer, link)` and `failed(error)` tell what comes of it.
+
+    With `change` given this process is the one that joins, by that change of the membership.
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[PeerAddress],
+        process: int,
+        workers: int,
+        met: Callable[[PeerAddress, Link], None],
+        failed: Callable[[ClusterError], None],
+        change: int | None = None,
+    ) -> None:
+        self.missing = {peer.process: peer for peer in peers if peer.process != process}
+        self.workers = workers  # in each process
+        self._process = process
+        self._processes = len(peers)
+        self._change = change
+        self._met = met
+        self._failed = failed
+        self._dialers: dict[int, Dialer] = {}  # process -> who tries to reach it
+        own = next(peer for peer in peers if peer.process == process)
+        self.hello: dict[str, Any] = {"process": process, "workers": workers, "ids": list(own.ids)}
+        if change is None:
+            self.hello |= {"processes": self._processes}
+        else:
+            self.hello |= {"change": change, "host": own.host, "port": own.port}
+
+    def dial(self, poller: Poller, secret: bytes) -> None:
+        """Begin to dial every process with a lower number, or all if this one joins."""
+
+        def handshake(nonce: bytes) -> ClientHandshake:
+            return ClientHandshake(secret, PEER_ROLE, self.hello, nonce)
+
+        for process, peer in list(self.missing.items()):
+            if process < self._process or self._change is not None:
+
+                def answered(link: Link, answer: dict[str, Any], expected: int = process) -> None:
+                    self._answered(link, answer, expected)
+
+                self._dialers[process] = Dialer(poller, peer.host, peer.port, handshake, answered, self._failed)
+
+    def admit(self, link: Link, hello: dict[str, Any]) -> None:
+        """Take a process that has dialled this one; raises ConfigMismatch if it does not belong here."""
+        process = self._process_of(hello)
+        mismatch = self._mismatch(link, hello, process)
+        if mismatch is not None:
+            if not self.missing:  # the cluster is complete: a stray process is no reason to stop it
+                raise mismatch
+            link.queue(0, [welcome(self.hello)])  # so that the other side sees the difference, too
+            link.flush()
+            self._failed(mismatch)
+            return
+        if process not in self.missing or process < self._process:
+            raise ConfigMismatch(f"process {process} is here already: were two processes started with the same number?")
+        link.queue(0, [welcome(self.hello)])
+        self._met(self.missing.pop(process), link)
+
+    def timeout(self, seconds: float) -> ConnectTimeout:
+        """Return the error that names all who are missing."""
+        named = []
+        for process, peer in sorted(self.missing.items()):
+            dialer = self._dialers.get(process)
+            named.append(f"{peer} ({dialer.trouble if dialer else 'it has not connected'})")
+        return ConnectTimeout(
+            f"process {self._process} waited {seconds:g} s for {'; '.join(named)}. Start the missing, or check "
+            "addresses, firewalls and that all have the same MEGAFLOW_SECRET"
+        )
+
+    def _answered(self, link: Link, answer: dict[str, Any], expected: int) -> None:
+        process = self._process_of(answer)
+        mismatch = self._mismatch(link, answer, process)
+        if mismatch is None and process != expected:
+            founder = self._change is None
+            remedy = "give all processes the same list of addresses" if founder else "it is another one by now"
+            mismatch = ConfigMismatch(
+                f"{link.address} is process {process}, but process {self._process} has it in its list as process "
+                f"{expected}: {remedy}"
+            )
+        if mismatch is not None:
+            link.close()
+            self._failed(mismatch)
+        else:
+            self._met(self.missing.pop(process), link)
+
+    def _process_of(self, hello: dict[str, Any]) -> int:
+        match hello:
+            case {"process": int() as process, "workers": int(), "ids": list()}:
+                return process
+        raise ProtocolError(f"a peer's hello of another shape: {list(hello)}")
+
+    def _mismatch(self, link: Link, hello: dict[str, Any], process: int) -> ConfigMismatch | None:
+        """Compare settings and name both values of the first that differs."""
+        who = f"process {process} ({link.address})"
+        own = f"process {self._process}"
+        if hello["workers"] != self.workers:
+            return ConfigMismatch(
+                f"{who} was started with {hello['workers']} workers per process, {own} with {self.workers}: "
+                "give all processes the same -w"
+            )
+        processes = hello.get("processes")
+        if self._change is None and processes != self._processes:
+            return ConfigMismatch(
+                f"{who} was started for {processes} processes, {own} for {self._processes}: "
+                "give all processes the same -n"
+            )
+        expected = self.missing.get(process)
+        if expected is not None and hello["ids"] != list(expected.ids):
+            return ConfigMismatch(f"{who} has workers {hello['ids']}, but {own} expects {list(expected.ids)}")
+        return None

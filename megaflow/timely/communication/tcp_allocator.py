@@ -1,0 +1,174 @@
+"""One worker's end of the TCP transport.
+
+Progress for all workers of another process leaves as one message, addressed to EVERYBODY, and is given to each of
+them there. It takes its place in the lane that messages to single workers of that process take, and each inbox gets
+it in the same read: so the order from one worker to another in one lane is as it was sent. To some of them only, or
+once this worker has forgotten some, it goes one by one.
+"""
+
+import time
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.local import Inbox
+from megaflow.timely.communication.peers import Peers
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.tcp import Link
+from megaflow.timely.communication.wire import EVERYBODY, address_prefix, frames
+
+EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
+LOOK_SECONDS = 0.0002  # between looks at the sockets while there is other work; a look takes some 5 µs
+
+
+class Fabric(Protocol):
+    """What an end needs of its process's fabric."""
+
+    inboxes: dict[int, Inbox]
+    peers: Peers
+    polling: int
+    poller: Poller
+
+    def poll(self, seconds: float | None) -> None:
+        """Move bytes."""
+
+    def look(self) -> None:
+        """Take in what has come."""
+
+    def flush(self) -> None:
+        """Send what the kernel takes."""
+
+    def check(self) -> None:
+        """Raise if the cluster has failed."""
+
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers."""
+
+    def forget(self, index: int, ids: Collection[int]) -> None:
+        """Have the worker part with others."""
+
+    def finish(self, index: int) -> None:
+        """Take the worker out."""
+
+    def abort(self, report: FailureReport) -> None:
+        """Stop the cluster."""
+
+
+class TcpAllocator:
+    """An Allocator on a TcpFabric; its rules are those of the protocol."""
+
+    __slots__ = ("_fabric", "_forgotten", "_inbox", "_looked", "index")
+
+    def __init__(self, fabric: Fabric, index: int, inbox: Inbox) -> None:
+        self.index = index
+        self._fabric = fabric
+        self._inbox = inbox
+        self._forgotten: set[int] = set()  # workers; what is sent to them is dropped
+        self._looked = 0.0  # when at the sockets, on the monotonic clock
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return the largest number of DATA bytes queued for one peer process."""
+        return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
+
+    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
+        if target in self._fabric.inboxes:
+            self._deliver(target, Envelope(lane, channel, self.index, body))
+        else:
+            encoded = encode(body)
+            if target not in self._forgotten:
+                self._queue(self._fabric.peers.links[target], target, lane, channel, encoded)
+
+    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+        """Do `send` to each target, encoding once.
+
+        Progress that goes to all workers of another process goes there once, and is shared by them.
+        """
+        away: dict[Link, list[int]] = {}
+        for target in targets:
+            if target in self._fabric.inboxes:
+                self._deliver(target, Envelope(lane, channel, self.index, body))
+            elif target not in self._forgotten:
+                away.setdefault(self._fabric.peers.links[target], []).append(target)
+        if not away:
+            return
+        encoded = encode(body)
+        here = len(self._fabric.inboxes)  # all processes have the same number of workers
+        for link, there in away.items():
+            once = lane is Lane.PROGRESS and 1 < len(there) == here
+            for target in (EVERYBODY,) if once else there:
+                self._queue(link, target, lane, channel, encoded)
+
+    def flush(self) -> None:
+        """Try once to send what is queued, or have the polling worker do it."""
+        if self._polls():
+            self._fabric.flush()
+        elif self._fabric.poller.has_dirty():
+            self._fabric.poller.wake()
+
+    def receive(self, busy: bool = False) -> list[Envelope]:
+        """Return all that has arrived; raises once the cluster has failed."""
+        fabric = self._fabric
+        fabric.check()
+        if not self._polls():
+            if not busy:
+                self.flush()
+        elif not busy or time.monotonic() >= self._looked + LOOK_SECONDS:
+            if busy:
+                fabric.look()
+            else:
+                fabric.poll(0)
+            self._looked = time.monotonic()
+            fabric.check()
+        return self._inbox.drain()
+
+    def park(self, seconds: float | None) -> None:
+        """Block until something arrives, `wake` is called or the time is up; raises once the cluster has failed."""
+        self._fabric.check()
+        if self._polls():
+            self._fabric.poll(0 if self._inbox.is_due() else seconds)
+            self._looked = time.monotonic()
+            self._inbox.is_due()
+        else:
+            self.flush()
+            self._inbox.wait(seconds)
+        self._fabric.check()
+
+    def wake(self) -> None:
+        """Make the present or next `park` return; any thread, also a signal handler."""
+        self._inbox.wake()
+        if self._polls():
+            self._fabric.poller.wake()
+
+    def promote(self, ids: Collection[int]) -> None:
+        """Make members of newcomers; raises if the cluster has failed, which it has if they are lost by now."""
+        self._fabric.promote(ids)
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Part with workers, newcomers or members, for ever; the process does once its last worker does."""
+        self._forgotten.update(ids)
+        self._forgotten.difference_update(self._fabric.inboxes)
+        self._fabric.forget(self.index, ids)
+        self.flush()
+
+    def finish(self) -> None:
+        """Take this worker out; the last one of the process waits until every member's process is done."""
+        self._fabric.finish(self.index)
+
+    def abort(self, report: FailureReport) -> None:
+        """Make every other worker, here and elsewhere, raise PeerFailed with the report."""
+        self._fabric.abort(report)
+
+    def _polls(self) -> bool:
+        return self._fabric.polling == self.index
+
+    def _deliver(self, target: int, envelope: Envelope) -> None:
+        self._fabric.inboxes[target].deliver(envelope)
+        if target != self.index and target == self._fabric.polling:
+            self._fabric.poller.wake()
+
+    def _queue(self, link: Link, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
+        if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
+            self.flush()

@@ -1,0 +1,1 @@
+"""Capture and replay of streams."""

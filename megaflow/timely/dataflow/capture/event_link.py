@@ -1,0 +1,90 @@
+"""EventLink: events in memory, and what else a stream can be captured into and replayed from."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from megaflow.errors import BuildError
+from megaflow.timely.dataflow.capture.event_format import Event
+from megaflow.timely.dataflow.error_notes import user_line
+
+
+class EventPusher(Protocol):
+    """What a stream can be captured into."""
+
+    def push(self, event: Event) -> None:
+        """Take the next event; must not block."""
+
+
+class EventSource(Protocol):
+    """What a stream can be replayed from. `str()` of it names it in messages."""
+
+    def attach(self, wake: Callable[[], None]) -> bool:
+        """Begin the replay, once; True if `wake` will be called after each new event, else `read` has to be tried."""
+
+    def read(self) -> Event | None:
+        """The next event, None if it is not there yet. Does not block. Raises SourceError if it can never come."""
+
+    def close(self) -> None:
+        """Let go of the outside: the stream is complete."""
+
+
+class EventLink:
+    """Events from one capture to a replay of the same process, on whichever worker; kept until they are replayed."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()  # pushed, but not read through this link
+        self._queues = [self._events]  # of this link and its clones, shared by all of them
+        self._wakers: list[Callable[[], None]] = []  # one for each that is replayed, shared as well
+        self._captured = False
+        self._replayed = False
+
+    def clone(self) -> "EventLink":
+        """A second link with the events that this one has and will get, for a second replay.
+
+        To be called before the dataflow runs: no lock keeps the two in step.
+        """
+        made = EventLink()
+        made._events.extend(self._events)
+        self._queues.append(made._events)
+        made._queues, made._wakers = self._queues, self._wakers
+        return made
+
+    def claim(self) -> None:
+        """Be captured into; raises BuildError for the second time."""
+        if self._captured:
+            raise claimed_twice(self)
+        self._captured = True
+
+    def push(self, event: Event) -> None:
+        """Add an event, to the clones as well."""
+        for queue in self._queues:
+            queue.append(event)
+        for wake in self._wakers:
+            wake()
+
+    def attach(self, wake: Callable[[], None]) -> bool:
+        """Be replayed; raises BuildError for the second time."""
+        if self._replayed:
+            raise BuildError(f"replay ({user_line()}): {self} is replayed already; replay a clone() of it as well")
+        self._replayed = True
+        self._wakers.append(wake)
+        return True
+
+    def read(self) -> Event | None:
+        """The next event, None if it has not been pushed yet."""
+        return self._events.popleft() if self._events else None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __str__(self) -> str:
+        return "an EventLink"
+
+
+def claimed_twice(pusher: object) -> BuildError:
+    """What to raise if a pusher is captured into a second time."""
+    return BuildError(
+        f"capture_into ({user_line()}): {pusher} takes the events of another capture already; "
+        f"each stream, and each worker's part of it, needs a {type(pusher).__name__} of its own"
+    )

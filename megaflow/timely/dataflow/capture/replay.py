@@ -1,0 +1,166 @@
+"""Replay: captured streams as a stream again, from any number of sequences of events on each worker.
+
+Every worker holds the replay's initial capability, counted once for each worker however many sequences there are.
+So each worker follows its own sequences here: each has counts and a frontier; the frontiers' times, counted by how many
+sequences stand there, make one local frontier; and for each of its times the worker holds one capability. Of no
+sequences the local frontier is empty from the start.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from megaflow.errors import SourceError, UsageError
+from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.timely.dataflow.builder import OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.capture.backoff import Retry
+from megaflow.timely.dataflow.capture.event_format import Event, Messages, Progress
+from megaflow.timely.dataflow.capture.event_link import EventSource
+from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.order import Time, coordinates, less_equal, minimum
+from megaflow.timely.progress.antichain import MutableAntichain
+
+_EVENTS_PER_RUN = 64
+"""How much one sequence may bring before the operators after it get their turn."""
+
+
+class _Sequence:
+    """One captured sequence of events, held to its rules (see `events`)."""
+
+    def __init__(self, source: EventSource, least: Time, wake: Callable[[], None]) -> None:
+        self.counts = MutableAntichain([(least, 1)])
+        self.announces = source.attach(wake)
+        self._source = source
+        self._least = least
+
+    def read(self) -> Event | None:
+        """The next event, None if it is not there yet; raises SourceError if it cannot come or breaks the rules."""
+        try:
+            event = self._source.read()
+        except SourceError as error:
+            error.add_note(f"replay: nothing after {list(self.counts.frontier)} of this stream is complete")
+            raise
+        if event is not None:
+            self._check(event)
+        return event
+
+    def advance(self, progress: Progress) -> list[tuple[Time, int]]:
+        """Follow the changes; return how the frontier moved."""
+        before = self.counts.frontier
+        moves = self.counts.update_iter(progress.changes)
+        for time, _ in progress.changes:
+            if self.counts.count_for(time) < 0:
+                raise self._complaint(
+                    f"it gives up more capabilities at {time!r} than it has; "
+                    "the parts of several workers must not be mixed in one"
+                )
+        for time, change in moves:
+            if change > 0 and not before.less_equal(time):
+                raise self._complaint(f"its frontier moves back from {list(before)} to {time!r}")
+        if self.counts.is_empty():
+            self._source.close()
+        return moves
+
+    def _check(self, event: Event) -> None:
+        times = [event.time] if isinstance(event, Messages) else [time for time, _ in event.changes]
+        depth = len(coordinates(self._least))
+        for time in times:
+            if len(coordinates(time)) != depth:
+                raise self._complaint(
+                    f"it has times like {time!r}, those here are like {self._least!r}; "
+                    "replay it in a scope as deep as the one in which it was captured"
+                )
+            if not self.counts.frontier.less_equal(time) and isinstance(event, Messages):
+                raise self._complaint(f"records at {time!r} come after its frontier {list(self.counts.frontier)}")
+
+    def _complaint(self, what: str) -> SourceError:
+        return SourceError(f"{self._source}: breaks the rules of captured streams: {what}")
+
+
+class _Player:
+    """Plays the sequences of one worker."""
+
+    def __init__(self, sequences: list[_Sequence], capability: Capability, output: Output[Any]) -> None:
+        self.sequences = sequences  # those that are not complete
+        self._output = output
+        self._counts = MutableAntichain([(capability.time, len(sequences))] if sequences else [])
+        self._held = {capability.time: capability}  # time of the local frontier -> the right to send there
+        self._error: SourceError | None = None
+        if not sequences:
+            capability.release()
+
+    def play(self) -> bool:
+        """Play what is there, within limits; whether there was something.
+
+        An error is raised by the next call, so that the operators after this get what came before it.
+        """
+        if self._error is not None:
+            raise self._error
+        played = False
+        for sequence in self.sequences:
+            try:
+                played |= self._play(sequence)
+            except SourceError as error:
+                self._error = error
+                return True
+        self.sequences = [sequence for sequence in self.sequences if not sequence.counts.is_empty()]
+        return played
+
+    def _play(self, sequence: _Sequence) -> bool:
+        for number in range(_EVENTS_PER_RUN):
+            if self._output.is_full():
+                return number > 0
+            event = sequence.read()
+            if event is None:
+                return number > 0
+            if isinstance(event, Messages):
+                self._output.ship(event.time, event.data)
+                continue
+            self._move(self._counts.update_iter(sequence.advance(event)))
+            if sequence.counts.is_empty():
+                break
+        return True
+
+    def _move(self, changes: list[tuple[Time, int]]) -> None:
+        """Hold what the local frontier says, no more."""
+        for time, change in changes:
+            if change > 0:
+                earlier = next(held for held in self._held.values() if less_equal(held.time, time))
+                self._held[time] = earlier.delayed(time)
+        for time, change in changes:
+            if change < 0:
+                self._held.pop(time).release()
+
+
+def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
+    """The stream of what `sources` captured: all of their records, at their times.
+
+    Each worker gives its own sources, none included; each captured sequence is given to one worker, or its records
+    come more than once. The operator rests until a source announces an event; files and sockets are looked at again
+    after pauses of 20 milliseconds at most.
+    """
+    given = list(sources)
+    for source in given:
+        if not hasattr(source, "attach") or not hasattr(source, "read"):
+            raise UsageError(f"replay([{source!r}]): this is no EventLink and no EventReader")
+    builder = OperatorBuilder(scope, "Replay")
+    output: Output[Any]
+    output, result = builder.new_output()
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        least, activate = minimum(scope.depth), info.activator.activate
+        played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
+        player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
+        return partial(_run, player, activate, Retry(info.activator, scope.graph.context.now))
+
+    builder.build(make)
+    return result
+
+
+def _run(player: _Player, activate: Callable[[], None], retry: Retry) -> None:
+    if player.play():
+        retry.reset()
+        activate()
+    elif not all(sequence.announces for sequence in player.sequences):
+        retry.later()

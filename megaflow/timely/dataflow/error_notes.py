@@ -1,0 +1,141 @@
+"""Whose fault: the user's line where an operator was declared, the record on which user code raised.
+
+Nothing is recorded per record. When user code raises, the frames of the traceback say
+which engine loop called it; by agreement such loops name their variables `record`
+(or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone
+by then (from Python 3.12 on): one over a `batch` goes over an iterator named `left`, which
+knows where it stands. A generated function (`codegen`) does the work of several operators: its module has a table
+that says for each of its lines who that is.
+"""
+
+import sys
+import traceback
+from dataclasses import dataclass
+from operator import length_hint
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from megaflow.timely.order import Product
+
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
+GENERATED = "<megaflow "  # how the names of files begin that are generated
+SUSPECTS = "__suspects__"  # a global of a generated module: line number -> Suspect
+_NOTE = "in operator "
+_LONGEST_REPR = 200  # characters of a record shown
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Who calls user code in a line of a generated function."""
+
+    operator: str
+    where: str  # file:line of its declaration
+    record: str | None  # the variable that has the record; None: it is called for a batch
+
+
+def user_line() -> str:
+    """`file:line` of the nearest caller outside megaflow, where the user declared something."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown line"
+
+
+def annotate(error: BaseException, operator: str, where: str, worker: int) -> None:
+    """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them.
+
+    The first one stands: who was nearest to the fault knows best.
+    """
+    if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+        return
+    facts = _facts(error.__traceback__)
+    who = facts.get("operator", f"{operator!r} ({where})")
+    note = f"{_NOTE}{who}, worker {worker}"
+    if "time" in facts:
+        note += f", time {facts['time']}"
+    for what in ("record", "key"):
+        if what in facts:
+            note += f", {what} {facts[what]}"
+    error.add_note(note)
+
+
+def format_user_traceback(error: BaseException, debug: bool = False) -> str:
+    """The traceback as text, notes included, without engine frames unless `debug`.
+
+    An error of megaflow itself, which has no frames of the user's inside, keeps only its message.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    if not debug:
+        _hide_engine(shown)
+    return "".join(shown.format())
+
+
+def _hide_engine(shown: traceback.TracebackException) -> None:
+    # Everything up to the first frame of the user's *inside* the engine's calls goes, and engine frames after it too.
+    kept = [frame for frame in shown.stack if not is_ours(frame.filename) and not _is_launch(frame)]
+    shown.stack = traceback.StackSummary.from_list(kept)
+    for cause in (shown.__cause__, shown.__context__):
+        if cause is not None:
+            _hide_engine(cause)
+
+
+def _is_launch(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith("<frozen") or frame.filename.endswith(("/threading.py", "/runpy.py"))
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a file is a part of megaflow."""
+    return filename.startswith((_PACKAGE, GENERATED))
+
+
+def _facts(trace: TracebackType | None) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    while trace is not None:
+        frame = trace.tb_frame
+        if not is_ours(frame.f_code.co_filename):
+            if facts:
+                break
+        else:
+            suspect = frame.f_globals.get(SUSPECTS, {}).get(trace.tb_lineno)
+            if suspect is not None:
+                _accuse(suspect, frame, facts)
+            else:
+                _collect(frame, facts)
+        trace = trace.tb_next
+    return facts
+
+
+def _accuse(suspect: Suspect, frame: FrameType, facts: dict[str, str]) -> None:
+    facts["operator"] = f"{suspect.operator!r} ({suspect.where})"
+    if suspect.record is not None:
+        _collect(frame, facts)
+        if suspect.record in frame.f_locals:  # else it is a comprehension's
+            facts["record"] = _short(frame.f_locals[suspect.record])
+    _collect_time(frame, facts)
+
+
+def _collect(frame: FrameType, facts: dict[str, str]) -> None:
+    known = frame.f_locals
+    if "record" in known:
+        facts["record"] = _short(known["record"])
+    elif "key" in known and "value" in known:
+        facts["record"] = _short((known["key"], known["value"]))
+    elif "key" in known and "timers" in known:
+        facts["key"] = _short(known["key"])
+    elif "batch" in known and "left" in known:
+        facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
+    _collect_time(frame, facts)
+
+
+def _collect_time(frame: FrameType, facts: dict[str, str]) -> None:
+    time = frame.f_locals.get("time")
+    if isinstance(time, (int, Product)):
+        facts["time"] = _short(time)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as failure:  # a user's __repr__ may raise; the note must not hide the real error
+        text = f"<{type(value).__name__} whose repr raises {type(failure).__name__}>"
+    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"

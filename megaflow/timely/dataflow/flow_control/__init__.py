@@ -1,0 +1,1 @@
+"""Bounded queues between operators and workers: gates, credit, handoffs."""

@@ -1,0 +1,108 @@
+"""Credit: how many records a channel may have under way to one worker, as both ends count them.
+
+The sender counts what it has sent and not got back (`Credits`), the receiver what its operator has taken and it has not
+given back (`Debts`); a return is a number. With a window of W records:
+
+1. A target's credit is used up when W records or more are not given back. This is advice: sending goes on if it must.
+2. The receiver gives back once it owes W / 2 or more (at least one). So there is at most one return in half a window.
+3. Nobody waits for ever for a return that is kept back. What the sender counts is either under way, or queued at the
+   receiver, or owed. What is under way arrives; what is queued is taken (see `handoffs`). Then all is owed: if that is
+   W / 2 or more it is given back, and if it is less, credit is not used up.
+4. Of a worker that has left nothing comes back: it is forgotten. Ids are never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from megaflow.errors import ProtocolError
+from megaflow.timely.dataflow.flow_control.gates import Gate, Room
+
+
+class Account(Gate):
+    """What one worker has not given back; closed when its credit is used up."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = 0  # records
+
+
+class Credits:
+    """The sending end of one channel."""
+
+    __slots__ = ("_accounts", "_rooms", "_window")
+
+    def __init__(self, window: int) -> None:
+        self._accounts: dict[int, Account] = {}  # target worker -> what it has not given back
+        self._rooms: list[Room] = []  # those that every account of the channel is in
+        self._window = window  # records
+
+    def spend(self, worker: int, records: int) -> None:
+        """Note that a batch leaves for a worker; one that was never sent anything has its whole window."""
+        account = self._accounts.get(worker)
+        if account is None:
+            account = self._accounts[worker] = Account()
+            account.rooms = self._rooms
+        account.used += records
+        if account.used >= self._window and not account.closed:
+            account.close()
+
+    def take_back(self, worker: int, records: int) -> None:
+        """Note that a worker has given back; nothing if it was forgotten. Raises ProtocolError if it had fewer."""
+        account = self._accounts.get(worker)
+        if account is None:
+            return
+        if not 0 < records <= account.used:
+            raise ProtocolError(f"worker {worker} gives credit back for {records} records, but had {account.used}")
+        account.used -= records
+        if account.closed and account.used < self._window:
+            account.open()
+
+    def forget(self, worker: int) -> None:
+        """Expect nothing of a worker any more: it has left."""
+        account = self._accounts.pop(worker, None)
+        if account is not None and account.closed:
+            account.open()
+
+    def enter(self, room: Room) -> None:
+        """Have a room hear of all accounts, those to come included."""
+        self._rooms.append(room)
+        room.closed.update(account for account in self._accounts.values() if account.closed)
+
+    def used(self, worker: int) -> int:
+        """How many records a worker has not given back."""
+        account = self._accounts.get(worker)
+        return account.used if account is not None else 0
+
+
+class Debts:
+    """The receiving end of one channel."""
+
+    __slots__ = ("_due", "_enough", "_owed", "_tell")
+
+    def __init__(self, window: int, tell: Callable[[], None]) -> None:
+        """`tell()` is called when something becomes due."""
+        self._owed: dict[int, int] = {}  # source worker -> records taken and not given back
+        self._due: set[int] = set()  # sources that are owed enough
+        self._enough = max(1, window // 2)
+        self._tell = tell
+
+    def add(self, worker: int, records: int) -> None:
+        """Note that records of a worker's were taken."""
+        owed = self._owed[worker] = self._owed.get(worker, 0) + records
+        if owed >= self._enough and worker not in self._due:
+            self._due.add(worker)
+            self._tell()
+
+    def settle(self) -> list[tuple[int, int]]:
+        """Take what is due: (worker, records), to be given back at once."""
+        due = [(worker, self._owed.pop(worker)) for worker in sorted(self._due)]
+        self._due.clear()
+        return due
+
+    def forget(self, worker: int) -> None:
+        """Owe a worker nothing any more: it has left."""
+        self._owed.pop(worker, None)
+        self._due.discard(worker)

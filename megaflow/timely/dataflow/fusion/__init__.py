@@ -1,0 +1,1 @@
+"""Stateless operators in a row, run as one generated function."""

@@ -1,0 +1,123 @@
+"""Starting a dataflow: its stages become the operators that run.
+
+`partition` finds the groups, `codegen` writes a function for each; here it is compiled and takes its place. All
+operators, outputs, inputs and channels keep their numbers, so pictures, logs and errors speak of what the user wrote.
+But in a group
+ 1. the head's node runs the function; the others are never on the agenda;
+ 2. the ways inside lead nowhere: no batch is queued there and the tracker has no edge. The head's inputs lead to the
+    exits directly, by the identity;
+ 3. the outputs inside have no capability at the start. Every member has released its own while it was built, so the
+    +1 for each founding member and this worker's -1 are taken out together, before anybody counts.
+A worker that fused differently would count differently: whether it does is a part of what workers compare.
+"""
+
+import linecache
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+from zlib import crc32
+
+from megaflow.errors import BuildError
+from megaflow.timely.dataflow.builder import BATCH_RECORDS
+from megaflow.timely.dataflow.error_notes import GENERATED, SUSPECTS
+from megaflow.timely.dataflow.fusion import stage as stages
+from megaflow.timely.dataflow.fusion.codegen import Member, write
+from megaflow.timely.dataflow.fusion.partition import Group, partition
+from megaflow.timely.dataflow.fusion.stage import Err, Ok, check_partition, neither
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.signature import SWITCH
+from megaflow.timely.order import identity
+from megaflow.timely.progress.propagation_order import Edge, positions
+
+_GLOBALS = {
+    "BATCH_RECORDS": BATCH_RECORDS,
+    "LARGEST_BATCH_RECORDS": stages.LARGEST_BATCH_RECORDS,
+    "Err": Err,
+    "Ok": Ok,
+    "check_partition": check_partition,
+    "neither": neither,
+    "portions": stages.portions,
+    "ship": stages.ship,
+    "ship_full": stages.ship_full,
+}
+
+
+def start(graph: Graph, fusion: bool = True) -> None:
+    """Start a dataflow that is built, with its stages fused unless that is not wanted, here or by the environment.
+
+    Raises BuildError for a cycle that does not advance time, naming its operators, and if the environment says neither
+    off nor on.
+    """
+    asked = os.environ.get(SWITCH) or "on"
+    if asked not in ("on", "off"):
+        raise BuildError(f"{SWITCH}={asked}: it must be off; or on, or not set, for what dataflow(fusion=…) says")
+    if not fusion or asked == "off":
+        graph.start()
+        return
+    edges = list(graph.builder.edges)
+    fuse(graph, partition(graph.nodes, graph.links))
+    try:
+        graph.start()
+    except BuildError:
+        positions(graph.builder.names, edges)  # says it with all the operators that the user wrote
+        raise
+
+
+def fuse(graph: Graph, groups: Sequence[Group]) -> None:
+    """Have each group run as one operator."""
+    inner: set[int] = set()  # locations inside
+    members: set[int] = set()
+    paths: list[Edge] = []
+    for group in groups:
+        nodes = [graph.nodes[member] for member in group.members]
+        head = nodes[0]
+        exits = [location for node in nodes for location in node.sources if location not in group.inside]
+        head.logic = _make_logic(graph, group, exits)
+        head.fused = tuple(group.members)
+        for node in nodes[1:]:
+            node.within = head.index
+            inner.update(node.targets)
+        inner.update(group.inside)
+        members.update(location for node in nodes for location in node.targets)
+        same = identity(head.scope.depth)
+        paths += [(target, location, same) for target in head.targets for location in exits]
+    # What goes is the paths through members, which begin at their inputs, and the ways that end inside.
+    edges = [edge for edge in graph.builder.edges if edge[0] not in members and edge[1] not in inner]
+    graph.builder.edges[:] = edges + paths
+    graph.initial[:] = [each for each in graph.initial if each[0] not in inner]
+    for (location, time), delta in graph.changes.drain():
+        if location not in inner:
+            graph.changes.update((location, time), delta)
+    for location in inner & graph.listeners.keys():
+        graph.listeners[location].clear()
+
+
+def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], None]:
+    nodes = [graph.nodes[member] for member in group.members]
+    numbers = {node.index: number for number, node in enumerate(nodes)}
+    members = tuple(
+        Member(node.stage.kind, node.name, node.where, tuple(_follow(group, numbers, exits, node.sources)))
+        for node in nodes
+    )
+    outputs = {output.location: output for node in nodes for output in node.stage.outputs}
+    leaving = [outputs[location] for location in exits]
+    text = write(members, tuple(bool(graph.listeners[location]) for location in exits))
+    known = {**_GLOBALS, SUSPECTS: text.suspects}
+    exec(_compiled(f"{'+'.join(member.name for member in members[:4])}", str(text)), known)
+    process: Any = known["make"](*(node.stage.f for node in nodes), *leaving)  # type: ignore[operator]
+    run = stages.run_pausable if text.pauses else stages.run_whole
+    return run(nodes[0].stage.inputs, leaving, process)
+
+
+def _follow(group: Group, numbers: dict[int, int], exits: list[int], sources: list[int]) -> list[int]:
+    return [numbers[group.inside[each]] if each in group.inside else -1 - exits.index(each) for each in sources]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(name: str, text: str) -> CodeType:
+    """Compile; tracebacks find the text by the name of its file, under which nothing else is known."""
+    filename = f"{GENERATED}{name} {crc32(text.encode()):08x}>"
+    linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
+    return compile(text, filename, "exec")

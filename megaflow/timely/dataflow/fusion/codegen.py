@@ -1,0 +1,240 @@
+"""The text of a fused operator: one Python function that does to a batch what the members of a group do.
+
+    def make(f0, f1, output0):
+        def fused(time, batch):
+            out0 = []
+            append0 = out0.append
+            for r in batch:
+                r0 = f0(r)  # Map (wordcount.py:7)
+                if not f1(r0):  # Filter (wordcount.py:8)
+                    continue
+                append0(r0)
+            ship(output0, time, out0)
+        return fused
+
+Member n is the n-th in the group; `fn` is its user function and `rn` the record that it makes. Each branch of the tree
+ends in an exit, a list that is shipped at the end. Behind a `flat_map` a list that has grown is shipped in between,
+and the function is a generator that yields while an output is full.
+
+It is written to be fast, and this decides its form: a lone `map` or `filter` is a list comprehension, a group that
+only looks at records does so member by member and passes the batch on, everything else is one loop with local
+variables, in which a record goes through all members before the next one does.
+
+Blame: for each line that calls user code the table says which member it is and which variable has its record.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from megaflow.timely.dataflow.error_notes import Suspect
+from megaflow.timely.dataflow.fusion.stage import Kind
+
+_KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
+
+_CALLS: Final[Mapping[Kind, str]] = {  # statements that leave the record what it is
+    "inspect": "f{n}({r})",
+    "inspect_time": "f{n}(time, {r})",
+    "map_in_place": "f{n}({r})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A stage of the tree."""
+
+    kind: Kind
+    name: str
+    where: str  # file:line of the user's declaration
+    follow: tuple[int, ...]  # output -> member that reads it, or -1 - k for exit k
+
+
+@dataclass(slots=True)
+class Text:
+    """A generated module. Grows while it is written."""
+
+    lines: list[str] = field(default_factory=list)
+    suspects: dict[int, Suspect] = field(default_factory=dict)  # line number -> whom to blame
+    pauses: bool = False  # it is a generator
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def write(members: tuple[Member, ...], exits: tuple[bool, ...]) -> Text:
+    """Return the text of the group whose first member is the head; `exits` says of each whether anybody reads it."""
+    return _Writer(members, exits).write()
+
+
+class _Writer:
+    def __init__(self, members: tuple[Member, ...], exits: tuple[bool, ...]) -> None:
+        self._members = members
+        self._exits = exits
+        self._text = Text()
+        self._lists = [number for number, is_read in enumerate(exits) if is_read]
+
+    def write(self) -> Text:
+        members = self._members
+        functions = [f"f{n}" for n in range(len(members))]
+        outputs = [f"output{k}" for k in range(len(self._exits))]
+        self._put(0, f"def make({', '.join(functions + outputs)}):")
+        self._put(1, "def fused(time, batch):")
+        before = len(self._text.lines)
+        if members[0].kind == "inspect_batch":
+            self._put(2, "f0(time, list(batch))", 0, None)
+        working = [n for n, member in enumerate(members) if member.kind not in ("same", "inspect_batch")]
+        if all(member.kind in _KEEPING for member in members):
+            self._write_looking(working)
+        elif len(working) == 1 and members[working[0]].kind in ("map", "filter"):
+            self._write_comprehension(working[0])
+        else:
+            self._write_loop()
+        self._fill(before, 2)
+        self._put(1, "return fused")
+        return self._text
+
+    def _fill(self, before: int, depth: int) -> None:
+        """Write a block's only line if it has none: nobody reads what would come of it."""
+        if len(self._text.lines) == before:
+            self._put(depth, "pass")
+
+    def _put(self, depth: int, code: str, member: int | None = None, record: str | None = None) -> None:
+        """Write a line; if it calls user code, that of `member`, which is given `record`."""
+        if member is not None:
+            who = self._members[member]
+            place = ascii(who.where.rsplit("/", 1)[-1])[1:-1]
+            code = f"{code}  # {who.name} ({place})"
+            self._text.suspects[len(self._text.lines) + 1] = Suspect(who.name, who.where, record)
+        self._text.lines.append("    " * depth + code)
+
+    # Forms ------------------------------------------------------------------------------
+
+    def _write_looking(self, working: Collection[int]) -> None:
+        kinds = {self._members[n].kind for n in working}
+        for n in working:
+            self._put(2, "for r in batch:")
+            self._put(3, _CALLS[self._members[n].kind].format(n=n, r="r"), n, "r")
+        if self._exits[0]:
+            self._put(2, f"ship(output0, time, {'list(batch)' if 'map_in_place' in kinds else 'batch'})")
+
+    def _write_comprehension(self, n: int) -> None:
+        self._put(2, "left = iter(batch)")
+        code = f"[f{n}(r) for r in left]" if self._members[n].kind == "map" else f"[r for r in left if f{n}(r)]"
+        self._put(2, f"out0 = {code}", n, "r")
+        if self._exits[0]:
+            self._put(2, "ship(output0, time, out0)")
+
+    def _write_loop(self) -> None:
+        for n, member in enumerate(self._members):
+            if member.kind == "branch_when":
+                self._put(2, f"when{n} = None")
+            elif member.kind == "partition":
+                self._put(2, f"parts{n} = {{number: [] for number in range({len(member.follow)})}}")
+        split = {-1 - k for member in self._members if member.kind == "partition" for k in member.follow}
+        for k in self._lists:
+            if k not in split:
+                self._put(2, f"out{k} = []")
+                self._put(2, f"append{k} = out{k}.append")
+        self._put(2, "for r in batch:")
+        before = len(self._text.lines)
+        self._write_member(0, "r", 3)
+        self._fill(before, 3)
+        for n, member in enumerate(self._members):
+            if member.kind == "partition":
+                numbered = "".join(f"output{-1 - k}, " for k in member.follow)
+                self._put(2, f"for output, part in zip(({numbered}), parts{n}.values()):")
+                self._put(3, "ship(output, time, part)")
+        for k in self._lists:
+            if k not in split:
+                self._put(2, f"ship(output{k}, time, out{k})")
+
+    # Members ----------------------------------------------------------------------------
+
+    def _write_next(self, step: int, record: str, depth: int) -> None:
+        """Write what becomes of a record: the next member, or an exit."""
+        if step >= 0:
+            self._write_member(step, record, depth)
+        elif self._exits[-1 - step]:
+            self._put(depth, f"append{-1 - step}({record})")
+
+    def _write_member(self, n: int, r: str, depth: int) -> None:
+        member = self._members[n]
+        kind, follow = member.kind, member.follow
+        if kind == "map":
+            self._put(depth, f"r{n} = f{n}({r})", n, r)
+            self._write_next(follow[0], f"r{n}", depth)
+        elif kind == "filter":
+            self._put(depth, f"if not f{n}({r}):", n, r)
+            self._put(depth + 1, "continue")
+            self._write_next(follow[0], r, depth)
+        elif kind == "flat_map":
+            self._write_flat_map(n, r, depth)
+        elif kind == "branch":
+            self._put(depth, f"if f{n}(time, {r}):", n, r)
+            self._write_sides(n, follow[::-1], (r, r), "else:", depth)
+        elif kind == "branch_when":
+            self._put(depth, f"if when{n} is None:")
+            self._put(depth + 1, f"when{n} = bool(f{n}(time))", n, None)
+            self._put(depth, f"if when{n}:")
+            self._write_sides(n, follow[::-1], (r, r), "else:", depth)
+        elif kind == "ok_err":
+            self._put(depth, f"result{n} = f{n}({r})", n, r)
+            self._put(depth, f"if isinstance(result{n}, Ok):")
+            values = f"result{n}.value", f"result{n}.error"
+            self._write_sides(n, follow, values, f"elif isinstance(result{n}, Err):", depth)
+            self._put(depth, "else:")
+            self._put(depth + 1, f"raise neither(result{n}, {r})", n, r)
+        elif kind == "partition":
+            self._put(depth, "try:")
+            self._put(depth + 1, f"number, r{n} = f{n}({r})", n, r)
+            self._put(depth + 1, f"parts{n}[number].append(r{n})", n, r)
+            self._put(depth, "except (KeyError, TypeError, ValueError) as error:")
+            self._put(depth + 1, f"check_partition(error, {r}, {len(follow)})", n, r)
+            self._put(depth + 1, "raise")
+        else:
+            if kind in _CALLS:
+                self._put(depth, _CALLS[kind].format(n=n, r=r), n, r)
+            self._write_next(follow[0], r, depth)
+
+    def _write_sides(
+        self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int
+    ) -> None:
+        """Write the two bodies of an `if`."""
+        for number, (step, record) in enumerate(zip(sides, records, strict=True)):
+            if number:
+                self._put(depth, between)
+            before = len(self._text.lines)
+            if "." in record and step >= 0:  # in a variable, for blame
+                self._put(depth + 1, f"r{n} = {record}")
+                record = f"r{n}"
+            self._write_next(step, record, depth + 1)
+            self._fill(before, depth + 1)
+
+    def _write_flat_map(self, n: int, r: str, depth: int) -> None:
+        step = self._members[n].follow[0]
+        self._put(depth, f"made{n} = f{n}({r})", n, r)
+        self._put(depth, f"short{n} = type(made{n}) is list and len(made{n}) <= BATCH_RECORDS")
+        self._put(depth, f"for portion{n} in (made{n},) if short{n} else portions(made{n}):", n, r)
+        if step < 0:
+            self._put(depth + 1, f"out{-1 - step} += portion{n}" if self._exits[-1 - step] else "pass")
+        else:
+            self._put(depth + 1, f"for r{n} in portion{n}:")
+            before = len(self._text.lines)
+            self._write_member(step, f"r{n}", depth + 2)
+            self._fill(before, depth + 2)
+        for k in self._behind(n):
+            self._text.pauses = True
+            self._put(depth + 1, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")
+            self._put(depth + 2, f"ship_full(output{k}, time, out{k})")
+            self._put(depth + 2, f"while output{k}.is_full():")
+            self._put(depth + 3, "yield")
+
+    def _behind(self, n: int) -> list[int]:
+        """Return the exits behind a member that are read, in their order."""
+        found: list[int] = []
+        for step in self._members[n].follow:
+            if step >= 0:
+                found += self._behind(step)
+            elif self._exits[-1 - step]:
+                found.append(-1 - step)
+        return sorted(found)

@@ -1,0 +1,158 @@
+"""Stages: stateless operators that keep times, and how they are run, alone or several in one generated function.
+
+A stage takes in a batch, sends what comes of it, and keeps nothing. So several may be one operator, if that does to
+each record what they would do one after the other (`partition` says which, `codegen` how).
+
+Rules
+ 1. A stage holds no capability between runs: what it sends leaves in the run that consumed its cause. The one
+    exception is a pause. A `flat_map` whose consumers want no more is suspended in the middle of a batch, a
+    generator; for the rest the shell holds a capability for each output, minted in the run that consumed the batch.
+ 2. Before it takes a batch, a stage asks whether its outputs are full, and leaves the batch queued if so.
+ 3. Batches that are sent are never changed afterwards.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from megaflow.errors import ProgramError
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.order import Time
+
+T = TypeVar("T")
+U = TypeVar("U")
+E = TypeVar("E")
+
+LARGEST_BATCH_RECORDS: Final = 4 * BATCH_RECORDS
+"""A flat_map's batch may grow to this before it is cut: cutting costs a copy, and a little over is as fast."""
+
+Kind = Literal[
+    "same", "map", "filter", "flat_map", "map_in_place", "inspect", "inspect_time", "inspect_batch",
+    "branch", "branch_when", "ok_err", "partition",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """What an operator does to a record, for those who would write it into a function of their own."""
+
+    kind: Kind
+    f: Callable[..., Any] | None  # the user's function; none for "same"
+    inputs: Sequence[Input[Any]]
+    outputs: Sequence[Output[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """A success, for `ok_err`."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Err(Generic[E]):
+    """A failure, for `ok_err`."""
+
+    error: E
+
+
+Result: TypeAlias = Ok[U] | Err[E]
+
+def run_whole(
+    inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], object]
+) -> Callable[[], None]:
+    """The logic of a stage that does each batch in one go."""
+
+    def logic() -> None:
+        for source in inputs:
+            for time, batch in source.take_while_room(*outputs):
+                process(time, batch)
+
+    return logic
+
+
+def run_pausable(
+    inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], Iterator[None]]
+) -> Callable[[], None]:
+    """The logic of a stage that may stop in the middle of a batch: its generator yields while an output is full."""
+    paused: list[Iterator[None]] = []  # at most one
+    held: list[Capability] = []  # for what the paused one has still to send
+
+    def logic() -> None:
+        if paused:  # its generator asks whether there is room
+            if _is_suspended(paused[0]):
+                return
+            paused.clear()
+            while held:
+                held.pop().release()
+        for source in inputs:
+            for time, batch in source.take_while_room(*outputs):
+                run = process(time, batch)
+                if _is_suspended(run):
+                    paused.append(run)
+                    held.extend(mint(output, time) for output in outputs)
+                    return
+
+    return logic
+
+
+def _is_suspended(run: Iterator[None]) -> bool:
+    """Run on; tell whether it stopped before its end. A StopIteration of user code is raised as what it is."""
+    try:
+        return next(run, run) is None
+    except RuntimeError as error:  # Python's for "this generator raised StopIteration", or one of the user's
+        cause = error.__cause__
+        trace = cause.__traceback__ if isinstance(cause, StopIteration) else None
+        if cause is None or trace is None or trace.tb_frame.f_code is not getattr(run, "gi_code", None):
+            raise
+    raise cause  # it has its own traceback, and none of Python's error as a context
+
+
+def portions(records: Iterable[T]) -> Iterable[list[T]]:
+    """What an iterable has, in lists of a batch at most; read no farther than the lists that were taken.
+
+    >>> [len(portion) for portion in portions(range(1500))]
+    [700, 700, 100]
+    """
+    left = iter(records)
+    first = list(islice(left, BATCH_RECORDS))
+    return (first,) if len(first) < BATCH_RECORDS else chain((first,), _further(left))
+
+
+def _further(left: Iterator[T]) -> Iterator[list[T]]:
+    while portion := list(islice(left, BATCH_RECORDS)):
+        yield portion
+
+
+def ship(output: Output[T], time: Time, records: list[T]) -> None:
+    """Send a list, in several batches if it is long."""
+    if len(records) <= LARGEST_BATCH_RECORDS:
+        output.ship(time, records)
+    else:
+        for start in range(0, len(records), BATCH_RECORDS):
+            output.ship(time, records[start : start + BATCH_RECORDS])
+
+
+def ship_full(output: Output[T], time: Time, records: list[T]) -> None:
+    """Send what fills batches; what does not fill one is left in the list."""
+    whole = len(records) - len(records) % BATCH_RECORDS
+    for start in range(0, whole, BATCH_RECORDS):
+        output.ship(time, records[start : start + BATCH_RECORDS])
+    del records[:whole]
+
+
+def check_partition(error: Exception, record: object, count: int) -> None:
+    """Say what the function should return, if the partition's own loop raised and not user code."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is None:
+        raise ProgramError(
+            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
+            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
+        ) from None
+
+
+def neither(result: object, record: object) -> ProgramError:
+    """What is wrong with a function of `ok_err` that returned neither."""
+    return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")

@@ -1,0 +1,157 @@
+"""The tracker of any dataflow: times may be nested, so a frontier may have several elements.
+
+The tracker keeps, for every location l, two `MutableAntichain`s:
+
+    pointstamps(l)    the counts given to `update`
+    implications(l)   the frontier of pointstamps(l), plus, for each edge k → l with summary s,
+                      s(t) for every t in the frontier of implications(k)
+
+The frontier of implications(l) is the answer. Both are fed only with discrete changes of frontiers,
+which is what shields the answer from counts that are negative for a while.
+
+Every edge leads to a later place in the order of `positions`, and `propagate` handles changes in
+that order. So when a place is handled all earlier ones are final, each (location, time) is handled
+at most once, and what a cycle still implies from before is withdrawn as far as it was spread, no
+farther: the work is proportional to what changes. Where no cycle passes, the place does not depend
+on the time and all changes of a location are handled at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from megaflow.timely.order import Product, Time, coordinates, identity
+from megaflow.timely.progress.antichain import Antichain, MutableAntichain
+from megaflow.timely.progress.propagation_order import Edge, Position
+
+# A place in the order, the location, and the time to handle there: None is all times.
+_Task: TypeAlias = tuple[tuple[int, ...], int, Time | None]
+
+
+class ProductTracker:
+    """A `Tracker` for times of any depth, and the oracle of the one for root times."""
+
+    def __init__(self, depths: Sequence[int], where: list[Position], edges: Iterable[Edge]) -> None:
+        self._pointstamps = [MutableAntichain() for _ in where]
+        self._implications = [MutableAntichain() for _ in where]
+        # location -> (target, what to do to a time; None is nothing, which most edges do)
+        self._edges: list[list[tuple[int, Callable[[Time], Time] | None]]] = [[] for _ in where]
+        for source, target, summary in edges:
+            self._edges[source].append((target, None if summary == identity(depths[source]) else summary.apply))
+        self._positions = where
+        # location -> its one task where no cycle passes; else None
+        self._tasks: list[_Task | None] = [
+            (position, location, None) if len(position) == 1 else None for location, position in enumerate(where)
+        ]
+        self._buffer: dict[int, list[tuple[Time, int]]] = {}  # location -> updates since the last propagate
+        self._counted: set[int] = set()  # locations with pointstamps, positive or negative
+        self._heap: list[_Task] = []  # empty between calls of propagate, as is the next one
+        self._pending: list[dict[Time, int]] = [{} for _ in where]  # location -> time -> change of implications
+
+    def update(self, location: int, time: Time, delta: int) -> None:
+        """Add to the count of (location, time) at the next `propagate`."""
+        self._buffer.setdefault(location, []).append((time, delta))
+
+    def extend(self, changes: Iterable[tuple[int, Time, int]]) -> None:
+        """Do `update` for each of (location, time, delta)."""
+        for location, time, delta in changes:
+            self._buffer.setdefault(location, []).append((time, delta))
+
+    def propagate(self) -> list[int]:
+        """Take in the buffered updates; return the locations whose frontier changed, each once, increasing."""
+        if not self._buffer:
+            return []
+        buffer, self._buffer = self._buffer, {}
+        for location, updates in buffer.items():
+            counts = self._pointstamps[location]
+            for time, delta in counts.update_iter(updates):
+                self._offer(location, time, delta)
+            if counts.is_empty():
+                self._counted.discard(location)
+            else:
+                self._counted.add(location)
+        changed: set[int] = set()
+        while self._heap:
+            _, location, due = heappop(self._heap)
+            pending = self._pending[location]
+            if due is None:
+                changes = self._implications[location].update_iter(pending.items())
+                pending.clear()
+            else:
+                changes = self._implications[location].update_iter([(due, pending.pop(due))])
+            if changes:
+                changed.add(location)
+                for target, apply in self._edges[location]:
+                    for time, delta in changes:
+                        self._offer(target, apply(time) if apply else time, delta)
+        return sorted(changed)
+
+    def _offer(self, location: int, time: Time, delta: int) -> None:
+        """Note a change of the location's implications and see to it that it will be handled."""
+        pending = self._pending[location]
+        if time in pending:
+            pending[time] += delta
+            return
+        task = self._tasks[location]
+        if task is None:
+            heappush(self._heap, (_place(self._positions[location], time), location, time))
+        elif not pending:
+            heappush(self._heap, task)
+        pending[time] = delta
+
+    def frontier(self, location: int) -> Antichain:
+        """Return the lower bound of the times that may still appear at the location, its own counts included.
+
+        It is a value of its own: later updates leave it alone.
+        """
+        return self._implications[location].frontier
+
+    def is_behind_another(self, location: int, time: Time) -> bool:
+        """Tell whether a pointstamp other than (location, time) itself could result in (location, time).
+
+        While that is so, a decrement there cannot move this location's frontier.
+        """
+        implied = self._implications[location]
+        if implied.frontier.less_than(time):
+            return True
+        return implied.count_for(time) > (time in self._pointstamps[location].frontier.elements)
+
+    def is_complete(self) -> bool:
+        """Tell whether there is no count anywhere, neither positive, negative nor buffered."""
+        return not self._counted and not self._buffer
+
+    def pointstamps(self) -> Iterator[tuple[int, Time, int]]:
+        """Iterate over (location, time, count) for every count that is not zero, negative ones included."""
+        for location in sorted(self._counted):
+            for time, count in self._pointstamps[location].counts():
+                yield location, time, count
+
+    def _check(self) -> None:
+        assert not self._heap and not any(self._pending), "changes are left over from propagate"
+        expected = [MutableAntichain() for _ in self._positions]
+        for location, counts in enumerate(self._pointstamps):
+            counts._check()
+            self._implications[location]._check()
+            assert (location in self._counted) != counts.is_empty()
+            expected[location].update_iter((time, 1) for time in counts.frontier)
+            for target, apply in self._edges[location]:
+                for time in self._implications[location].frontier:
+                    expected[target].update_iter([(apply(time) if apply else time, 1)])
+        for location, implied in enumerate(self._implications):
+            assert dict(implied.counts()) == dict(expected[location].counts()), f"location {location}: {implied!r}"
+
+
+def _place(position: Position, time: Time) -> tuple[int, ...]:
+    """Return (c, t0, p0, t1, p1, …): component, then coordinates and positions in turn, then coordinates.
+
+    >>> _place((4, 1), 17), _place((4, 1), Product(17, 2)), _place((4, 1, 0), Product(17, 2))
+    ((4, 17, 1), (4, 17, 1, 2), (4, 17, 1, 2, 0))
+    """
+    if not isinstance(time, Product):
+        return (position[0], time, *position[1:])
+    place = [position[0]]
+    for level, coordinate in enumerate(coordinates(time), start=1):
+        place.append(coordinate)
+        if level < len(position):
+            place.append(position[level])
+    return tuple(place)

@@ -1,0 +1,76 @@
+"""The bootstrap server: the member that hands joining workers the progress state, and goes on working meanwhile.
+
+Its snapshot of a dataflow is the sum of all batches that it has folded (they cancel, so it stays small), and for each
+sender the number that follows. From then on it records what it folds; a joiner asks for the batches between the
+snapshot and a member's marker, and is answered once they are folded here.
+"""
+
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.signature import signature
+from megaflow.timely.membership import WorkerId
+from megaflow.timely.progress.change_batch import ChangeBatch
+from megaflow.timely.rescale.host import Host
+from megaflow.timely.rescale.messages import TOPIC, RangeAnswer, RangeAsk, Snapshot, Stamps
+
+
+class Server:
+    """What one member does for one change. One writer: the worker's thread."""
+
+    def __init__(self, change: int, host: Host) -> None:
+        self._change = change
+        self._host = host
+        self._recorded: dict[tuple[int, WorkerId], dict[int, Stamps]] = {}  # (dataflow, sender) -> number -> batch
+        self._asked: list[tuple[WorkerId, RangeAsk]] = []  # not to be answered yet: by whom, what
+        self.snapshot = self._cut()
+
+    def record(self, graph: Graph) -> None:
+        """Record what is folded in a dataflow from now on."""
+
+        def keep(sender: WorkerId, number: int, batch: Stamps) -> None:
+            self._recorded.setdefault((graph.number, sender), {})[number] = batch
+
+        graph.caster.record = keep
+
+    def ask(self, worker: WorkerId, ask: RangeAsk) -> None:
+        """Note a joiner's question; `turn` answers it."""
+        self._asked.append((worker, ask))
+
+    def turn(self) -> None:
+        """Answer what can be answered by now."""
+        if self._asked:
+            self._asked = [each for each in self._asked if not self._answer(*each)]
+
+    def stop(self) -> None:
+        """Record no more."""
+        for graph in self._host.graphs.values():
+            graph.caster.record = None
+        self._asked.clear()
+
+    def _cut(self) -> Snapshot:
+        running = {}
+        for number, graph in self._host.graphs.items():
+            self.record(graph)
+            graph.show_frontiers()  # what was folded since the last step is counted only then
+            changes = ChangeBatch(((location, time), count) for location, time, count in graph.tracker.pointstamps())
+            changes.extend(((location, time), -count) for location, time, count in graph.initial)
+            stamps = [(location, time, delta) for (location, time), delta in changes]
+            running[number] = (graph.name, signature(graph), stamps, graph.caster.following())
+        return Snapshot(self._change, self._host.built(), self._host.unbuilt(), running)
+
+    def _answer(self, worker: WorkerId, ask: RangeAsk) -> bool:
+        host = self._host
+        changes: Stamps | None = None
+        done = ask.dataflow < host.built() and ask.dataflow not in host.unbuilt()
+        if not done or ask.dataflow in host.graphs:
+            recorded = self._recorded.get((ask.dataflow, ask.sender), {})
+            if any(number not in recorded for number in range(ask.start, ask.end)):
+                return False
+            total = ChangeBatch(
+                ((location, time), delta)
+                for number in range(ask.start, ask.end)
+                for location, time, delta in recorded[number]
+            )
+            changes = [(location, time, delta) for (location, time), delta in total]
+        answer = RangeAnswer(ask.change, ask.dataflow, ask.sender, ask.start, ask.end, changes)
+        host.post(worker, TOPIC, answer)
+        return True

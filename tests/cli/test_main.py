@@ -1,0 +1,533 @@
+"""The command line's words: what is refused with which exit code, and what help shows. No process is started."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from megaflow.cli import main as module
+from megaflow.cli.main import cli
+from megaflow.control.client.commands import Conversation, run_plan, total
+from megaflow.control.client.move_request import Plan
+from megaflow.control.client.text import NOTHING, bytes_text, status_text
+from megaflow.control.coordinator.plans import Plans
+from megaflow.control.messages import (
+    Accepted,
+    AddProcesses,
+    BeginPlan,
+    BootstrapWorker,
+    Done,
+    KeptPlan,
+    Progress,
+    RemoveWorker,
+    ResumePlan,
+    StatusQuery,
+)
+from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.job.job_file import Job, process_start, publish
+from megaflow.job.launcher.loop import Account
+from megaflow.job.spec import ProfileSpec
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("MEGAFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> str:
+    path = tmp_path / "app.py"
+    path.write_text("def dataflow(flow): pass\n")
+    return str(path)
+
+
+def megaflow(*words: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, words, env=environment, prog_name="megaflow")
+
+
+def options_of(*command: str) -> dict[str, Any]:
+    found: Any = cli
+    for name in command:
+        found = found.commands[name]
+    return {option.opts[0]: option for option in found.params if option.param_type_name == "option"}
+
+
+COMMANDS = [("run",), *(("control", name) for name in sorted(module.control.commands))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_its_environment_variable_in_the_help(command: tuple[str, ...]) -> None:
+    shown = megaflow(*command, "--help").stdout
+    options = options_of(*command)
+    assert options
+    for name, option in options.items():
+        assert option.envvar.startswith("MEGAFLOW_") and option.envvar in shown and name in shown
+
+
+def test_no_environment_variable_means_two_things() -> None:
+    meant: dict[str, str] = {}
+    for command in COMMANDS:
+        for name, option in options_of(*command).items():
+            assert meant.setdefault(option.envvar, name) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rn"], "Did you mean 'run'"),
+        (["run"], "FILE[:FUNCTION]"),
+        (["run", "APP"], "--lines"),
+        (["run", "APP", "--lins", "x"], "--lines"),
+        (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
+        (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
+        (["run", "nowhere.py", "--lines", "APP"], "no file 'nowhere.py'"),
+        (["run", "APP", "--lines", "APP", "--processes", "0"], "--processes must be at least 1"),
+        (["run", "APP", "--lines", "APP", "--rate", "0"], "--rate"),
+        (["run", "APP", "--lines", "APP", "--rate", "nan"], "--rate"),
+        (["run", "APP", "--lines", "APP", "--name", "a/b"], "--name a/b"),
+        (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
+        (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
+        (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
+        (["run", "--profile", "APP", "--lines", "APP"], "is a file"),
+        (["run", "APP", "--lines", "APP", "--profile", "APP/x"], "Not a directory"),
+        (["run", "APP", "--lines", "APP", "--profile-calls"], "it needs --profile"),
+        (["control", "statu"], "Did you mean 'status'"),
+        (["control", "move-bins"], "--bins, --balance, --drain, --map"),
+        (["control", "move-bins", "--bins", "1"], "--bins and --to go together"),
+        (["control", "move-bins", "--balance", "--to", "1"], "--bins and --to go together"),
+        (["control", "move-bins", "--balance", "--drain", "1"], "--balance and --drain"),
+        (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
+        (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
+        (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
+        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load says how to --balance"),
+        (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
+        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be 0 seconds or more"),
+        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be 0 seconds or more"),
+        (["control", "add-worker"], "Did you mean 'add-workers'"),
+        (["control", "add-workers"], "N"),
+        (["control", "add-workers", "0"], "0"),
+        (["control", "add-workers", "two"], "two"),
+        (["control", "add-workers", "--id", "2"], "--id"),
+        (["control", "remove-workers", "2"], "--id"),
+        (["control", "remove-workers", "--id", "1", "2"], "(2)"),
+        (["control", "remove-workers", "--id", "x"], "'x'"),
+        (["control", "bootstrap", "--worker", "2"], "--server"),
+        (["control", "bootstrap", "--server", "0"], "--worker"),
+        (["control", "status", "--job", "a", "--connect", "h:1"], "give one of them"),
+        (["control", "status", "--connect", "h"], "HOST:PORT"),
+        (["control", "status", "--connect", "h:70000"], "HOST:PORT"),
+        (["control", "status", "--connect", "h:1"], "MEGAFLOW_SECRET"),
+        (["control", "status", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_wrong_words_are_explained_with_exit_code_2(app: str, words: list[str], said: str) -> None:
+    result = megaflow(*(word.replace("APP", app) for word in words))
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr and result.stdout == ""
+
+
+def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("precious")
+    result = megaflow("run", app, "--lines", str(tmp_path / "nothing.txt"), "--output", f"jsonl:{out}")
+    assert result.exit_code == 1 and "no such file" in result.stderr
+    assert out.read_text() == "precious"
+
+
+def test_options_and_arguments_reach_the_launcher(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def launched(options: Any, output: Any, **more: Any) -> Account:
+        seen.append(options)
+        more["started"](Job("app", 1, None, "h", 1, "s"))
+        return Account(lines=7, records=9, seconds=1.5)
+
+    monkeypatch.setattr(module, "launch", launched)
+    words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
+    result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
+    assert result.exit_code == 0
+    (options,) = seen
+    assert (options.lines, options.processes, options.workers, options.rate) == ("x", 2, 3, 50.0)
+    assert options.profile == ProfileSpec(os.path.abspath("profile"))
+    assert options.args == ("--lines", "y") and options.debug and options.encoding_errors == "replace"
+    assert result.stderr.splitlines() == [
+        "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
+        "megaflow: 7 lines, 9 records, 1.50 seconds",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (PeerFailed("Traceback (most recent call last):\n  …\nValueError: no\n"), 1, "Traceback"),
+        (KeyboardInterrupt(), 130, "megaflow: interrupted"),
+        (CommandRefused("no"), 1, "megaflow: no"),
+        (UsageError("no"), 2, "megaflow: no"),
+    ],
+)
+def test_what_a_run_raises_becomes_an_exit_code(
+    app: str, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, said: str
+) -> None:
+    def failing(*_: Any, **__: Any) -> Account:
+        raise raised
+
+    monkeypatch.setattr(module, "launch", failing)
+    result = megaflow("run", app, "--lines", "x")
+    assert result.exit_code == code and result.stderr.startswith(said)
+
+
+def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "launch", lambda *_, **__: Account(1, 2, 3.0, interrupted=True))
+    result = megaflow("run", app, "--lines", "x")
+    assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
+
+
+def test_a_job_is_needed_and_several_are_listed() -> None:
+    result = megaflow("control", "status")
+    assert result.exit_code == 1 and "no job is running" in result.stderr
+    for name in ("one", "two"):
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+    result = megaflow("control", "stop")
+    assert result.exit_code == 1 and "one, two" in result.stderr
+    result = megaflow("control", "stop", "--job", "three")
+    assert result.exit_code == 1 and "'three'" in result.stderr
+
+
+def test_a_port_where_nobody_listens_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    result = megaflow("control", "status", "--connect", f"127.0.0.1:{port}", MEGAFLOW_SECRET="s")
+    assert result.exit_code == 1 and f"127.0.0.1:{port}" in result.stderr
+
+
+def status(table: list[int], workers: tuple[int, ...] = (0, 1), **more: Any) -> dict[str, Any]:
+    """A status record, as the coordinator makes them."""
+    return {
+        "job": "app", "state": "running", "epoch": 9, "frontier": 8,
+        "workers": [
+            {"id": worker, "state": "running", "pid": 7, "address": f"h:{worker}", "lines": 3, "records": 4,
+             "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, "max": 3.0}, "bins": table.count(worker),
+             "keys": 10 * table.count(worker)}
+            for worker in workers
+        ],
+        "operators": [{"name": "count", "bins": len(table), "table": table}] if table else [],
+        "pending": [], "plan": None, "changes": [], "ledger": [], **more,
+    }  # fmt: skip
+
+
+def load_rows(table: list[int], *busy: float) -> list[dict[str, Any]]:
+    """The loads of the bins of one operator, 10 keys and 1024 bytes each, busiest first."""
+    rows = [
+        {"bin": bin, "owner": table[bin], "records_per_s": 7 * ms, "busy_ms_per_s": ms, "keys": 10, "bytes": 1024}
+        for bin, ms in enumerate(busy)
+    ]
+    return sorted(rows, key=lambda row: -float(str(row["busy_ms_per_s"])))
+
+
+class FakeConversation:
+    """Answers like a job whose table changes by what is asked; refuses from request `last` on."""
+
+    def __init__(self, record: dict[str, Any], last: int = 1000) -> None:
+        self.record = record
+        self.last = last
+        self.moved: list[list[tuple[int, int]]] = []
+        self.changed: list[Any] = []  # requests about the membership
+        self.failed: list[str] = []  # processes that do not start
+        self.plans = Plans()
+        self.with_loads = 0  # questions for loads
+
+    def ask(self, body: Any, show: Any = None) -> Any:
+        if isinstance(body, StatusQuery):
+            self.with_loads += body.loads
+            return self.record
+        if isinstance(body, BeginPlan):
+            return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
+        if isinstance(body, ResumePlan):
+            return self.plans.resume("cli", body.runner)
+        if isinstance(body, AddProcesses | RemoveWorker | BootstrapWorker):
+            self.changed.append(body)
+        match body:
+            case AddProcesses(count):
+                ids = range(2, 2 + count - len(self.failed))
+                more = status([], tuple(ids))["workers"]
+                self.record["workers"] = [*self.record["workers"], *more]
+                seconds = {"start": 0.5, "connect": 0.25, "routing": 0.125}
+                joins = [{"workers": [id], "seconds": seconds, "bytes": 900, "paused": 0.0} for id in ids]
+                return {"joins": joins, "failed": self.failed}
+            case RemoveWorker(worker, ask_only):
+                if worker == 0:
+                    raise CommandRefused("worker 0 cannot be removed")
+                return None if ask_only else {"workers": [worker], "seconds": 0.5}
+            case BootstrapWorker(server, worker):
+                return {"worker": worker, "server": server, "epoch": 9, "seconds": 0.25, "paused": 0.125}
+        if len(self.moved) >= self.last:
+            raise CommandRefused("too late")
+        assert self.plans.kept is not None and body.plan == self.plans.kept.number
+        self.moved.append([(move.bin, move.worker) for move in body.commands])
+        return {"epoch": 9, "bins": len(body.commands), "bytes": 1024, "keys": 10, "seconds": 0.25}
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
+    fake = FakeConversation(status([0, 1, 0, 1]))
+
+    class Opened:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def __enter__(self) -> FakeConversation:
+            return fake
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(module, "conversation", Opened)
+    yield fake
+
+
+def test_moves_are_made_step_by_step_and_accounted_for(job: FakeConversation) -> None:
+    result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "1")
+    assert result.exit_code == 0 and result.stdout == "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds\n"
+    assert job.moved == [[(0, 1)], [(2, 1)]] and result.stderr == ""
+    result = megaflow("control", "move-bins", "--drain", "0", "--strategy", "all-at-once", "--json")
+    assert json.loads(result.stdout) == {
+        "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9]
+    }  # fmt: skip
+
+
+def test_a_map_is_read_from_its_file(job: FakeConversation, tmp_path: Path) -> None:
+    path = tmp_path / "map.txt"
+    path.write_text("1 1 0 0")
+    assert megaflow("control", "move-bins", "--map", str(path), "--strategy", "all-at-once").exit_code == 0
+    assert job.moved == [[(0, 1), (3, 0)]]
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(job: FakeConversation) -> None:
+    job.record["operators"][0]["loads"] = load_rows([0, 1, 0, 1], 1.0, 2.0, 3.0, 4.0)
+    shown = megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "0.5", "--dry-run").stdout
+    assert shown == (
+        "would move 2 bins (about 20 keys, 2.0 KiB) in 2 steps, 0.5 seconds apart:\n"
+        "  step 1: 0 from 0 to 1\n  step 2: 2 from 0 to 1\n"
+    )
+    words = ("--drain", "0", "--strategy", "hottest-first", "--dry-run", "--json")
+    shown = megaflow("control", "move-bins", *words).stdout
+    assert json.loads(shown) == {
+        "moves": [{"bin": 0, "from": 0, "to": 1}, {"bin": 2, "from": 0, "to": 1}],
+        "steps": [[2], [0]], "gap_s": 0.0, "keys": 20, "bytes": 2048,
+    }  # fmt: skip
+    assert job.moved == [] and job.plans.kept is None and job.with_loads == 2
+
+
+def test_loads_are_asked_for_where_the_plan_goes_by_them_and_only_there(job: FakeConversation) -> None:
+    job.record["operators"][0]["loads"] = load_rows([0, 1, 0, 1], 9.0, 1.0, 5.0, 1.0)
+    assert megaflow("control", "move-bins", "--bins", "0", "--to", "1").exit_code == 0 and job.with_loads == 0
+    assert megaflow("control", "move-bins", "--drain", "0", "--strategy", "hottest-first").exit_code == 0
+    assert job.with_loads == 1
+    assert megaflow("control", "move-bins", "--balance", "--by", "load").exit_code == 0 and job.with_loads == 2
+    assert job.moved == [[(0, 1)], [(0, 1)], [(2, 1)], [(2, 1)]]
+
+
+def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    assert megaflow("control", "move-bins", "--map", os.devnull, "--gap", "2.5").exit_code == 1
+    assert megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "2.5").exit_code == 0
+    assert pauses == [2.5] and len(job.moved) == 2
+
+
+def test_resume_does_what_is_left_of_the_plan(job: FakeConversation) -> None:
+    result = megaflow("control", "resume")
+    assert result.exit_code == 1 and "no plan to go on with: none was begun" in result.stderr
+    job.plans = Plans(KeptPlan(4, (1, 1, 1, 0), "batched", 2, 900.0, 7, "pid 1"))
+    result = megaflow("control", "resume", "--gap", "0", "--json")
+    assert json.loads(result.stdout)["steps"] == 2, result.stderr
+    assert job.moved == [[(0, 1), (2, 1)], [(3, 0)]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bins", "4", "--to", "1"], "no bin 4"),
+        (["--bins", "0", "--to", "7"], "no worker 7"),
+        (["--bins", "1", "--to", "7"], "no worker 7"),
+        (["--bins", "", "--to", "1"], "names no bin"),
+        (["--drain", "7"], "no such worker"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_move_that_cannot_be_is_refused_and_nothing_is_asked(
+    job: FakeConversation, words: list[str], said: str, dry: list[str]
+) -> None:
+    result = megaflow("control", "move-bins", *words, *dry)
+    assert result.exit_code == 1 and said in result.stderr and result.stdout == ""
+    assert job.moved == []
+
+
+def test_bins_that_are_there_already_are_no_error(job: FakeConversation) -> None:
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and result.stdout == NOTHING + "\n" and job.moved == []
+
+
+def test_a_refusal_on_the_way_says_how_far_it_came(job: FakeConversation) -> None:
+    job.last = 1
+    result = megaflow("control", "move-bins", "--bins", "0-3", "--to", "0")
+    assert result.exit_code == 1 and "step 2 of 2: too late (the steps before it are done)" in result.stderr
+    assert job.moved == [[(1, 0)]]
+
+
+def test_the_status_is_a_table_or_one_line_of_json(job: FakeConversation) -> None:
+    lines = megaflow("control", "status", "--bins").stdout.splitlines()
+    assert lines[0] == "job app: running, epoch 9, output complete before 8"
+    assert lines[1].split()[:3] == ["worker", "pid", "address"] and lines[2].split()[-2:] == ["2", "20"]
+    assert lines[-2:] == ["  worker 0: 0,2", "  worker 1: 1,3"]
+    assert json.loads(megaflow("control", "status", "--json").stdout) == job.record
+
+
+def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
+    answers = iter([job.record, job.record])
+
+    def ask(body: Any) -> Any:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise PeerLost("gone") from None
+
+    monkeypatch.setattr(job, "ask", ask)
+    result = megaflow("control", "status", "--watch", "--json")
+    assert result.exit_code == 0 and len(result.stdout.splitlines()) == 2
+
+
+def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: FakeConversation) -> None:
+    entry = {"operator": "count", "bin": 1, "epoch": 2, "from": 0, "to": 1, "bytes": 900, "keys": 9, "seconds": 0.1}
+    plan = Plans(KeptPlan(4, (1, 1, 1, 1), "fluid", None, 0.0, 2, "pid 1")).record((0, 1, 0, 1))
+    job.record = status([0, 1, 0, 1], ledger=[entry], plan=plan)
+    operator = job.record["operators"][0]
+    operator["loads"] = load_rows([0, 1, 0, 1], 1.0, 2.0, 3.0, 4.5)
+    operator["hot_keys"] = [{"key": "'the'", "bin": 3, "records_per_s": 30.0, "error_per_s": 2.0}]
+    text = megaflow("control", "status", "--bins").stdout
+    rows = [line.split() for line in text.splitlines()]
+    assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
+    assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
+    assert "plan: fluid, 2 of 2 bins left; pid 1 ended before it was over: megaflow control resume" in text
+    assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == job.record and job.with_loads == 2
+
+
+def test_added_workers_are_shown_phase_by_phase(job: FakeConversation) -> None:
+    result = megaflow("control", "add-workers", "2")
+    assert result.exit_code == 0 and result.stdout.splitlines() == [
+        "added worker 2: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
+        "added worker 3: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
+    ]
+    assert job.changed == [AddProcesses(2)] and job.moved == []
+
+
+def test_added_workers_are_given_their_share_one_bin_after_another(job: FakeConversation) -> None:
+    result = megaflow("control", "add-workers", "2", "--balance", "--json")
+    record = json.loads(result.stdout)
+    assert [join["workers"] for join in record["joins"]] == [[2], [3]] and record["moved"]["bins"] == 2
+    assert [len(step) for step in job.moved] == [1, 1]
+    assert sorted(worker for ((_, worker),) in job.moved) == [2, 3]
+
+
+def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
+    job.record = status([])
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert result.exit_code == 1 and "no stateful operator" in result.stderr and job.changed == []
+
+
+def test_while_a_plan_is_carried_out_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
+    plan = {"number": 0, "strategy": "fluid", "bins": 9, "left": 3, "runner": "pid 7 on a", "running": True}
+    job.record = status([0, 1], plan=plan)
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert result.exit_code == 1 and "pid 7 on a is carrying out a plan" in result.stderr and job.changed == []
+    assert "plan: fluid, 3 of 9 bins left; pid 7 on a is carrying it out" in megaflow("control", "status").stdout
+
+
+def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -> None:
+    job.failed = ["no file 'app.py'"]
+    result = megaflow("control", "add-workers", "2")
+    assert result.exit_code == 1 and result.stdout.startswith("added worker 2")
+    assert result.stderr == "megaflow: 1 of 2 processes were not added: no file 'app.py'\n"
+
+
+def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None:
+    result = megaflow("control", "remove-workers", "--id", "1")
+    assert result.exit_code == 0 and result.stdout.splitlines() == [
+        "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds", "removed worker 1 in 0.50 seconds"
+    ]  # fmt: skip
+    assert job.moved == [[(1, 0)], [(3, 0)]]
+    assert job.changed == [RemoveWorker(1, True), RemoveWorker(1)]
+
+
+def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) -> None:
+    result = megaflow("control", "remove-workers", "--id", "0", "--json")
+    assert result.exit_code == 1 and "cannot be removed" in result.stderr and result.stdout == ""
+    assert job.moved == [] and job.changed == [RemoveWorker(0, True)]
+
+
+def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
+    result = megaflow("control", "bootstrap", "--server", "0", "--worker", "2")
+    assert result.stdout == (
+        "worker 2 has the routing table of worker 0, 0.250 seconds; records waited there for 0.125 seconds\n"
+    )
+    assert job.changed == [BootstrapWorker(0, 2)]
+
+
+def test_the_status_shows_who_comes_and_goes() -> None:
+    change = {"change": "add-workers", "processes": 2, "done": 3, "steps": 4, "waiting": False}
+    waiting = {"change": "remove-workers", "worker": 1, "done": 0, "steps": 3, "waiting": True}
+    record = status([0, 0], (0, 1, 2), changes=[change, waiting])
+    record["workers"][1]["state"], record["workers"][2]["state"] = "leaving", "joined"
+    lines = status_text(record).splitlines()
+    assert "worker 1: is leaving" in lines and "worker 2: has joined, and knows no routing table yet" in lines
+    assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
+    assert "changing: remove-workers (worker 1), waiting" in lines
+
+
+class Answers:
+    """A client whose answers are written down before."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def send(self, request: Any) -> None:
+        pass
+
+    def receive(self, timeout_seconds: float) -> Any:
+        if not self.answers:
+            raise TimeoutError
+        return self.answers.pop(0)
+
+
+def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
+    shown: list[Progress] = []
+    news = Progress(1, 1, 4, "worker 2 joined")
+    talk = Conversation(Answers(Progress(7, 1, 2, "of another"), news, Done(1, "done")), 5.0)  # type: ignore[arg-type]
+    assert talk.ask("this", shown.append) == "done" and shown == [news]
+    talk = Conversation(Answers(news), 5.0)  # type: ignore[arg-type]
+    with pytest.raises(MegaflowError, match=r"last: worker 2 joined \(1 of 4 steps\); what was asked for goes on"):
+        talk.ask("this")
+    talk = Conversation(Answers(Accepted(1, 9)), 5.0)  # type: ignore[arg-type]
+    with pytest.raises(MegaflowError, match="accepted for epoch 9"):
+        talk.ask("this")
+
+
+def test_the_total_of_no_step_is_nothing() -> None:
+    talk: Any = FakeConversation(status([0]))
+    assert total(list(run_plan(talk, Plan((), (), []), lambda _: None))) == {
+        "steps": 0, "bins": 0, "bytes": 0, "keys": 0, "seconds": 0, "epochs": []
+    }  # fmt: skip
+    assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [
+        "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1048576.0 TiB"
+    ]  # fmt: skip

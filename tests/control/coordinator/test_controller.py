@@ -1,0 +1,381 @@
+"""The controller, mostly by transcripts: what it is told, then after `----` all that it says, to the last word.
+
+A transcript is a list of blocks separated by empty lines. The first tells what the controller is made of, as
+keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY`, `TIME gone CLIENT`,
+`TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME joined WORKERS PORT`, `TIME left WORKERS`,
+`TIME declined WORKERS REASON` and the question `TIME admit KIND WORKERS`. `TIME succeed` goes on with the controller
+to which the present one has handed over.
+`MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.control import messages
+from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
+from megaflow.control.coordinator.events import (
+    Advance,
+    Asked,
+    ChangeRefused,
+    CloseControl,
+    Event,
+    GiveUp,
+    Gone,
+    HandOver,
+    Inject,
+    Instruction,
+    Launched,
+    Mailed,
+    Reply,
+    Retire,
+    StartWorkers,
+    Ticked,
+    WorkersJoined,
+    WorkersLeft,
+)
+from megaflow.control.coordinator.reconfigurations import PENDING_MAX
+from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITING_MAX
+from megaflow.control.messages import (
+    Accepted,
+    AssignSplits,
+    CommitBatch,
+    CommitRequest,
+    Done,
+    EndOfLines,
+    LedgerEntry,
+    Reconfigure,
+    Refused,
+    Request,
+    Split,
+    StatusQuery,
+    StopJob,
+    WorkerStatus,
+)
+from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
+from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.membership import Membership, founding
+
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
+
+
+def splits(*ends: int) -> list[Split]:
+    """Splits of one file that end at these bytes."""
+    return [Split(number, "a", start, end) for number, (start, end) in enumerate(zip((0, *ends), ends))]
+
+
+def answer(id: int, worker: int, *moved: tuple[int, int, int, int]) -> WorkerStatus:
+    """A worker's answer to a question, with ledger entries (bin, epoch, bytes, keys)."""
+    ledger = tuple(LedgerEntry("count", bin, epoch, 0, worker, size, keys, 0.01) for bin, epoch, size, keys in moved)
+    return WorkerStatus(
+        id, worker, 100 + worker, f"h:{worker}", 10, 20, 5.0, 1.0, 2.0, 3.0, {"count": 2}, {"count": 7}, ledger
+    )
+
+
+NAMES: dict[str, Any] = {
+    **{name: value for name, value in vars(messages).items() if isinstance(value, type)},
+    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer,
+}  # fmt: skip
+
+
+class Job:
+    """A controller from keyword arguments, and the membership that its engine would have."""
+
+    def __init__(self, text: str) -> None:
+        arguments = eval(f"dict({text})", NAMES)
+        self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
+        operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
+        arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
+        self.controller = Controller("job", self.members, operators, some, **arguments)
+        self.operators, self.pins = operators, arguments["pins"]
+        self.left: HandOver | None = None  # the last word of a controller
+
+    def hear(self, words: str, now: float) -> list[str]:
+        kind, _, rest = words.partition(" ")
+        if kind == "admit":
+            kind, _, ids = rest.partition(" ")
+            return [f"admit: {self.controller.admit(kind, numbers(ids), now)}"]
+        if kind == "succeed":
+            self.succeed()
+            return []
+        said = self.controller.handle(self.event_of(kind, rest), now)
+        self.left = next((each for each in said if isinstance(each, HandOver)), self.left)
+        self.controller._roster._check()
+        return [shown(instruction) for instruction in said]
+
+    def succeed(self) -> None:
+        """Go on as the successor does, with what was left to it after its journey."""
+        assert self.controller.handed_over and self.left is not None
+        self.members = Membership(self.members.version + 1, self.members.workers, self.left.successor)
+        state = decode(encode(self.left.state))
+        assert state == self.left.state
+        self.controller = Controller("job", self.members, self.operators, pins=self.pins, state=state)
+
+    def event_of(self, kind: str, rest: str) -> Event:
+        first, _, more = rest.partition(" ")
+        match kind:
+            case "tick":
+                return Ticked(None if first == "none" else int(first))
+            case "gone":
+                return Gone(first)
+            case "mail":
+                return Mailed(int(first), eval(more, NAMES))
+            case "launcher":
+                return Launched(eval(rest, NAMES))
+            case "joined":
+                ids = self.change(numbers(first), ())
+                return WorkersJoined(ids, self.members, "h", int(more), {"connect": 0.01, "snapshot": 0.02}, 900)
+            case "left":
+                return WorkersLeft(self.change((), numbers(first)), self.members)
+            case "declined":
+                return ChangeRefused(numbers(first), more)
+        assert kind == "ask", kind
+        id, body = more.split(" ", 1)
+        return Asked(first, Request(int(id), eval(body, NAMES)))
+
+    def change(self, come: tuple[int, ...], go: tuple[int, ...]) -> tuple[int, ...]:
+        workers = (self.members.workers | set(come)) - set(go)
+        self.members = Membership(self.members.version + 1, workers, self.members.coordinator)
+        return come or go
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Worker ids separated by commas; - for none."""
+    return tuple(int(word) for word in text.split(",") if word not in ("", "-"))
+
+
+def shown(instruction: Instruction) -> str:
+    match instruction:
+        case Inject(numbered):
+            return f"inject {numbered.number} {numbered.command}"
+        case Advance(time):
+            return f"advance {time}"
+        case CloseControl():
+            return "close control"
+        case Reply(client, message):
+            return f"reply {client} {message}"
+        case StartWorkers(count):
+            return f"start {count}"
+        case Retire(worker):
+            return f"retire {worker}"
+        case GiveUp(reason):
+            return f"give up {reason}"
+        case HandOver(successor, state, pending):
+            asked = ", ".join(f"{asked.client} {asked.request.id}" for asked in pending)
+            return f"hand over to {successor}: {state}, asked by {asked}"
+        case other:
+            return f"mail {other.target} {other.body}"
+
+
+def played(text: str) -> str:
+    """The transcript with what the controller says now."""
+    head, *blocks = [block for block in text.split("\n\n") if block.strip()]
+    job = Job(head.strip().splitlines()[-1])
+    parts = [head.strip()]
+    for block in blocks:
+        commands = block.strip().partition("\n----")[0].splitlines()
+        said = []
+        for command in commands:
+            if not command.startswith("#"):
+                now, words = command.split(" ", 1)
+                said += job.hear(words, float(now))
+        parts.append("\n".join([*commands, "----", *said]))
+    return "\n\n".join(parts) + "\n"
+
+
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("controller_*.txt")), ids=lambda path: path.stem)
+def test_the_controller_says_what_the_transcript_says(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    now = played(text)
+    if os.environ.get("MEGAFLOW_REWRITE"):
+        path.write_text(now, encoding="utf-8")
+    assert now == text
+
+
+def started(**arguments: Any) -> Controller:
+    """A controller of workers 0 and 2 with four bins that waits for pushed lines, after its first tick."""
+    controller = Controller("job", founding([0, 2]), {"count": 4}, [], pushed=True, **arguments)
+    controller.handle(Ticked(0), 0.0)
+    return controller
+
+
+def replies(instructions: list[Instruction]) -> list[Accepted | Done | Refused]:
+    return [instruction.message for instruction in instructions if isinstance(instruction, Reply)]
+
+
+def injected(instructions: list[Instruction]) -> list[tuple[int, Any]]:
+    return [(i.command.number, i.command.command) for i in instructions if isinstance(i, Inject)]
+
+
+def ask(controller: Controller, body: Any, now: float = 1.0, id: int = 1) -> list[Instruction]:
+    return controller.handle(Asked("client", Request(id, body)), now)
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        (),
+        (Move(4, 0),),
+        (Move(-1, 0),),
+        (Move(0, 1),),
+        (Move(0, 2), Move(1, 1)),
+        (Map((0, 0, 2)),),
+        (Map((0, 0, 2, 1)),),
+        (Bootstrap(0, 2),),
+        ("Move", 3, 0),
+        17,
+        None,
+    ],
+)
+def test_a_refused_reconfiguration_changes_nothing(commands: Any) -> None:
+    controller, other = started(), started()
+    (message,) = replies(refused := ask(controller, Reconfigure(commands)))
+    assert isinstance(message, Refused) and message.reason and len(refused) == 1
+    assert controller.epoch == other.epoch
+    good = Reconfigure((Move(3, 0),))
+    assert ask(controller, good) == ask(other, good)
+
+
+def test_a_malformed_request_is_refused() -> None:
+    for body in (None, "StopJob", CommitRequest(None), Move(0, 2), CommitRequest(CommitBatch("q", "r", 0, {0: 1}))):  # type: ignore[arg-type, dict-item]
+        assert isinstance(replies(ask(started(), body))[0], Refused)
+
+
+def test_a_command_has_its_own_epoch_and_leaves_it_at_once() -> None:
+    controller = started()
+    epochs = []
+    for id in range(3):
+        before = controller.epoch
+        out = ask(controller, Reconfigure((Move(id, 2), Move(3, 0))), id=id)
+        assert injected(out) == [(2 * id, Move(id, 2)), (2 * id + 1, Move(3, 0))]
+        assert out[2:] == [Advance(before + 1), Reply("client", Accepted(id, before))]
+        epochs.append(before)
+    assert len(set(epochs)) == 3
+
+
+def test_a_reconfiguration_that_moves_nothing_is_done_without_asking_the_members() -> None:
+    controller = started()
+    (accepted,) = replies(ask(controller, Reconfigure((Move(0, 0),))))
+    assert isinstance(accepted, Accepted)
+    assert replies(controller.handle(Ticked(accepted.epoch), 1.5)) == []
+    (done,) = replies(controller.handle(Ticked(accepted.epoch + 1), 2.0))
+    account = {"epoch": accepted.epoch, "bins": 0, "bytes": 0, "keys": 0, "seconds": 1.0}
+    assert done == Done(1, account)
+
+
+def test_without_a_stateful_operator_there_is_nothing_to_move() -> None:
+    controller = Controller("job", founding([0]), {}, [], pushed=True)
+    (message,) = replies(ask(controller, Reconfigure((Move(0, 0),))))
+    assert isinstance(message, Refused) and "no stateful operator" in message.reason
+
+
+def test_ticks_are_frequent_while_there_is_something_to_do_and_rare_otherwise() -> None:
+    controller = started()
+    assert controller.seconds_to_tick(0.0) == pytest.approx(TICK_BUSY_SECONDS)
+    assert controller.handle(Ticked(0), 0.009) == []
+    assert controller.handle(Ticked(0), 0.011) == [Advance(2)]
+    controller.handle(Ticked(1), 5.0)
+    assert controller.seconds_to_tick(5.0) == pytest.approx(TICK_IDLE_SECONDS)
+    assert controller.handle(Ticked(1), 5.2) == []
+    controller.handle(Mailed(2, messages.Busy()), 5.2)
+    assert controller.seconds_to_tick(5.2) == 0.0
+    assert controller.handle(Ticked(1), 5.2) == [Advance(4)]
+    assert controller.seconds_to_tick(5.2) == pytest.approx(TICK_BUSY_SECONDS)
+    assert controller.seconds_to_tick(5.5) == 0.0 and controller.seconds_to_tick(5.41) == pytest.approx(0.04)
+
+
+def test_epochs_are_longer_while_sources_are_saturated_until_a_command_waits_for_the_end_of_one() -> None:
+    controller = started()
+    controller.handle(Ticked(0), 5.0)
+    controller.handle(Mailed(2, messages.Busy(saturated=True)), 5.0)
+    assert controller.seconds_to_tick(5.0) == pytest.approx(TICK_SATURATED_SECONDS)
+    assert controller.handle(Ticked(1), 5.02) == []
+    sent = ask(controller, Reconfigure((Move(0, 2),)), now=5.02)
+    assert Advance(3) in sent, "a command ends its epoch"
+    assert controller.seconds_to_tick(5.02) == pytest.approx(TICK_BUSY_SECONDS), "and nobody waits long for the next"
+
+
+def test_ticks_are_frequent_while_the_output_lags_and_never_wait_for_it() -> None:
+    controller = started()
+    now = 10.0
+    for _ in range(100):
+        now += TICK_IDLE_SECONDS
+        controller.handle(Ticked(0), now)
+    assert controller.epoch == 101
+    assert controller.seconds_to_tick(now) == pytest.approx(TICK_BUSY_SECONDS)
+    controller.handle(Ticked(100), now)
+    assert controller.seconds_to_tick(now) == pytest.approx(TICK_IDLE_SECONDS)
+
+
+def test_an_empty_input_ends_at_once() -> None:
+    controller = Controller("job", founding([0]), {"count": 4}, [])
+    out = controller.handle(Ticked(0), 0.0)
+    assert out == [Advance(1), Inject(Numbered(0, EndOfLines())), Advance(2), CloseControl()]
+    assert controller.ended
+
+
+def test_splits_are_spread_by_bytes_over_workers_whose_ids_have_gaps() -> None:
+    controller = Controller("job", founding([3, 7]), {}, splits(60, 100, 140))
+    ((number, command),) = injected(controller.handle(Ticked(0), 0.0))
+    assert number == 0 and isinstance(command, AssignSplits)
+    given = {worker: [split.number for split in some] for worker, some in command.assignments.items()}
+    assert given == {3: [0], 7: [1, 2]}
+
+
+def test_too_many_requests_under_way_are_refused_and_the_rest_are_served() -> None:
+    controller = started()
+    for id in range(PENDING_MAX):
+        assert isinstance(replies(ask(controller, Reconfigure((Move(0, 0),)), id=id))[0], Accepted)
+    assert isinstance(replies(ask(controller, Reconfigure((Move(0, 0),))))[0], Refused)
+    done = replies(controller.handle(Ticked(controller.epoch), 2.0))
+    assert [message.id for message in done] == list(range(PENDING_MAX))
+    for id in range(PENDING_MAX):
+        ask(controller, StatusQuery(), id=id)
+    assert isinstance(replies(ask(controller, StatusQuery()))[0], Refused)
+
+
+def test_commits_are_remembered_within_bounds_and_forgotten_ones_refused() -> None:
+    controller = started()
+    for batch in range(COMMITS_KNOWN_MAX + 5):
+        out = ask(controller, CommitRequest(CommitBatch("q", "run", batch, {})), id=batch)
+        assert [type(message) for message in replies(out)] == [Accepted, Done]
+    for batch, issued in ((3, Refused), (5, Accepted)):
+        out = ask(controller, CommitRequest(CommitBatch("q", "again", batch, {})))
+        assert type(replies(out)[0]) is issued and injected(out) == []
+
+
+def test_waiting_commits_are_bounded() -> None:
+    controller = started()
+    for batch in range(WAITING_MAX + 2):
+        out = ask(controller, CommitRequest(CommitBatch("q", "run", batch, {0: (2, 1, 5)})), id=batch)
+        assert isinstance(replies(out)[0], Accepted)
+    out = ask(controller, CommitRequest(CommitBatch("q", "run", WAITING_MAX + 2, {})))
+    assert [type(message) for message in replies(out)] == [Refused]
+
+
+def test_a_stop_is_answered_when_the_output_is_complete_whatever_is_pending() -> None:
+    controller = started()
+    ask(controller, Reconfigure((Move(0, 2),)), id=1)
+    out = ask(controller, StopJob(), id=2)
+    assert isinstance(out[-1], CloseControl) and isinstance(replies(out)[0], Accepted)
+    assert isinstance(replies(ask(controller, StopJob(), id=3))[0], Accepted)
+    done = replies(controller.handle(Ticked(None), 2.0))
+    assert [message.id for message in done] == [1, 2, 3] and all(isinstance(message, Done) for message in done)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Reconfigure((Map(5),)),  # type: ignore[arg-type]
+        Reconfigure((Map(([], [])),)),  # type: ignore[arg-type]
+        CommitRequest(CommitBatch([], "run", 0, {})),  # type: ignore[arg-type]
+        CommitRequest(CommitBatch("q", "run", {}, {})),  # type: ignore[arg-type]
+    ],
+)
+def test_a_malformed_request_of_somebody_who_knows_the_secret_is_refused_and_the_job_goes_on(body: Any) -> None:
+    controller = Controller("job", founding([0, 1]), {"count": 2}, queries=1)
+    out = controller.handle(Asked("client", Request(1, body)), 0.0)
+    assert [type(each.message) for each in out if isinstance(each, Reply)] == [Refused]

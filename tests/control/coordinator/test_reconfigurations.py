@@ -1,0 +1,37 @@
+"""What was commanded and is under way: whom it binds, and what its account is made of."""
+
+from megaflow.control.coordinator.events import Asked, Reply
+from megaflow.control.coordinator.reconfigurations import Reconfigurations
+from megaflow.control.messages import Accepted, BeginPlan, Done, LedgerEntry, Request
+from megaflow.megaphone.routing import Map, Move
+
+ASKED = Asked("client", Request(7, None))
+
+
+def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
+    moves = Reconfigurations((0, 0, 1, 1))
+    assert "owns 2 bins" in (moves.binds((0,)) or "") and moves.binds((2,)) is None
+    assert moves.add(ASKED, [Move(2, 0), Move(3, 0), Move(0, 2), Move(0, 0)], 5, 1.0) == Reply("client", Accepted(7, 5))
+    assert moves.table == (0, 0, 0, 0)
+    assert "epoch 5" in (moves.binds((1,)) or "") and "epoch 5" in (moves.binds((2,)) or "")
+    (pending,) = moves
+    moves.finish(pending)
+    assert moves.binds((1, 2)) is None and len(moves) == 0
+    moves.add(ASKED, [Map((0, 0, 0, 1)), Map((0, 0, 0, 0))], 6, 1.0)
+    assert moves.binds((1,)) is not None
+    assert moves.binds((3,)) is None
+    moves.plans.begin("client", BeginPlan(moves.table, (0, 0, 0, 3), "fluid", None, 0.0, "pid 1"), moves.table)
+    assert "by plan 0" in (moves.binds((3,)) or "")
+
+
+def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
+    moves = Reconfigurations((0, 0))
+    moves.add(ASKED, [Move(0, 1)], 5, 1.0)
+    moved = (("count", 5, 10), ("join", 5, 20), ("count", 4, 40))  # two operators share the table
+    entries = [LedgerEntry(operator, 0, epoch, 0, 1, size, 1, 0.1) for operator, epoch, size in moved]
+    moves.note(entries)
+    assert list(moves.ledger) == entries
+    (pending,) = moves
+    pending.seconds = 0.5
+    account = {"epoch": 5, "bins": 1, "bytes": 30, "keys": 2, "seconds": 0.5}
+    assert moves.finish(pending) == [Reply("client", Done(7, account))] and moves.finish(pending) == []

@@ -1,0 +1,341 @@
+"""The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
+
+from typing import Any
+
+import pytest
+
+from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.driver import TOPIC, Coordinator
+from megaflow.control.coordinator.events import Asked, Mailed
+from megaflow.control.coordinator.status import worker_record
+from megaflow.control.messages import (
+    Accepted,
+    AddProcesses,
+    Done,
+    EndOfLines,
+    Forwarded,
+    Progress,
+    PushedEnded,
+    Reconfigure,
+    Refused,
+    RemoveWorker,
+    Request,
+    RoutingReady,
+    SplitRead,
+    SplitsReturned,
+    StartProcesses,
+    StatusQuery,
+    Withdraw,
+)
+from megaflow.control.worker.agent import EARLY_MAX, Agent
+from megaflow.control.worker.latency import Lateness
+from megaflow.errors import ProtocolError
+from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
+from megaflow.scope import Scope
+from megaflow.timely.communication.local import LocalAllocator, LocalFabric
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import Membership, founding
+from megaflow.timely.rescale.messages import Aborted, Joined, Left
+from megaflow.timely.worker import Worker
+from tests.job.by_hand import Clock, lone_worker, settle
+
+
+class Client:
+    """Notes its answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def send(self, message: object) -> None:
+        self.answers.append(message)
+
+
+class Bench:
+    """A coordinator on a lone worker whose control stream is merely watched."""
+
+    def __init__(self, can_start: bool = True) -> None:
+        self.clock = Clock()
+        self.worker = Worker(
+            LocalFabric([0]).allocator(0), founding([0]), Scope, (self.clock, self.clock),
+            processes={0: ("h", 1, (0,))},
+        )  # fmt: skip
+        self.started: list[StartProcesses] = []
+        self.control: InputHandle[Any] = InputHandle()
+        self.seen: list[tuple[int, Any]] = []  # (epoch, command)
+        self.probe = ProbeHandle()
+        self.agent = Agent(self.worker, "127.0.0.1:2101", lambda: 17, Lateness())
+        with self.worker.dataflow() as scope:
+            watched = scope.input_from(self.control).inspect_time(
+                lambda time, record: self.seen.append((int(str(time)), record))
+            )
+            watched.probe_with(self.probe)
+        controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
+        start = self.started.append if can_start else None
+        self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
+        self.agent.coordinate(self.coordinator)
+        self.client = Client()
+
+    def commands(self) -> list[Any]:
+        return [numbered.command for _, numbered in self.seen]
+
+    def ask(self, id: int, body: object) -> None:
+        self.coordinator.put(Asked(self.client, Request(id, body)))
+
+    def turn(self, seconds: float = 0.01) -> float:
+        self.clock.now += seconds
+        settle(self.worker)
+        open_times = self.probe.frontier.elements
+        wait = self.coordinator.turn(self.clock.now, int(str(open_times[0])) if open_times else None)
+        settle(self.worker)
+        return wait
+
+
+def test_ticks_advance_the_control_stream() -> None:
+    bench = Bench()
+    waits = [bench.turn() for _ in range(5)]
+    assert bench.control.time == 5
+    assert all(0 < wait <= 0.01 for wait in waits)
+
+
+def test_a_command_is_injected_at_one_epoch_and_answered_when_the_probe_has_passed_it() -> None:
+    bench = Bench()
+    bench.turn()
+    bench.ask(3, Reconfigure((Move(1, 0),)))
+    bench.turn()
+    assert bench.seen == [(1, Numbered(0, Move(1, 0)))]
+    assert bench.client.answers == [Accepted(3, 1)]
+    bench.turn()
+    (_, done) = bench.client.answers
+    assert isinstance(done, Done)
+    assert done.result["epoch"] == 1
+
+
+def test_a_refusal_changes_nothing() -> None:
+    bench = Bench()
+    bench.ask(3, Reconfigure((Move(99, 0),)))
+    bench.turn()
+    assert bench.seen == []
+    assert isinstance(bench.client.answers[0], Refused)
+
+
+def test_a_request_wakes_a_parked_worker() -> None:
+    bench = Bench()
+    bench.turn()
+    bench.ask(1, StatusQuery())
+    bench.worker.allocator.park(30.0)  # returns at once, or the test times out
+
+
+def test_status_comes_from_the_members_themselves() -> None:
+    bench = Bench()
+    bench.ask(9, StatusQuery())
+    for _ in range(3):
+        bench.turn()
+    (done,) = bench.client.answers
+    assert done.id == 9
+    (worker,) = done.result["workers"]
+    assert (worker["id"], worker["address"], worker["lines"]) == (0, "127.0.0.1:2101", 17)
+
+
+def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> None:
+    bench, records = Bench(), InputHandle[tuple[str, int]]()
+    with bench.worker.dataflow() as scope:
+        scope.input_from(records).stateful_state_machine(lambda k, v, s: (v, []), bins=4, name="count")
+    records.send_batch([("a", 1), ("b", 2), ("a", 3)])
+    records.close()
+    for id, loads in ((9, False), (10, True)):
+        bench.ask(id, StatusQuery(bins=True, loads=loads))
+        bench.turn()
+        bench.turn()
+    without, with_loads = (answer.result["operators"][0] for answer in bench.client.answers)
+    assert without == {"name": "count", "bins": 4, "table": [0, 0, 0, 0]}
+    rows = with_loads["loads"]
+    assert sum(row["records_per_s"] for row in rows) == 3.0 and sum(row["keys"] for row in rows) == 2
+    assert all(row["owner"] == 0 and row["bytes"] > 0 for row in rows)
+    assert [(row["key"], row["records_per_s"]) for row in with_loads["hot_keys"]] == [("'a'", 2.0), ("'b'", 1.0)]
+
+
+def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    worker = lone_worker(clock)
+
+    def fold(key: str, value: int, state: int | None) -> tuple[int | None, list[Any]]:
+        clock.now += 0.25
+        return value, []
+
+    def park(self: LocalAllocator, seconds: float | None) -> None:
+        clock.now += 7.0
+
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        stream.stateful_state_machine(fold, bins=4, name="count")
+    lateness = Lateness()
+    agent = Agent(worker, "h:1", lambda: 3, lateness, lambda now: 17)
+    monkeypatch.setattr(LocalAllocator, "park", park)
+    handle.send_batch([("a", 1), ("b", 2)])
+    lateness.begin(0, clock.now, 2)
+    handle.advance_to(1)
+    settle(worker)
+    agent.turn(clock.now, 1)
+    first = agent.status(1)
+    assert first.useful == {"count": (2, 0.5)} and (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
+    worker.step_or_park(None)
+    second = agent.status(2)
+    assert (second.now - first.now, second.busy_seconds, worker.parked_seconds) == (7.0, 0.5, 7.0)
+    record = worker_record(second, "running")
+    assert record["useful"] == {"count": {"records": 2, "s": 0.5}}
+    assert (record["busy_s"], record["done"], record["waiting"], record["now"]) == (0.5, 2, 17, second.now)
+
+
+def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:
+    bench = Bench()
+    bench.turn()
+    bench.agent.report(PushedEnded())
+    bench.turn()
+    bench.turn()
+    assert [command.command for _, command in bench.seen] == [EndOfLines()]
+    assert bench.probe.done()
+    assert bench.worker.installed_dataflows == {}
+
+
+BOTH = Membership(1, frozenset({0, 1}), 0)
+
+
+def test_a_process_is_started_joins_and_is_given_its_table() -> None:
+    bench = Bench()
+    bench.ask(1, AddProcesses(1))
+    bench.turn()
+    assert bench.started == [StartProcesses(1, "h", 1)]
+    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
+    bench.turn()
+    assert bench.commands() == [Bootstrap(0, 1)]
+    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.turn()
+    *progress, done = bench.client.answers
+    assert [type(message) for message in progress] == [Progress] * 3
+    assert isinstance(done, Done) and done.result["joins"][0]["seconds"]["connect"] == 0.5
+
+
+def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
+    bench = Bench(can_start=False)
+    bench.ask(1, AddProcesses(2))
+    bench.turn()
+    *_, refused = bench.client.answers
+    assert isinstance(refused, Refused) and "nobody is there" in refused.reason
+
+
+def joined_and_taught() -> Bench:
+    """A controller that believes in a second worker; the engine does not."""
+    bench = Bench()
+    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,))))
+    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.turn()
+    return bench
+
+
+def test_a_leave_goes_to_the_engine_whose_refusal_is_passed_on() -> None:
+    bench = joined_and_taught()
+    bench.ask(1, RemoveWorker(1))
+    bench.turn()
+    assert bench.commands() == [Withdraw((1,))]
+    bench.coordinator.put(Mailed(1, SplitsReturned(())))
+    bench.turn()
+    bench.turn()
+    *_, refused = bench.client.answers
+    assert isinstance(refused, Refused) and refused.reason.startswith("there is no worker 1")
+
+
+def test_a_process_that_has_left_is_no_member() -> None:
+    bench = joined_and_taught()
+    bench.worker.rescaling._emit(Left(2, (1,), Membership(2, frozenset({0}), 0)))
+    bench.ask(1, Reconfigure((Map((0, 0, 0, 1)),)))
+    bench.turn()
+    (refused,) = bench.client.answers
+    assert isinstance(refused, Refused) and "the workers are 0" in refused.reason
+
+
+def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for() -> None:
+    bench = Bench()
+    bench.turn()
+    coordinator = bench.worker.rescaling.coordinator
+    assert coordinator is not None and coordinator.veto("leave", (0,)) is not None
+    assert coordinator.veto("join", ()) is None
+    bench.agent.report(PushedEnded())
+    for _ in range(3):
+        bench.turn()
+    assert not bench.probe.done()
+    bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
+    bench.turn()
+    assert bench.probe.done()
+    assert "too late" in (coordinator.veto("join", ()) or "")
+
+
+def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_tables() -> None:
+    class View:
+        records = 0
+        ready = False
+        bootstrap_seconds = 0.25
+
+    bench, view = Bench(), View()
+    heard: list[Any] = []
+    bench.worker.stateful.append(view)
+    bench.coordinator.put = lambda event: heard.append(event)  # type: ignore[method-assign]
+    bench.agent.joined()
+    for ready in (False, True, True):
+        view.ready = ready
+        bench.agent.turn(bench.clock.now, None)
+        settle(bench.worker)
+    assert heard == [Mailed(0, RoutingReady(0, 0.25))]
+
+
+def test_reports_to_a_coordinator_that_is_to_be_are_kept_and_those_that_were_forwarded_come_first() -> None:
+    worker, heard = lone_worker(Clock()), []
+    agent = Agent(worker, "", lambda: 0, Lateness())
+    for body in (SplitsReturned(()), Forwarded(5, SplitRead(1)), Forwarded(6, SplitRead(2)), PushedEnded()):
+        worker.post(0, TOPIC, body)
+    settle(worker)
+
+    class Listener:
+        def put(self, event: Any) -> None:
+            heard.append(event)
+
+    agent.coordinate(Listener())  # type: ignore[arg-type]
+    assert heard == [
+        Mailed(5, SplitRead(1)), Mailed(6, SplitRead(2)), Mailed(0, SplitsReturned(())), Mailed(0, PushedEnded()),
+    ]  # fmt: skip
+
+
+def test_whoever_has_handed_over_forwards_what_is_still_reported_to_it() -> None:
+    fabric = LocalFabric([0, 1])
+    heard: list[Any] = []
+    old, new = (Worker(fabric.allocator(index), founding([0, 1]), Scope, (Clock(), Clock())) for index in (0, 1))
+    first, second = (Agent(worker, "", lambda: 0, Lateness()) for worker in (old, new))
+
+    class Listener:
+        def put(self, event: Any) -> None:
+            heard.append(event)
+
+    first.coordinate(Listener())  # type: ignore[arg-type]
+    second.report(SplitRead(1))
+    settle(old)
+    assert heard == [Mailed(1, SplitRead(1))]
+    first.hand_over(1, heard)  # nobody has handled it
+    second.report(SplitRead(2))  # it does not know yet
+    for worker in (old, new):
+        settle(worker)
+    heard.clear()
+    second.coordinate(Listener())  # type: ignore[arg-type]
+    assert heard == [Mailed(1, SplitRead(1)), Mailed(1, SplitRead(2))]
+    first.coordinate(Listener())  # type: ignore[arg-type]  # it is back
+    second.report(SplitRead(3))
+    settle(old)
+    assert heard[2:] == [Mailed(1, SplitRead(3))]
+
+
+def test_reports_to_a_worker_that_never_coordinates_break_the_protocol_in_the_end() -> None:
+    worker = lone_worker(Clock())
+    Agent(worker, "", lambda: 0, Lateness())
+    with pytest.raises(ProtocolError, match="which does not coordinate the job"):
+        for _ in range(EARLY_MAX + 1):
+            worker.post(0, TOPIC, PushedEnded())
+            worker.step()

@@ -1,0 +1,207 @@
+"""Who answers on the port: what each role accepts, refuses and passes on."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.messages import (
+    Lines,
+    LinesEnded,
+    Moved,
+    Refused,
+    Request,
+    Stage,
+    Staged,
+    StageEnd,
+    Started,
+    StartFailed,
+    StatusQuery,
+)
+from megaflow.control.worker.port_roles import KEPT_MAX, OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
+from megaflow.errors import ConfigMismatch, ProtocolError
+
+
+class FakeConnection:
+    """Notes what is sent."""
+
+    def __init__(self) -> None:
+        self.peer = "127.0.0.1:9"
+        self.pending_bytes = 0
+        self.is_drained = True
+        self.sent: list[Any] = []
+
+    def send(self, value: object) -> None:
+        self.sent.append(value)
+
+
+class Taker:
+    """Notes the lines it is given."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def push(self, lines: list[str]) -> None:
+        self.got += lines
+
+    def end_pushed(self) -> None:
+        self.got.append(None)
+
+
+class Stager:
+    """Notes what it is asked to stage."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def stage(self, message: Stage, sender: Hashable) -> None:
+        self.got.append(message)
+
+    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+        return Staged(message.attempt, message.lines)
+
+    def lost(self, sender: Hashable) -> None:
+        self.got.append("lost")
+
+
+def connected(door: Any) -> Any:
+    connection = FakeConnection()
+    door.connected(connection, {})
+    return connection
+
+
+def test_lines_reach_the_source_in_order_also_those_that_came_before_it_was_built() -> None:
+    door, taker, wakes = LauncherDoor(), Taker(), []
+    connection = connected(door)
+    door.received(connection, Lines(["a", "b"]))
+    door.serve(taker, lambda: wakes.append(1))
+    door.received(connection, Lines(["c"]))
+    door.received(connection, LinesEnded())
+    assert taker.got == ["a", "b", "c", None]
+    assert len(wakes) == 3
+
+
+@pytest.mark.parametrize("value", ["lines", Lines("ab"), Lines(["a", 1]), Lines(None), 17, Request(1, StatusQuery())])  # type: ignore[arg-type,list-item]
+def test_a_launcher_that_sends_anything_but_lines_breaks_the_protocol(value: Any) -> None:
+    door = LauncherDoor()
+    with pytest.raises(ProtocolError, match="launcher"):
+        door.received(connected(door), value)
+
+
+def test_there_is_room_only_for_a_launcher_that_keeps_up_but_what_is_sent_early_is_kept() -> None:
+    door = LauncherDoor()
+    assert (door.is_here, door.has_room, door.is_drained) == (False, False, True)
+    door.send("early")
+    assert not door.is_drained
+    connection = connected(door)
+    assert (door.is_here, door.has_room) == (True, True)
+    connection.pending_bytes = OUTPUT_BYTES_MAX
+    assert not door.has_room
+    door.send("kept")
+    assert connection.sent == ["early", "kept"]
+
+
+def test_what_the_launcher_has_started_reaches_the_coordinator_and_only_that() -> None:
+    door, heard = LauncherDoor(), []
+    connection = connected(door)
+    with pytest.raises(ProtocolError, match="launcher"):
+        door.received(connection, StartFailed("no"))
+    door.coordinate(heard.append)
+    for message in (Started((("h", 5),)), StartFailed("no")):
+        door.received(connection, message)
+    assert heard == [Launched(Started((("h", 5),))), Launched(StartFailed("no"))]
+
+
+def test_a_second_launcher_is_refused() -> None:
+    door = LauncherDoor()
+    connected(door)
+    with pytest.raises(ConfigMismatch, match="launcher"):
+        connected(door)
+
+
+def test_nobody_waits_for_a_launcher_that_is_gone() -> None:
+    door = LauncherDoor()
+    connection = connected(door)
+    connection.is_drained = False
+    assert not door.is_drained
+    door.lost(connection)
+    assert door.gone
+    assert door.is_drained
+
+
+def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there() -> None:
+    door, asked = ControlDoor(None), []
+    connection = connected(door)
+    first, second = Request(1, StatusQuery()), Request(2, StatusQuery())
+    door.received(connection, first)
+    door.serve(asked.append)
+    door.received(connection, second)
+    door.lost(connection)
+    assert asked == [Asked(connection, first), Asked(connection, second), Gone(connection)]
+
+
+def test_another_process_sends_whoever_asks_to_the_coordinator() -> None:
+    door = ControlDoor(("10.0.0.7", 2101))
+    connection = connected(door)
+    door.received(connection, Request(5, StatusQuery()))
+    door.lost(connection)
+    assert connection.sent == [Moved(5, "10.0.0.7", 2101)]
+
+
+def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_serves() -> None:
+    door, asked = ControlDoor(None), []
+    first, second = connected(door), connected(door)
+    door.serve(asked.append)
+    door.received(first, Request(1, StatusQuery()))
+    door.keep(asked)
+    door.received(second, Request(2, StatusQuery()))
+    door.lost(second)
+    assert first.sent == second.sent == []
+    door.redirect("h", 7)
+    door.received(first, Request(3, StatusQuery()))
+    assert first.sent == [Moved(1, "h", 7), Moved(3, "h", 7)] and second.sent == [Moved(2, "h", 7)]
+    served: list[Any] = []
+    door.serve(served.append)  # it is back
+    door.received(first, Request(4, StatusQuery()))
+    assert served == [Asked(first, Request(4, StatusQuery()))] and len(asked) == 1
+
+
+def test_so_many_requests_are_kept_and_no_more() -> None:
+    door, served = ControlDoor(None), []
+    asker, other = connected(door), connected(door)
+    for id in range(KEPT_MAX + 1):
+        door.received(asker, Request(id, StatusQuery()))
+    for _ in range(10):
+        door.lost(other)  # it has asked nothing
+    [refused] = asker.sent
+    assert isinstance(refused, Refused) and refused.id == KEPT_MAX and "ask again later" in refused.reason
+    door.serve(served.append)
+    assert served == [Asked(asker, Request(id, StatusQuery())) for id in range(KEPT_MAX)]
+
+
+@pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]
+def test_what_is_no_request_breaks_the_protocol(value: Any) -> None:
+    door = ControlDoor(None)
+    with pytest.raises(ProtocolError, match="no request"):
+        door.received(connected(door), value)
+
+
+def test_lines_are_staged_at_the_worker_they_name_and_the_end_is_answered() -> None:
+    stagers = {2: Stager(), 3: Stager()}
+    door = IngestDoor(stagers)
+    connection = connected(door)
+    stage = Stage("q", "r", 0, 1, 7, 3, 1, "a")
+    door.received(connection, stage)
+    door.received(connection, StageEnd("q", "r", 0, 1, 7, 3, 1))
+    assert (stagers[2].got, stagers[3].got) == ([], [stage])
+    assert connection.sent == [Staged(7, 1)]
+    door.lost(connection)
+    assert (stagers[2].got, stagers[3].got) == (["lost"], [stage, "lost"])
+
+
+@pytest.mark.parametrize("worker", [4, [], None, True])
+def test_lines_for_a_worker_elsewhere_break_the_protocol(worker: Any) -> None:
+    door = IngestDoor({3: Stager(), 1: Stager()})
+    with pytest.raises(ProtocolError, match="executor"):
+        door.received(connected(door), Stage("q", "r", 0, 1, 7, worker, 1, "a"))

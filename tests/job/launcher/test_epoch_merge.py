@@ -1,0 +1,145 @@
+"""Outputs leave in epoch order, once their epoch is closed everywhere; and look as promised."""
+
+import io
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.errors import ProtocolError, UsageError
+from megaflow.job.launcher.epoch_merge import (
+    Gather,
+    JsonLinesWriter,
+    ListWriter,
+    NothingWriter,
+    TextWriter,
+    open_writer,
+)
+from megaflow.job.rendering import as_json_lines, as_text
+
+WORKERS = (0, 2, 5)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[OutputBatch | OutputClosed]:
+    """What three workers say, each consistent in itself, mixed in any order; the last of each closes everything."""
+    lists: list[list[OutputBatch | OutputClosed]] = []
+    for worker in WORKERS:
+        said: list[OutputBatch | OutputClosed] = []
+        closed = 0
+        for number in range(draw(st.integers(0, 6))):
+            if draw(st.booleans()):
+                closed += draw(st.integers(1, 3))
+                said.append(OutputClosed(worker, closed))
+            else:
+                said.append(OutputBatch(worker, closed + draw(st.integers(0, 3)), [(worker, number)]))
+        lists.append([*said, OutputClosed(worker, None)])
+    mixed = []
+    while rest := [said for said in lists if said]:
+        mixed.append(draw(st.sampled_from(rest)).pop(0))
+    return mixed
+
+
+@given(conversations())
+def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_closed(
+    said: list[OutputBatch | OutputClosed],
+) -> None:
+    gather = Gather(WORKERS)
+    records: list[tuple[int, Any]] = []
+    left: list[tuple[int, Any]] = []
+    closed: dict[int, float] = dict.fromkeys(WORKERS, 0)
+    for message in said:
+        if isinstance(message, OutputBatch):
+            gather.add(message)
+            records += [(message.epoch, record) for record in message.records]
+        else:
+            closed[message.worker] = float("inf") if message.epoch is None else message.epoch
+            left += [(epoch, record) for epoch, some in gather.close(message) for record in some]
+        assert sorted(left) == sorted(r for r in records if r[0] < min(closed.values()))
+        assert [epoch for epoch, _ in left] == sorted(epoch for epoch, _ in left)
+    assert sorted(left) == sorted(records)
+    for worker in WORKERS:  # within an epoch, a worker's records keep their order; workers follow one another
+        assert [r for r in left if r[1][0] == worker] == sorted(
+            (r for r in records if r[1][0] == worker), key=lambda r: r[0]
+        )
+    assert [(epoch, record[0]) for epoch, record in left] == sorted((epoch, record[0]) for epoch, record in left)
+
+
+def test_an_epoch_is_closed_when_all_workers_present_have_closed_it() -> None:
+    gather = Gather([0, 1])
+    gather.add(OutputBatch(0, 5, ["a"]))
+    gather.add(OutputBatch(0, 8, ["b"]))
+    assert gather.close(OutputClosed(0, 9)) == []
+    assert gather.close(OutputClosed(1, 6)) == [(5, ["a"])]
+    gather.join([3])
+    assert gather.close(OutputClosed(1, 9)) == [], "worker 3 may have something for epochs 6 to 8"
+    gather.add(OutputBatch(3, 8, ["c"]))
+    assert gather.close(OutputClosed(1, None)) == [], "worker 1 has left"
+    assert gather.close(OutputClosed(3, 9)) == [(8, ["b", "c"])]
+    gather.add(OutputBatch(3, 9, ["d"]))
+    assert gather.close(OutputClosed(3, None)) == []
+    gather.join([4])
+    assert gather.close(OutputClosed(0, None)) == [], "worker 4 has said nothing yet"
+    assert gather.close(OutputClosed(4, None)) == [(9, ["d"])]
+
+
+def test_who_joins_when_all_is_closed_changes_nothing() -> None:
+    gather = Gather([0])
+    gather.add(OutputBatch(0, 5, ["a"]))
+    assert gather.close(OutputClosed(0, None)) == [(5, ["a"])]
+    gather.join([1])
+    assert gather.close(OutputClosed(1, 3)) == []
+    assert gather.close(OutputClosed(1, None)) == []
+
+
+def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> None:
+    gather = Gather([0])
+    gather.close(OutputClosed(0, 5))
+    for batch in (OutputBatch(0, 4, ["a"]), OutputBatch(1, 9, ["a"])):
+        with pytest.raises(ProtocolError, match=f"worker {batch.worker}"):
+            gather.add(batch)
+
+
+def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
+    stream = io.StringIO()
+    writer = TextWriter(stream)
+    writer.write(1, as_text(1, ["a b", ("a", 1), None, "'", 2.5]))
+    writer.write(2, [])
+    writer.close()
+    assert stream.getvalue() == "a b\n('a', 1)\nNone\n'\n2.5\n"
+
+
+def test_json_lines_hold_time_and_record(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = open_writer(f"jsonl:{path}")
+    assert isinstance(writer, JsonLinesWriter)
+    writer.write(17, as_json_lines(17, [("wörd", 3), "line\nend", "\ud800"]))
+    writer.flush()
+    assert path.read_text(encoding="utf-8").splitlines()[0] == '{"time": 17, "record": ["wörd", 3]}'
+    writer.write(18, as_json_lines(18, [date(2026, 1, 2), {(1, 2): 3}]))
+    writer.close()
+    objects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(o["time"], o["record"]) for o in objects] == [
+        (17, ["wörd", 3]), (17, "line\nend"), (17, "\ud800"), (18, "datetime.date(2026, 1, 2)"), (18, "{(1, 2): 3}"),
+    ]  # fmt: skip
+
+
+def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
+    assert isinstance(open_writer("none"), NothingWriter)
+    assert isinstance(open_writer("-"), TextWriter)
+    for words in ("", "jsonl:", "json:x", "out.txt", f"jsonl:{tmp_path}/no/such/folder/x", f"jsonl:{tmp_path}"):
+        with pytest.raises(UsageError, match="--output"):
+            open_writer(words)
+
+
+def test_a_list_keeps_the_records() -> None:
+    writer = ListWriter()
+    writer.write(1, [1, 2])
+    writer.write(4, [3])
+    writer.close()
+    assert writer.records == [1, 2, 3]

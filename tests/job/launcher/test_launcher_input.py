@@ -1,0 +1,99 @@
+"""Lines that the launcher reads: cut like those of files, never further ahead than the credit."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.errors import SourceError, UsageError
+from megaflow.job.launcher.launcher_input import Credit, FileLines, IterableLines, TextSplitter
+from megaflow.job.splits import lines_of
+
+
+@given(st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"a", b"\r").replace(b"b", b"\n")), max_size=12))
+def test_however_the_bytes_arrive_the_lines_are_those_of_the_whole(parts: list[bytes]) -> None:
+    splitter = TextSplitter("input")
+    lines = [line for part in parts for line in splitter.feed(part)] + splitter.end()
+    assert lines == lines_of(b"".join(parts).decode("utf-8", "replace"))
+
+
+@given(st.text(alphabet="aé€\r\n\u2028", max_size=40), st.integers(1, 5))
+def test_a_character_cut_in_two_is_whole_again(text: str, size: int) -> None:
+    data = text.encode()
+    splitter = TextSplitter("input", "strict")
+    lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
+    assert lines + splitter.end() == lines_of(text)
+
+
+def test_invalid_text_is_reported_with_its_byte_if_wanted() -> None:
+    splitter = TextSplitter("standard input", "strict")
+    assert splitter.feed(b"good\nmore") == ["good"]
+    with pytest.raises(SourceError, match=r"standard input at byte 10 \(ff: invalid start byte\)"):
+        splitter.feed(b" \xff\n")
+    assert TextSplitter("input").feed(b"\xff\n") == ["\ufffd"]
+
+
+def test_a_pipe_is_waited_for_and_a_file_is_just_read(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        pipe = FileLines(reader, "pipe", "replace")
+        assert pipe.fileno() == reader
+        os.write(writer, b"a\nb")
+        assert pipe.read() == ["a"] and not pipe.done
+        os.close(writer)
+        assert pipe.read() == ["b"] and pipe.done
+    finally:
+        os.close(reader)
+    (tmp_path / "f").write_bytes(b"x\n")
+    with (tmp_path / "f").open("rb") as file, open(os.devnull, "rb") as null:
+        lines = FileLines(file.fileno(), "file", "replace")
+        assert lines.fileno() is None and lines.read() == ["x"] and lines.read() == [] and lines.done
+        nothing = FileLines(null.fileno(), "null", "replace")
+        assert nothing.fileno() is None and nothing.read() == [] and nothing.done
+
+
+def test_an_iterable_is_pulled_only_as_far_as_needed() -> None:
+    pulled = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal pulled
+        while True:
+            pulled += 1
+            yield "x" * 1000
+
+    lines = IterableLines(endless())
+    assert pulled == 0
+    assert 1 <= len(lines.read()) == pulled <= 66
+    assert not lines.done
+
+
+def test_the_lines_of_an_open_file_lose_their_ends() -> None:
+    lines = IterableLines(["a\n", "b\r\n", "", "c"])
+    got = []
+    while not lines.done:
+        got += lines.read()
+    assert got == ["a", "b", "", "c"]
+
+
+def test_what_is_no_text_is_refused_by_its_type() -> None:
+    with pytest.raises(UsageError, match=r"b'x' \(bytes\)"):
+        IterableLines(["a", b"x"]).read()
+
+
+def test_credit_comes_back_as_messages_are_taken_in() -> None:
+    credit = Credit(limit_bytes=100)
+    sent = 0
+    while credit.is_left:
+        credit.sent(["123456789"] * 3)
+        sent += 3
+    assert sent == 12
+    credit.taken(2)
+    assert not credit.is_left
+    credit.taken(1)
+    assert credit.is_left
+    credit.taken(sent - 3)
+    credit.sent(["x" * 99])
+    assert not credit.is_left

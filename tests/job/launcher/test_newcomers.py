@@ -1,0 +1,143 @@
+"""Processes that come to a running job: their death is their own until the coordinator says that they take part."""
+
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.errors import ClusterError, UsageError
+from megaflow.job.exit_report import LastWord, LastWordPipe, say_last_word
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.newcomers import Newcomers
+from megaflow.job.spec import Address
+from megaflow.timely.communication.client import Client
+
+WAIT_SECONDS = 20.0
+
+
+class Bench:
+    """The launcher's side, with children that run a line of Python; connecting is done by `connect`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.children = Children()
+        self.selector = selectors.DefaultSelector()
+        self.codes: list[str] = []  # what the next processes run
+        self.word: LastWord | None = None  # what they say first
+        self.told: list[Any] = []
+        self.contacts: list[Address] = []
+        self.connect: Callable[[Child], None] = lambda child: None
+        self.newcomers = Newcomers(
+            self.children, self._start, self.selector, self.told.append, self.told.append, self.told.append
+        )
+        monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: self.connect(child))
+
+    def _start(self, count: int, contact: Address) -> list[Child]:
+        self.contacts.append(contact)
+        started = []
+        for code in self.codes[:count]:
+            pipe = LastWordPipe()
+            process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, pass_fds=[pipe.writing])
+            if self.word is not None:
+                say_last_word(pipe.writing, self.word)
+            pipe.close_writing()
+            started.append(Child(("127.0.0.1", 5000 + len(self.children.all) + len(started)), process, pipe))
+        self.children.all += started
+        return started
+
+    def wait_for(self, count: int) -> list[Any]:
+        """Run the loop until so much has been told."""
+        while len(self.told) < count:
+            events = self.selector.select(WAIT_SECONDS)
+            assert events, f"told only {self.told}"
+            for key, _ in events:
+                key.data()
+        return self.told
+
+    def close(self) -> None:
+        self.children.kill(self.children.all)
+        self.newcomers.close()
+        self.selector.close()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench(monkeypatch)
+    yield bench
+    bench.close()
+
+
+SLEEPS = "import time; time.sleep(60)"
+REQUEST = StartProcesses(1, "127.0.0.1", 4711)
+
+
+def test_what_is_started_is_told_with_its_addresses(bench: Bench) -> None:
+    bench.codes = [SLEEPS, SLEEPS]
+    bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711))
+    assert bench.told == [Started((("127.0.0.1", 5000), ("127.0.0.1", 5001)))]
+    assert bench.contacts == [("127.0.0.1", 4711)]
+    assert bench.children.members == []
+
+
+def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
+    def fail(count: int, contact: Address) -> list[Child]:
+        raise UsageError("--listen 10.9.9.9: no such address")
+
+    bench.newcomers._start = fail
+    bench.newcomers.start(REQUEST)
+    assert bench.told == [StartFailed("the launcher cannot start processes: --listen 10.9.9.9: no such address")]
+
+
+@pytest.mark.parametrize("word", [None, LastWord("failed", "this process may not join: full")])
+def test_a_death_before_the_join_is_told_to_the_coordinator(bench: Bench, word: LastWord | None) -> None:
+    bench.codes, bench.word = ["import os; os.kill(os.getpid(), 9)"], word
+    bench.newcomers.start(REQUEST)
+    _, failed = bench.wait_for(2)
+    assert isinstance(failed, StartFailed)
+    assert failed.reason.endswith("was killed by SIGKILL" if word is None else word.text)
+    assert bench.children.blame([]) is None
+
+
+def test_who_has_joined_is_counted_first_and_then_connected_to(bench: Bench) -> None:
+    bench.codes = [SLEEPS]
+    bench.newcomers.start(REQUEST)
+    child = bench.newcomers.joined(ProcessJoined("127.0.0.1", 5000, (7, 8)), b"secret", 1.0)
+    assert bench.children.all == [child] and child.running == {7, 8}
+    assert bench.newcomers.connecting or len(bench.told) == 1
+    assert bench.wait_for(2)[1] is child
+    assert not bench.newcomers.connecting
+
+
+def test_a_process_that_was_started_by_hand_is_first_heard_of_when_it_has_joined(bench: Bench) -> None:
+    child = bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (7,)), b"secret", 1.0)
+    assert bench.children.members == [child] and str(child) == "worker 7 (10.0.0.7:80)"
+    assert bench.wait_for(1) == [child]
+
+
+def test_an_address_can_be_used_again(bench: Bench) -> None:
+    first = bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (7,)), b"secret", 1.0)
+    second = bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (9,)), b"secret", 1.0)
+    assert second is not first and bench.children.members == [first, second]
+    assert set(bench.wait_for(2)) == {first, second}
+
+
+def test_a_member_that_cannot_be_reached_is_an_error(bench: Bench) -> None:
+    def refuse(child: Child) -> Client:
+        raise ClusterError(f"{child} did not answer")
+
+    bench.connect = refuse  # type: ignore[assignment]
+    bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (7,)), b"secret", 1.0)
+    [error] = bench.wait_for(1)
+    assert isinstance(error, ClusterError) and str(error) == "worker 7 (10.0.0.7:80) did not answer"
+
+
+def test_one_that_has_joined_and_died_before_it_was_known_is_a_member_that_died(bench: Bench) -> None:
+    bench.codes = ["import os; os.kill(os.getpid(), 9)"]
+    bench.newcomers.start(REQUEST)
+    bench.wait_for(2)
+    bench.newcomers.joined(ProcessJoined("127.0.0.1", 5000, (7,)), b"secret", 1.0)
+    bench.wait_for(3)
+    assert "worker 7 (127.0.0.1:5000" in str(bench.children.blame([]))

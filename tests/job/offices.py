@@ -1,0 +1,71 @@
+"""Processes of a job for tests: each answers on the role "control", on a thread of its own."""
+
+import socket
+import threading
+from typing import Any, Self
+
+from megaflow.control.coordinator.events import Asked, Gone
+from megaflow.control.messages import Accepted, Done
+from megaflow.control.worker.port_roles import ControlDoor
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.tcp_fabric import TcpFabric
+
+SECRET = b"known to the test only"
+
+
+class Office:
+    """A process with a door; its coordinator, if it is here, says yes to everything. Ends with its block."""
+
+    def __init__(self, elsewhere: tuple[str, int] | None = None, leaves: bool = False) -> None:
+        """`elsewhere` is where the coordinator is; None: here. One that `leaves` does so when it has accepted."""
+        self.asked: list[Any] = []  # bodies of requests
+        self._leaves = leaves
+        self.door = ControlDoor(elsewhere)
+        if elsewhere is None:
+            self.door.serve(self._serve)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = listener.getsockname()
+        self._fabric = TcpFabric(listener, [0], SECRET, {"control": self.door})
+        self._fabric.connect([PeerAddress(0, *self.address, (0,))], 0, 2)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End as a process does that leaves the job."""
+        if not self._ending.is_set():
+            self._ending.set()
+            self._thread.join()
+            self._fabric.close()
+
+    def client(self) -> Client:
+        """A connection to it."""
+        return connect(*self.address)
+
+    def _run(self) -> None:
+        allocator = self._fabric.allocator(0)
+        while not self._ending.is_set():
+            allocator.park(0.02)
+            allocator.receive()
+
+    def _serve(self, event: Asked | Gone) -> None:
+        if isinstance(event, Asked):
+            self.asked.append(event.request.body)
+            client: Any = event.client
+            client.send(Accepted(event.request.id, 7))
+            if self._leaves:
+                client.close()
+            else:
+                client.send(Done(event.request.id, "yes"))
+
+
+def connect(host: str, port: int) -> Client:
+    """A connection to an office."""
+    return Client.connect(host, port, SECRET, "control", {})

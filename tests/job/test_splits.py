@@ -1,0 +1,198 @@
+"""Files as splits: the lines over all splits are the lines of the file, whatever the borders."""
+
+import contextlib
+import io
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.control.messages import Split
+from megaflow.errors import SourceError, UsageError
+from megaflow.job.splits import SplitReader, cut, find_files, line_start, lines_of, plan_splits
+
+TRICKY = [
+    b"a",
+    b"bc",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    "é".encode(),
+    "€".encode(),
+    "😀".encode(),
+    b"\xff",
+    b"\xe2\x82",
+    b"\xf0\x9f",
+]
+TRICKY += [b"\x0b", b"\x0c", b"\x1c", b"\x85", "\u2028".encode(), "\x85".encode(), b"\x00", "\ufeff".encode()]
+contents = st.lists(st.one_of(st.sampled_from(TRICKY), st.binary(max_size=3)), max_size=40).map(b"".join)
+
+
+def lines_by_the_standard_library(data: bytes) -> list[str]:
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace", newline=None)
+    return [line.removesuffix("\n") for line in text]
+
+
+def read_splits(splits: list[Split], block_bytes: int, errors: str = "replace") -> list[str]:
+    lines = []
+    for split in splits:
+        with contextlib.closing(SplitReader(split, errors, block_bytes)) as reader:
+            while not reader.done:
+                lines += reader.read()
+    return lines
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("splits") / "text"
+
+
+@given(data=contents, borders=st.lists(st.integers(0, 120)), block_bytes=st.integers(1, 50))
+def test_the_splits_of_a_file_hold_its_lines_whatever_the_borders(
+    path: Path, data: bytes, borders: list[int], block_bytes: int
+) -> None:
+    path.write_bytes(data)
+    edges = sorted({0, len(data), *(border for border in borders if border < len(data))})
+    splits = [Split(i, str(path), start, end) for i, (start, end) in enumerate(itertools.pairwise(edges))]
+    assert read_splits(splits, block_bytes) == lines_by_the_standard_library(data)
+
+
+@given(data=contents, block_bytes=st.integers(1, 50), blocks=st.integers(0, 5))
+def test_a_split_read_in_part_is_a_split_from_the_position_on(
+    path: Path, data: bytes, block_bytes: int, blocks: int
+) -> None:
+    path.write_bytes(data)
+    whole = Split(0, str(path), 0, len(data))
+    with contextlib.closing(SplitReader(whole, block_bytes=block_bytes)) as reader:
+        first = [line for _ in range(blocks) for line in reader.read()]
+        rest = Split(1, str(path), reader.position, reader.end)
+    assert first + read_splits([rest], block_bytes) == lines_by_the_standard_library(data)
+
+
+@given(data=contents, position=st.integers(0, 100))
+def test_a_line_starts_where_the_slow_scan_says(path: Path, data: bytes, position: int) -> None:
+    path.write_bytes(data)
+    position = min(position, len(data))
+    starts = [0, len(data)]
+    starts += [i for i in range(1, len(data)) if data[i - 1] == 10 or (data[i - 1] == 13 and data[i] != 10)]
+    with path.open("rb") as file:
+        assert line_start(file.fileno(), position) == min(start for start in starts if start >= position)
+
+
+@given(text=st.text())
+def test_lines_end_at_newlines_and_carriage_returns_only(text: str) -> None:
+    assert lines_of(text) == [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
+
+
+def test_a_carriage_return_and_its_newline_in_different_blocks_are_one_end(path: Path) -> None:
+    path.write_bytes(b"abc\r\ndef\r\n")
+    for block_bytes in range(1, 11):
+        for border in range(1, 10):
+            splits = [Split(0, str(path), 0, border), Split(1, str(path), border, 10)]
+            assert read_splits(splits, block_bytes) == ["abc", "def"]
+
+
+def test_a_line_longer_than_any_block_is_read_whole(path: Path) -> None:
+    path.write_bytes(b"x" * 300_000 + b"\n" + b"y" * 200_000)
+    assert read_splits(plan_splits([str(path)], 2), 10) == ["x" * 300_000, "y" * 200_000]
+
+
+def test_a_byte_order_mark_is_kept(path: Path) -> None:
+    path.write_bytes("\ufeffone\n".encode())
+    assert read_splits(plan_splits([str(path)], 1), 100) == ["\ufeffone"]
+
+
+@pytest.mark.parametrize("block_bytes", [4, 8, 100])
+def test_invalid_text_is_reported_with_its_file_and_its_first_byte(path: Path, block_bytes: int) -> None:
+    path.write_bytes(b"abc\ndefg\nhi\xff\xfe\n")
+    with pytest.raises(SourceError, match=rf"{path}.* at byte 11 "):
+        read_splits([Split(0, str(path), 0, 5), Split(1, str(path), 5, 14)], block_bytes, "strict")
+
+
+def test_valid_text_passes_the_strict_reader(path: Path) -> None:
+    path.write_text("é€😀\n", encoding="utf-8")
+    assert read_splits(plan_splits([str(path)], 1), 3, "strict") == ["é€😀"]
+
+
+def test_another_policy_for_errors_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match="'ignore'"):
+        SplitReader(Split(0, str(path), 0, 1), "ignore")
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(path: Path) -> None:
+    path.write_bytes(b"one\ntwo\nthree\n")
+    with contextlib.closing(SplitReader(Split(0, str(path), 0, 14), block_bytes=4)) as reader:
+        assert reader.read() == ["one"]
+        os.truncate(path, 4)
+        with pytest.raises(SourceError, match="became shorter"):
+            reader.read()
+
+
+def test_a_file_that_vanished_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"gone.*No such file"):
+        SplitReader(Split(0, str(tmp_path / "gone"), 0, 1))
+
+
+def test_files_are_found_by_name_directory_and_glob(tmp_path: Path) -> None:
+    for name in ["b.txt", "a.txt", "c.log", ".hidden", "deep/d.txt", "odd[1].txt"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+
+    def names(spec: str) -> list[str]:
+        return [os.path.relpath(path, tmp_path) for path in find_files(str(tmp_path / spec))]
+
+    assert names("a.txt") == ["a.txt"]
+    assert names("*.txt") == ["a.txt", "b.txt", "odd[1].txt"]
+    assert names("**/*.txt") == ["a.txt", "b.txt", "deep/d.txt", "odd[1].txt"]
+    assert names("odd[1].txt") == ["odd[1].txt"]
+    assert names(".") == ["a.txt", "b.txt", "c.log", "odd[1].txt"]
+    assert names("*") == ["a.txt", "b.txt", "c.log", "odd[1].txt"]
+
+
+def test_what_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    for spec, words in [("none.txt", "no such file"), ("*.txt", "no file matches"), ("empty", "holds no files")]:
+        with pytest.raises(SourceError, match=words):
+            find_files(str(tmp_path / spec))
+    with pytest.raises(SourceError, match="--lines -"):
+        find_files(str(tmp_path / "fifo"))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 300_000_000), max_size=20).map(
+        lambda sizes: [(f"f{i}", n) for i, n in enumerate(sizes)]
+    ),
+    workers=st.integers(1, 9),
+)
+def test_every_byte_is_in_one_split(sizes: list[tuple[str, int]], workers: int) -> None:
+    splits = cut(sizes, workers)
+    covered: dict[str, int] = {}
+    for split in splits:
+        assert split.start == covered.get(split.path, 0) < split.end
+        covered[split.path] = split.end
+    assert covered == {path: size for path, size in sizes if size}
+    assert [split.number for split in splits] == list(range(len(splits)))
+
+
+def test_a_file_is_cut_into_a_few_splits_for_each_worker() -> None:
+    assert len(cut([("a", 10_000_000)], 3)) == 12
+    assert len(cut([("a", 5_000)], 3)) == 2
+    assert len(cut([("a", 10)], 3)) == 1
+
+
+@given(data=contents, block_bytes=st.integers(1, 50), wanted=st.integers(0, 60))
+def test_a_split_can_be_read_on_after_any_line(path: Path, data: bytes, block_bytes: int, wanted: int) -> None:
+    path.write_bytes(data)
+    lines = lines_by_the_standard_library(data)
+    with contextlib.closing(SplitReader(Split(0, str(path), 0, len(data)), block_bytes=block_bytes)) as reader:
+        before, block = 0, 0  # lines
+        while not reader.done and before + block < wanted:
+            before += block
+            block = len(reader.read())
+        taken = min(block, wanted - before)
+        position = reader.position_after(taken)
+    assert read_splits([Split(0, str(path), position, len(data))], block_bytes) == lines[before + taken :]

@@ -1,0 +1,50 @@
+"""What a worker process does before it runs: it reads its orders, and nothing more."""
+
+import gc
+import os
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from megaflow.errors import ProtocolError
+from megaflow.job.spec import AppFile, ChildSpec, Founder
+from megaflow.job.worker.child import GC_THRESHOLD, read_spec, settle_memory
+
+HERE = ("127.0.0.1", 1)
+SPEC = ChildSpec("job", Founder(0, (HERE,)), 1, HERE, 3, HERE, b"secret", AppFile("/app.py", "dataflow"))
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+
+
+def test_the_orders_are_read_to_the_byte_and_what_follows_is_left(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    data = pickle.dumps(SPEC)
+    os.write(writing, len(data).to_bytes(8, "big") + data + b"rest")
+    assert read_spec(reading) == SPEC
+    assert os.read(reading, 10) == b"rest"
+    os.close(writing)
+
+
+def test_orders_cut_short_are_an_error(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, (100).to_bytes(8, "big") + b"only this")
+    os.close(writing)
+    with pytest.raises(ProtocolError, match="launcher"):
+        read_spec(reading)
+
+
+def test_what_exists_at_the_start_is_out_of_the_collectors_sight() -> None:
+    before = gc.get_threshold()
+    try:
+        settle_memory()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] == GC_THRESHOLD
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -1,0 +1,231 @@
+"""What a worker may read next: in which order, in what portions, and what is reported when."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, Stage, StageEnd
+from megaflow.errors import SourceError
+from megaflow.job.splits import plan_splits
+from megaflow.job.worker.line_queue import BATCH_BYTES, LineFeed, Schedule, batches_of
+from megaflow.job.worker.staging import Staging
+
+
+def take_all(feed: LineFeed, now: float = 0.0) -> list[str]:
+    lines: list[str] = []
+    while (taken := feed.take(now)) is not None:
+        lines += taken[0]
+    return lines
+
+
+def stage_and_commit(staging: Staging, batch: int, lines: list[str]) -> None:
+    staging.stage(Stage("q", "r", batch, 0, 7, 0, len(lines), "\n".join(lines)), "executor")
+    staging.end(StageEnd("q", "r", batch, 0, 7, 0, len(lines)), "executor")
+    staging.commit(CommitBatch("q", "r", batch, {0: (0, 7, len(lines))}))
+
+
+@given(lines=st.lists(st.text(max_size=200), max_size=200))
+def test_batches_are_the_lines_in_order_and_about_as_long_as_wished(lines: list[str]) -> None:
+    batches = list(batches_of(lines, sum(map(len, lines))))
+    assert [line for batch in batches for line in batch] == lines
+    assert all(batches)
+    if lines:
+        average = sum(map(len, lines)) / len(lines)
+        assert all(len(batch) == 1 or len(batch) * average <= BATCH_BYTES for batch in batches)
+
+
+def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("".join(f"line {i}\n" for i in range(10_000)))
+    splits = plan_splits([str(path)], 1)
+    feed = LineFeed(Staging(0))
+    feed.assign(splits, path.stat().st_size)
+    lines, reports = [], []
+    while (taken := feed.take(0.0)) is not None:
+        lines += taken[0]
+        reports += [(report.number, len(lines)) for report in feed.take_reports()]
+    assert lines == [f"line {i}" for i in range(10_000)]
+    assert [number for number, _ in reports] == [split.number for split in splits]
+    assert reports[-1] == (splits[-1].number, 10_000)
+    assert all(
+        len("".join(lines[:count]).encode()) + count >= split.end for split, (_, count) in zip(splits, reports)
+    ), "a split is reported when all its lines are taken, not before"
+
+
+def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_them() -> None:
+    feed = LineFeed(Staging(0))
+    feed.push(["a"] * 8000)
+    feed.push(["b"])
+    feed.end_pushed()
+    assert feed.take_reports() == []
+    first = feed.take(0.0)
+    assert first is not None
+    assert len(first[0]) == 6144
+    assert feed.take_credit() == 6144
+    assert take_all(feed) == ["a"] * 1856 + ["b"]
+    assert feed.take_credit() == 1857
+    assert feed.take_reports() == [PushedEnded()]
+    assert feed.take_reports() == []
+
+
+def test_pushed_lines_may_come_after_a_pause() -> None:
+    feed = LineFeed(Staging(0))
+    assert feed.due_in(0.0) is None
+    feed.push(["a"])
+    assert take_all(feed) == ["a"]
+    assert feed.due_in(0.0) is None
+    feed.push(["b"])
+    assert feed.due_in(0.0) == 0.0
+    assert take_all(feed) == ["b"]
+
+
+def test_a_commit_is_reported_only_when_its_last_line_is_handed_out() -> None:
+    staging = Staging(0)
+    feed = LineFeed(staging)
+    stage_and_commit(staging, 0, ["a", "b"])
+    assert feed.ready
+    assert feed.take_reports() == [], "the lines are looked up, but nobody has them"
+    assert take_all(feed) == ["a", "b"]
+    assert feed.take_reports() == [CommitTaken("q", 0)]
+    stage_and_commit(staging, 1, ["c"])
+    assert take_all(feed) == ["c"]
+    assert feed.take_reports() == [CommitTaken("q", 1)]
+
+
+def test_with_a_rate_lines_come_when_they_are_due_and_a_late_reader_catches_up() -> None:
+    feed = LineFeed(Staging(0), rate=20.0, share=0.5)
+    feed.push([str(i) for i in range(100)])
+    assert feed.take(50.0) == (["0"], 50.0), "the first line is due at once"
+    assert feed.take(50.05) is None
+    assert feed.due_in(50.05) == pytest.approx(0.05)
+    assert feed.take(50.11) == (["1"], 50.1), "its time is when it was due, not when it was read"
+    assert feed.take(51.01) == ([str(i) for i in range(2, 11)], 50.2)
+
+
+def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> None:
+    feed = LineFeed(Staging(0), rate=10.0, share=0.5)
+    assert feed.waiting(0.0) == 0, "nothing to read"
+    feed.push(["x"] * 200)
+    assert feed.ready and feed.waiting(0.0) == 0, "the rate begins with the first line that is read"
+    take_all(feed, 0.0)
+    assert [feed.waiting(now) for now in (0.0, 0.3, 4.1)] == [0, 1, 20]
+    take_all(feed, 4.1)
+    assert feed.waiting(4.1) == 0
+    take_all(feed, 1000.0)
+    assert feed.waiting(2000.0) == 0, "there are no more"
+    eager = LineFeed(Staging(0))
+    eager.push(["x"])
+    assert eager.ready and eager.waiting(0.0) is None, "nobody says how many are due"
+    take_all(eager)
+    assert eager.waiting(0.0) == 0
+
+
+def test_a_rate_is_shared_by_bytes_so_that_workers_end_together(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 1000)
+    feed = LineFeed(Staging(0), rate=100.0, share=0.5)
+    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.take(0.0)
+    assert len(take_all(feed, 10.05)) == 100
+
+
+def test_a_schedule_has_no_line_due_before_it_starts() -> None:
+    assert Schedule(10.0, 5.0).due(4.0) == 0
+
+
+def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 10_000)
+    feed = LineFeed(Staging(0))
+    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.push(["y"])
+    feed.take(0.0)
+    feed.close()
+    assert not feed.ready
+    assert feed.take_reports() == []
+
+
+def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("a\n")
+    feed = LineFeed(Staging(0))
+    feed.assign(plan_splits([str(path)], 1), 2)
+    path.unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        feed.take(0.0)
+
+
+@given(
+    lines=st.lists(st.text("ab\u00e9\ufffd", max_size=30), min_size=1, max_size=400),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    cuts=st.lists(st.integers(1, 40), max_size=20),
+)
+def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str, cuts: list[int]
+) -> None:
+    path = tmp_path_factory.mktemp("feed") / "text"
+    path.write_bytes("".join(line + end for line in lines).encode())
+    size = path.stat().st_size
+    splits = [Split(0, str(path), 0, size // 2), Split(1, str(path), size // 2, size)]
+    feed, taken, now = LineFeed(Staging(0), rate=1.0), [], 0.0
+    feed.assign(splits, size)
+    for lines_due in cuts:
+        now += lines_due
+        got = feed.take(now)
+        taken += got[0] if got else []
+    rest, share = feed.give_back()
+    assert share == 1.0
+    read = {report.number for report in feed.take_reports() if isinstance(report, SplitRead)}
+    assert read.isdisjoint(split.number for split in rest), "a split is read or handed back, never both"
+    assert not feed.ready
+    other = LineFeed(Staging(1))
+    other.assign(rest, size)
+    assert taken + take_all(other) == lines
+    read |= {report.number for report in other.take_reports() if isinstance(report, SplitRead)}
+    assert read == {0, 1}
+
+
+def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 100_000)
+    staging = Staging(0)
+    feed = LineFeed(staging)
+    feed.assign(plan_splits([str(path)], 1), 200_000)
+    assert feed.take(0.0) is not None
+    stage_and_commit(staging, 0, ["a", "b"])
+    rest, _ = feed.give_back()
+    assert [split.number for split in rest] == list(range(4))
+    assert rest[0].start > 0
+    assert take_all(feed) == ["a", "b"]
+    assert feed.take_reports() == [CommitTaken("q", 0)]
+
+
+def test_a_rate_goes_with_the_splits_to_whoever_gets_them(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"x\n" * 100_000)
+    first, second = LineFeed(Staging(0), rate=100.0), LineFeed(Staging(1), rate=100.0)
+    splits = plan_splits([str(path)], 1)
+    sizes = [split.end - split.start for split in splits]
+    first.assign(splits[:1], sum(sizes))
+    second.assign(splits[1:], sum(sizes))
+    assert len(take_all(first, 0.0) + take_all(first, 10.0)) == 251
+    assert len(take_all(second, 0.0) + take_all(second, 10.0)) == 751
+    rest, share = first.give_back()
+    assert share == pytest.approx(0.25)
+    assert first.share == 0.0
+    second.assign(rest, sum(split.end - split.start for split in rest), share)
+    assert second.share == pytest.approx(1.0)
+    assert take_all(second, 10.0) == []
+    assert len(take_all(second, 20.0)) == 1000, "from now on it reads the whole rate"
+
+
+def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
+    feed = LineFeed(Staging(0), rate=100.0)
+    feed.share_alike(4)
+    feed.push([str(i) for i in range(1000)])
+    assert len(take_all(feed, 0.0) + take_all(feed, 2.0)) == 51
+    feed.share_alike(2)
+    assert take_all(feed, 2.0) == []
+    assert len(take_all(feed, 4.0)) == 100

@@ -1,0 +1,135 @@
+"""The sink: what the launcher is told, and that a slow launcher holds the dataflow back."""
+
+from typing import Any
+
+import pytest
+
+from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.errors import BuildError
+from megaflow.job.rendering import as_records
+from megaflow.job.worker.output import OutputCount, gather
+from megaflow.program import Worker
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.timely.communication.local import LocalFabric
+from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.membership import founding
+from tests.job.by_hand import Clock, lone_worker, settle
+
+
+class Launcher:
+    """Notes what it is sent."""
+
+    def __init__(self) -> None:
+        self.has_room = True
+        self.messages: list[object] = []
+
+    def send(self, message: object) -> None:
+        self.messages.append(message)
+
+
+class Bench:
+    """A sink on a lone worker."""
+
+    def __init__(self, launcher: Launcher | None) -> None:
+        self.clock = Clock()
+        self.worker = lone_worker(self.clock)
+        self.handle: InputHandle[Any] = InputHandle()
+        self.probe = ProbeHandle()
+        self.count = OutputCount()
+        with self.worker.dataflow() as scope:
+            way = None if launcher is None else (launcher, as_records)
+            Stream(gather(scope.input_from(self.handle).port, way, self.count)).probe_with(self.probe)
+
+    def send(self, record: Any, then: int | None) -> None:
+        self.handle.send(record)
+        if then is None:
+            self.handle.close()
+        else:
+            self.handle.advance_to(then)
+        settle(self.worker)
+
+
+def test_records_come_with_their_epochs_and_epochs_are_closed_in_order() -> None:
+    launcher = Launcher()
+    bench = Bench(launcher)
+    bench.send("a", then=3)
+    bench.send("b", then=None)
+    assert launcher.messages == [
+        OutputBatch(0, 0, ["a"]),
+        OutputClosed(0, 3),
+        OutputBatch(0, 3, ["b"]),
+        OutputClosed(0, None),
+    ]
+    assert bench.count.records == 2
+    assert bench.worker.installed_dataflows == {}
+
+
+def test_a_slow_launcher_keeps_epochs_open_until_it_has_room() -> None:
+    launcher = Launcher()
+    bench = Bench(launcher)
+    launcher.has_room = False
+    bench.send("a", then=1)
+    bench.send("b", then=2)
+    assert launcher.messages == []
+    assert list(bench.probe.frontier.elements) == [0], "what is not sent is not done"
+    launcher.has_room = True
+    bench.clock.now += 1
+    settle(bench.worker)
+    assert launcher.messages == [OutputBatch(0, 0, ["a"]), OutputBatch(0, 1, ["b"]), OutputClosed(0, 2)]
+    assert list(bench.probe.frontier.elements) == [2]
+
+
+def test_what_is_kept_leaves_before_what_comes_later() -> None:
+    launcher = Launcher()
+    bench = Bench(launcher)
+    launcher.has_room = False
+    bench.send("a", then=1)
+    launcher.has_room = True
+    bench.send("b", then=None)
+    assert [message.records for message in launcher.messages if isinstance(message, OutputBatch)] == [["a"], ["b"]]
+    assert launcher.messages[-1] == OutputClosed(0, None)
+
+
+def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
+    clock, fabric, launchers = Clock(), LocalFabric([0, 1]), [Launcher(), Launcher()]
+    workers = [Worker(fabric.allocator(each), founding([0, 1]), Scope, (clock, clock)) for each in (0, 1)]
+    handles: list[InputHandle[Any]] = [InputHandle(), InputHandle()]
+    for worker, handle, launcher in zip(workers, handles, launchers):
+        with worker.dataflow() as scope:
+            gather(scope.input_from(handle).port, (launcher, as_records), OutputCount())
+    launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
+    handles[1].send("a")
+    for handle in handles:
+        handle.advance_to(5)
+
+    def settle_both() -> None:
+        for _ in range(20):
+            for worker in workers:
+                settle(worker)
+
+    settle_both()
+    assert [launcher.messages for launcher in launchers] == [[], []]
+    launchers[1].has_room = True
+    clock.now += 1
+    settle_both()
+    assert launchers[0].messages == [OutputClosed(0, 5)]
+    assert launchers[1].messages == [OutputBatch(1, 0, ["a"]), OutputClosed(1, 5)]
+
+
+def test_without_a_launcher_records_are_only_counted() -> None:
+    bench = Bench(None)
+    bench.send("a", then=1)
+    assert list(bench.probe.frontier.elements) == [1]
+    bench.send("b", then=None)
+    assert bench.count.records == 2
+    assert bench.probe.done()
+
+
+def test_an_output_of_an_inner_scope_is_refused() -> None:
+    worker = lone_worker(Clock())
+    with pytest.raises(BuildError, match="leave"), worker.dataflow() as scope:
+        inner: Port[str] = Port(ScopeRef(scope.ref.graph, depth=1), 0, 0)
+        gather(inner, None, OutputCount())

@@ -1,0 +1,369 @@
+"""The source of lines: what it stamps with which epoch, when it holds back, what it reports."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.control.messages import (
+    AssignSplits,
+    Busy,
+    CommitBatch,
+    CommitTaken,
+    EndOfLines,
+    SplitRead,
+    SplitsReturned,
+    Stage,
+    StageEnd,
+    Withdraw,
+)
+from megaflow.control.worker.latency import Lateness
+from megaflow.job.splits import plan_splits
+from megaflow.job.worker.line_queue import BATCH_BYTES, LineFeed
+from megaflow.job.worker.source_operator import (
+    BATCHES_PER_ACTIVATION,
+    BATCHES_PER_EPOCH,
+    LAG_LIMIT_EPOCHS,
+    SourceHooks,
+    read_lines,
+)
+from megaflow.job.worker.staging import Staging
+from megaflow.megaphone.routing import Move, Numbered
+from megaflow.stream import Stream
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
+from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.dataflow.probe import ProbeHandle
+from tests.job.by_hand import Clock, lone_worker, settle
+
+
+class Bench:
+    """A source on a lone worker, with everything around it in the test's hands."""
+
+    def __init__(self, rate: float | None = None, laggard: bool = False, sluggish: bool = False) -> None:
+        self.clock = Clock()
+        self.worker = lone_worker(self.clock)
+        self.staging = Staging(0)
+        self.feed = LineFeed(self.staging, rate=rate)
+        self.lateness = Lateness()
+        self.probe = ProbeHandle()
+        self.has_room = True
+        self.is_ahead = False
+        self.reports: list[Any] = []
+        self.seen: list[tuple[int, list[str]]] = []  # (epoch, batch)
+        self.control: InputHandle[Any] = InputHandle()
+        self.late: InputHandle[Any] = InputHandle()  # what the probe sees, if the output is to lag
+        self._commands = 0
+        hooks = SourceHooks(
+            self.feed, self.staging, self.lateness, self.probe,
+            lambda: self.has_room, lambda: self.is_ahead, self.reports.append,
+        )  # fmt: skip
+        with self.worker.dataflow() as scope:
+            port, self.activate = read_lines(scope.input_from(self.control).port, hooks)
+            lines = Stream(port)
+            if sluggish:
+                lines = lines.unary(Pipeline(), "Sluggish", self.sluggish)
+                scope.ref.graph.handoffs.bounds = Bounds(inlet_records=1, window_records=1)
+            lines = lines.inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
+            (scope.input_from(self.late) if laggard else lines).probe_with(self.probe)
+        if not laggard:
+            self.late.close()
+
+    def sluggish(self, capability: Any, info: Any) -> Any:
+        """An operator that takes one batch for each allowance."""
+        capability.release()
+        self.allowance = 0
+        self.activate_sluggish = info.activator.activate
+
+        def logic(source: Any, output: Any) -> None:
+            while self.allowance:
+                self.allowance -= 1
+                for time, batch in source:
+                    output.session(time).give_batch(batch)
+                    break
+
+        return logic
+
+    def command(self, body: object) -> None:
+        self.control.send(Numbered(self._commands, body))
+        self._commands += 1
+
+    def tick(self, time: int, seconds: float = 0.01) -> None:
+        self.clock.now += seconds
+        self.control.advance_to(time)
+        settle(self.worker)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for _, batch in self.seen for line in batch]
+
+    def told(self, kind: type) -> list[Any]:
+        return [report for report in self.reports if isinstance(report, kind)]
+
+
+def assign(bench: Bench, path: Path, lines: int) -> list[str]:
+    """Give the source a file of so many lines; return them."""
+    wanted = [f"this is line {i}" for i in range(lines)]
+    path.write_text("".join(line + "\n" for line in wanted))
+    bench.command(AssignSplits({0: tuple(plan_splits([str(path)], 1))}))
+    return wanted
+
+
+def test_nothing_is_read_before_control_has_passed_an_epoch(tmp_path: Path) -> None:
+    bench = Bench()
+    wanted = assign(bench, tmp_path / "text", 10)
+    bench.control.flush()
+    settle(bench.worker)
+    assert bench.seen == []
+    bench.tick(1)
+    assert bench.seen == [(0, wanted)]
+
+
+def test_lines_are_stamped_with_the_last_epoch_that_control_has_passed() -> None:
+    bench = Bench()
+    bench.tick(7)
+    bench.feed.push(["a"])
+    bench.activate()
+    settle(bench.worker)
+    bench.tick(9)
+    bench.feed.push(["b"])
+    bench.activate()
+    settle(bench.worker)
+    assert bench.seen == [(6, ["a"]), (8, ["b"])]
+
+
+def test_the_frontier_follows_control_though_there_is_nothing_to_read() -> None:
+    bench = Bench()
+    for time in (1, 2, 50):
+        bench.tick(time)
+        assert list(bench.probe.frontier.elements) == [time - 1]
+
+
+def test_one_activation_reads_a_few_small_batches(tmp_path: Path) -> None:
+    bench = Bench()
+    assign(bench, tmp_path / "text", 20_000)
+    bench.control.advance_to(1)
+    bench.worker.step()
+    while not bench.seen:
+        bench.worker.step()
+    assert len(bench.seen) == BATCHES_PER_ACTIVATION
+    assert all(len("\n".join(batch)) <= BATCH_BYTES * 1.1 for _, batch in bench.seen)
+
+
+def test_an_epoch_holds_a_bounded_number_of_batches(tmp_path: Path) -> None:
+    bench = Bench()
+    wanted = assign(bench, tmp_path / "text", 200_000)
+    bench.tick(1)
+    assert len(bench.seen) == BATCHES_PER_EPOCH
+    time = 1
+    while len(bench.lines) < len(wanted):
+        time += 1
+        bench.tick(time)
+    assert bench.lines == wanted
+    assert [report.number for report in bench.told(SplitRead)] == list(range(4))
+
+
+def test_while_the_output_lags_each_tick_brings_one_batch(tmp_path: Path) -> None:
+    bench = Bench(laggard=True)
+    bench.tick(LAG_LIMIT_EPOCHS + 1)
+    assign(bench, tmp_path / "text", 20_000)
+    for time in range(LAG_LIMIT_EPOCHS + 2, LAG_LIMIT_EPOCHS + 12):
+        bench.tick(time)
+    assert [epoch for epoch, _ in bench.seen] == list(range(LAG_LIMIT_EPOCHS + 1, LAG_LIMIT_EPOCHS + 11))
+    bench.late.advance_to(LAG_LIMIT_EPOCHS)
+    bench.tick(LAG_LIMIT_EPOCHS + 12)
+    assert len(bench.seen) > 20, "it reads on at full speed when the output has caught up"
+
+
+def test_while_the_output_lags_and_others_are_waited_for_here_nothing_is_read(tmp_path: Path) -> None:
+    bench = Bench(laggard=True)
+    bench.is_ahead = True
+    bench.tick(LAG_LIMIT_EPOCHS + 1)
+    assign(bench, tmp_path / "text", 20_000)
+    for time in range(LAG_LIMIT_EPOCHS + 2, LAG_LIMIT_EPOCHS + 12):
+        bench.tick(time)
+    assert bench.seen == []
+    bench.late.advance_to(LAG_LIMIT_EPOCHS)
+    bench.tick(LAG_LIMIT_EPOCHS + 12)
+    assert len(bench.seen) > 10, "what waits is no reason while the output keeps up: it may be meant to wait"
+
+
+def test_without_room_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.has_room = False
+    wanted = assign(bench, tmp_path / "text", 100)
+    bench.tick(1)
+    bench.tick(5)
+    assert bench.seen == []
+    assert list(bench.probe.frontier.elements) == [4]
+    bench.has_room = True
+    bench.tick(6)
+    assert bench.seen == [(5, wanted)]
+
+
+def test_while_an_operator_after_it_has_enough_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
+    bench = Bench(sluggish=True)
+    assign(bench, tmp_path / "text", 20_000)
+    bench.control.advance_to(1)
+    for time in range(2, 8):
+        for _ in range(20):
+            bench.worker.step()
+        bench.control.advance_to(time)
+    for _ in range(20):
+        bench.worker.step()
+    source = bench.worker.graphs()[0].nodes[1]
+    assert source.name == "Lines" and list(bench.probe.frontier.elements) == [0], "what waits is of the first epoch"
+    assert bench.worker.statistics().dataflows[0].queued_batches == 1
+    for count in (1, 2, 3):
+        bench.allowance += 1
+        bench.activate_sluggish()
+        for _ in range(20):
+            bench.worker.step()
+        assert len(bench.seen) == count and bench.worker.statistics().dataflows[0].queued_batches == 1
+    assert [epoch for epoch, _ in bench.seen] == [0, 6, 6]
+
+
+def test_the_end_closes_the_source_and_drops_what_is_unread(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.has_room = False
+    assign(bench, tmp_path / "text", 100)
+    bench.tick(1)
+    assert not bench.probe.done()
+    bench.command(EndOfLines())
+    bench.tick(2)
+    assert bench.probe.done()
+    assert bench.seen == []
+    bench.control.close()
+    settle(bench.worker)
+    assert bench.worker.installed_dataflows == {}
+
+
+def test_a_source_without_lines_stays_open_until_the_end() -> None:
+    bench = Bench()
+    bench.tick(100)
+    assert not bench.probe.done()
+    bench.command(EndOfLines())
+    bench.tick(101)
+    assert bench.probe.done()
+
+
+def test_other_commands_and_other_workers_splits_are_none_of_its_business(tmp_path: Path) -> None:
+    bench = Bench()
+    path = tmp_path / "text"
+    path.write_text("a\n")
+    bench.command(Move(3, 0))
+    bench.command(AssignSplits({5: tuple(plan_splits([str(path)], 1))}))
+    bench.tick(1)
+    assert bench.seen == []
+    assert bench.reports == []
+
+
+def test_committed_lines_are_read_from_the_commit_on_and_reported_when_sent() -> None:
+    bench = Bench()
+    bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
+    bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
+    bench.tick(1)
+    assert bench.seen == []
+    bench.command(CommitBatch("q", "r", 0, {0: (0, 7, 2)}))
+    bench.tick(2)
+    assert bench.seen == [(1, ["a", "b"])]
+    assert bench.told(CommitTaken) == [CommitTaken("q", 0)]
+
+
+def test_a_busy_source_says_so_ten_times_a_second(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.has_room = False
+    assign(bench, tmp_path / "text", 100)
+    for time in range(1, 101):
+        bench.tick(time, seconds=0.01)
+    assert len(bench.told(Busy)) in (10, 11)
+
+
+def test_an_idle_source_is_silent() -> None:
+    bench = Bench()
+    for time in range(1, 20):
+        bench.tick(time)
+    assert bench.reports == []
+
+
+def test_at_a_rate_lines_come_when_due_and_lateness_counts_from_then() -> None:
+    bench = Bench(rate=100.0)
+    bench.feed.push([str(i) for i in range(1000)])
+    bench.tick(1)
+    start = bench.clock.now
+    assert bench.lines == ["0"]
+    bench.tick(2, seconds=0.1)
+    assert bench.lines == [str(i) for i in range(11)]
+    bench.lateness.settle(1, start + 0.5)
+    bench.lateness.settle(2, start + 0.5)
+    recent = bench.lateness.log.recent()
+    assert recent.lines == 11
+    assert recent.max_ms == pytest.approx(500)
+    assert recent.quantile(0.5) == pytest.approx(490, rel=0.05), "line 1 was due after 10 ms, and leads its batch"
+
+
+def test_at_a_rate_the_source_wakes_itself_when_the_next_line_is_due() -> None:
+    bench = Bench(rate=10.0)
+    bench.feed.push([str(i) for i in range(3)])
+    bench.tick(1)
+    assert bench.lines == ["0"]
+    bench.clock.now += 0.11
+    settle(bench.worker)
+    assert bench.lines == ["0", "1"]
+
+
+def test_a_withdrawn_source_hands_its_splits_back_and_closes(tmp_path: Path) -> None:
+    bench = Bench(rate=100.0)
+    wanted = assign(bench, tmp_path / "text", 2000)
+    bench.tick(1)
+    bench.tick(2, seconds=0.5)
+    assert bench.lines == wanted[:51]
+    bench.command(Withdraw((0,)))
+    bench.tick(3, seconds=0.0)
+    assert bench.lines == wanted[:51]
+    [returned] = bench.told(SplitsReturned)
+    assert returned.share == 1.0
+    assert bench.probe.done(), "it holds no capability any more"
+    other = Bench()
+    other.command(AssignSplits({0: returned.splits}, returned.share))
+    other.tick(1)
+    assert bench.lines + other.lines == wanted
+    read = {report.number for report in [*bench.told(SplitRead), *other.told(SplitRead)]}
+    assert read == {0, 1, 2, 3}
+
+
+def test_a_withdrawn_source_without_splits_says_so_too() -> None:
+    bench = Bench()
+    bench.tick(1)
+    bench.command(Withdraw((3, 0)))
+    bench.tick(2)
+    assert bench.told(SplitsReturned) == [SplitsReturned((), 0.0)]
+    bench.tick(9)
+    assert len(bench.told(SplitsReturned)) == 1
+
+
+def test_another_workers_withdrawal_is_none_of_its_business(tmp_path: Path) -> None:
+    bench = Bench()
+    wanted = assign(bench, tmp_path / "text", 10)
+    bench.command(Withdraw((1,)))
+    bench.tick(1)
+    assert bench.lines == wanted
+    assert bench.told(SplitsReturned) == []
+    assert not bench.probe.done()
+
+
+def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
+    bench = Bench()
+    bench.has_room = False
+    bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
+    bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
+    bench.command(CommitBatch("q", "r", 0, {0: (0, 7, 2)}))
+    bench.tick(1)
+    bench.command(Withdraw((0,)))
+    bench.tick(2)
+    assert bench.told(SplitsReturned) == []
+    bench.has_room = True
+    bench.tick(3)
+    assert bench.seen == [(2, ["a", "b"])]
+    assert [type(report) for report in bench.reports if not isinstance(report, Busy)] == [CommitTaken, SplitsReturned]
+    assert bench.probe.done()
