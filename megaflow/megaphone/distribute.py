@@ -12,7 +12,7 @@ from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.routing import Numbered
 from megaflow.megaphone.splitting import ByRecord
 from megaflow.megaphone.stateful import assemble, finish
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.graph import Port

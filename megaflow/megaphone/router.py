@@ -45,7 +45,7 @@ from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.forwarding import Forwarder
 from megaflow.megaphone.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.megaphone.splitting import SplitterMaker
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, connect
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context

@@ -32,7 +32,7 @@ from megaflow.megaphone.load_meter import Load, LoadMeter, bin_sizes
 from megaflow.megaphone.router import Routed, Router, route
 from megaflow.megaphone.routing import Numbered, RoutingTable
 from megaflow.megaphone.splitting import ByKey, SplitterMaker, complain_about
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.values import encode
 from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output

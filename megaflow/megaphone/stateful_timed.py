@@ -36,7 +36,7 @@ from megaflow.megaphone.routing import Numbered
 from megaflow.megaphone.splitting import ByKey, complain_about
 from megaflow.megaphone.stateful import StatefulView, TravelTrial, assemble, finish
 from megaflow.megaphone.timers import Timers
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint

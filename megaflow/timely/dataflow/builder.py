@@ -305,16 +305,17 @@ def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
     if number is None:
         return
     context = graph.context
-    channel = (graph.number, number)
     edge = make_edge(
         pact,
         target,
         inlet,
         context.allocator,
-        channel,
+        graph.number,
+        number,
         lambda: graph.founders.ids,
         lambda: context.membership().ids,
         context.log,
     )
     graph.listeners[source].append(edge)
+    graph.handlers[edge.end.channel] = edge.end.receive
     graph.handoffs.add(Handoff((port.node, inlet.node), source, target, edge.end, isinstance(pact, Pipeline)))
