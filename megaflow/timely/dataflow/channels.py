@@ -1,6 +1,6 @@
 """Channels: how a batch gets from an output to the inputs that listen to it.
 
-An `Edge` is the sending end, one per listener of an output; an `Inlet` is the queue at
+An `Edge` is the sending end, one per listener of an output; an `InputQueue` is the queue at
 the receiving end. A batch is immutable once pushed, so listeners share it.
 
 What leaves for another worker uses up credit, if the channel has any: see `handoffs`. It arrives at the receiving
@@ -17,7 +17,7 @@ from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
-from megaflow.timely.dataflow.flow_control.input_queue import Inlet
+from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
@@ -44,7 +44,7 @@ class PipelineEdge:
     def __init__(self, target: int, end: ChannelEnd, log: Log) -> None:
         self.target = target
         self.end = end
-        self._put = end.inlet.put
+        self._put = end.queue.put
         self._log = log
 
     def push(self, time: Time, batch: list[Any]) -> int:
@@ -57,15 +57,15 @@ class PipelineEdge:
 class ChannelEnd:
     """One worker's end of a channel of records: what it sends to other workers, and what it gets from them."""
 
-    __slots__ = ("_allocator", "_log", "_name", "channel", "credits", "index", "inlet", "lane")
+    __slots__ = ("_allocator", "_log", "_name", "channel", "credits", "index", "lane", "queue")
 
-    def __init__(self, allocator: Allocator, channel: Channel, inlet: Inlet, log: Log) -> None:
+    def __init__(self, allocator: Allocator, channel: Channel, queue: InputQueue, log: Log) -> None:
         self._allocator = allocator
         self._log = log
         self._name = channel.dataflow, channel.number  # in the log
         self.channel = channel
         self.lane = channel.lane
-        self.inlet = inlet
+        self.queue = queue
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
         self.index = allocator.index
 
@@ -77,7 +77,7 @@ class ChannelEnd:
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
         """To one worker, this one included."""
         if worker == self.index:
-            self.inlet.put(time, batch)
+            self.queue.put(time, batch)
             if self._log.emit is not None:
                 self.tell_kept(len(batch))
             return
@@ -88,7 +88,7 @@ class ChannelEnd:
         try:
             self._allocator.send(worker, self.channel, (time, batch))
         except CannotTravel as error:
-            self.blame(error)
+            self.annotate(error)
             raise
 
     def send_all(self, workers: list[int], time: Time, batch: list[Any]) -> None:
@@ -102,19 +102,19 @@ class ChannelEnd:
         try:
             self._allocator.send_all(workers, self.channel, (time, batch))
         except CannotTravel as error:
-            self.blame(error)
+            self.annotate(error)
             raise
 
     def receive(self, source: int, body: tuple[Time, list[Any]]) -> None:
         """Queue a batch of another worker's."""
         time, batch = body
-        self.inlet.put_from(source, time, batch)
+        self.queue.put_from(source, time, batch)
         if self._log.emit is not None:
             self._log.received(self._name, source, self.index, len(batch))
 
-    def blame(self, error: Exception) -> None:
+    def annotate(self, error: Exception) -> None:
         """Say on the error that the receiving operator asked for what failed, not the one that sent."""
-        annotate(error, self.inlet.name, self.inlet.where, self.index)
+        annotate(error, self.queue.name, self.queue.where, self.index)
 
 
 class ExchangeEdge:
@@ -133,7 +133,7 @@ class ExchangeEdge:
         try:
             parts = self._split(batch, len(ids))
         except Exception as error:
-            self.end.blame(error)
+            self.end.annotate(error)
             raise
         for worker, part in zip(ids, parts, strict=True):
             if part:
@@ -201,7 +201,7 @@ class AddressedEdge:
 def make_edge(
     pact: Pact,
     target: int,
-    inlet: Inlet,
+    queue: InputQueue,
     allocator: Allocator,
     dataflow: int,
     number: int,
@@ -211,7 +211,7 @@ def make_edge(
 ) -> Edge:
     """The edge that carries out `pact`; `Silent` has none."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
-    end = ChannelEnd(allocator, Channel(lane, dataflow, number), inlet, log)
+    end = ChannelEnd(allocator, Channel(lane, dataflow, number), queue, log)
     if isinstance(pact, Pipeline):
         return PipelineEdge(target, end, log)
     if isinstance(pact, Exchange):
