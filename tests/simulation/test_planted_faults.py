@@ -67,7 +67,7 @@ FAULTS = {
         "        self.end.send(worker, time, batch)\n        return len(batch) if worker == self.end.index else 0",
     ),
     "F routes before the control frontier has passed": Fault(
-        "megaphone/forwarding.py",
+        "megaphone/router.py",
         "            if passed.less_equal(time):\n                self._keep(time, batch)",
         "            if passed.less_than(time):\n                self._keep(time, batch)",
     ),
@@ -126,7 +126,7 @@ FAULTS = {
         "        if chunk.first:\n            seconds",
     ),
     "F routes by the active table, whatever is pending": Fault(
-        "megaphone/forwarding.py", "history.at(time)", "history.active"
+        "megaphone/router.py", "history.at(time)", "history.active"
     ),
     "a reconfiguration is in force only after its time": Fault(
         "megaphone/routing.py",
@@ -143,8 +143,8 @@ FAULTS = {
     ),
     "S keeps a record without a capability": Fault(
         "megaphone/stateful.py",
-        "            self._stash[time] = (mint(self._output, time), deque())",
-        "            self._stash[time] = (mint(self._output, time), deque()); self._stash[time][0].release()",
+        "        return mint(self._output, time), deque()",
+        "        held = mint(self._output, time); held.release(); return held, deque()",
     ),
     "S sends what it kept at the time of the newest": Fault(
         "megaphone/stateful.py",
@@ -168,8 +168,8 @@ FAULTS = {
         more=(
             Fault(
                 "megaphone/stateful_timed.py",
-                "            assert bin in self.store.bins, f",
-                "            if bin not in self.store.bins:\n                continue\n            _ = f",
+                "            assert bin in self._core.store.bins, f",
+                "            if bin not in self._core.store.bins:\n                continue\n            _ = f",
             ),
         ),
     ),
@@ -190,7 +190,7 @@ FAULTS = {
     "S holds nothing for timers": Fault(
         "megaphone/stateful_timed.py",
         "        self._hold(time)\n",
-        "        self._hold(self._waiting[0] if self._waiting else None)\n",
+        "        self._hold(self._stash.least())\n",
     ),
     "S lets go of its capability when the first of several times is applied": Fault(
         "megaphone/stateful_timed.py",
