@@ -93,7 +93,7 @@ def route(
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
         routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
-        connect(routing_port, routing.location, node.inlets[-1], Addressed(Lane.STATE))
+        connect(routing_port, routing.location, node.queues[-1], Addressed(Lane.STATE))
         shipper.credits = routing_output
         commanded = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})

@@ -1,6 +1,6 @@
 """Channels: how a batch gets from an output to the inputs that listen to it.
 
-An `Edge` is the sending end, one per listener of an output; an `Inlet` is the queue at
+An `Edge` is the sending end, one per listener of an output; an `InputQueue` is the queue at
 the receiving end. A batch is immutable once pushed, so listeners share it.
 
 What leaves for another worker uses up credit, if the channel has any: see `handoffs`.
@@ -15,7 +15,7 @@ from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.allocator import Allocator, Lane
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
-from megaflow.timely.dataflow.flow_control.input_queue import Inlet
+from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
@@ -42,7 +42,7 @@ class PipelineEdge:
     def __init__(self, target: int, end: RemoteEnd, log: Log) -> None:
         self.target = target
         self.end = end
-        self._put = end.inlet.put
+        self._put = end.queue.put
         self._log = log
 
     def push(self, time: Time, batch: list[Any]) -> int:
@@ -55,14 +55,14 @@ class PipelineEdge:
 class RemoteEnd:
     """What edges between workers share: the channel, and both ways to a worker."""
 
-    __slots__ = ("_allocator", "_channel", "_log", "credits", "index", "inlet", "lane")
+    __slots__ = ("_allocator", "_channel", "_log", "credits", "index", "lane", "queue")
 
-    def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, inlet: Inlet, log: Log) -> None:
+    def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, queue: InputQueue, log: Log) -> None:
         self._allocator = allocator
         self._log = log
         self._channel = channel
         self.lane = lane
-        self.inlet = inlet
+        self.queue = queue
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
         self.index = allocator.index
 
@@ -74,7 +74,7 @@ class RemoteEnd:
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
         """To one worker, this one included."""
         if worker == self.index:
-            self.inlet.put(time, batch)
+            self.queue.put(time, batch)
             if self._log.emit is not None:
                 self.tell_kept(len(batch))
             return
@@ -85,7 +85,7 @@ class RemoteEnd:
         try:
             self._allocator.send(worker, self.lane, self._channel, (time, batch))
         except CannotTravel as error:
-            self.blame(error)
+            self.annotate(error)
             raise
 
     def send_all(self, workers: list[int], time: Time, batch: list[Any]) -> None:
@@ -99,12 +99,12 @@ class RemoteEnd:
         try:
             self._allocator.send_all(workers, self.lane, self._channel, (time, batch))
         except CannotTravel as error:
-            self.blame(error)
+            self.annotate(error)
             raise
 
-    def blame(self, error: Exception) -> None:
+    def annotate(self, error: Exception) -> None:
         """Say on the error that the receiving operator asked for what failed, not the one that sent."""
-        annotate(error, self.inlet.name, self.inlet.where, self.index)
+        annotate(error, self.queue.name, self.queue.where, self.index)
 
 
 class ExchangeEdge:
@@ -123,7 +123,7 @@ class ExchangeEdge:
         try:
             parts = self._split(batch, len(ids))
         except Exception as error:
-            self.end.blame(error)
+            self.end.annotate(error)
             raise
         for worker, part in zip(ids, parts, strict=True):
             if part:
@@ -191,7 +191,7 @@ class AddressedEdge:
 def make_edge(
     pact: Pact,
     target: int,
-    inlet: Inlet,
+    queue: InputQueue,
     allocator: Allocator,
     channel: tuple[int, int],
     founders: Members,
@@ -200,7 +200,7 @@ def make_edge(
 ) -> Edge:
     """The edge that carries out `pact`; `Silent` has none."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
-    end = RemoteEnd(allocator, channel, lane, inlet, log)
+    end = RemoteEnd(allocator, channel, lane, queue, log)
     if isinstance(pact, Pipeline):
         return PipelineEdge(target, end, log)
     if isinstance(pact, Exchange):

@@ -152,7 +152,7 @@ class Joiner:
             else:
                 node.joinable[number].fill(grant.time)
                 graph.caster.receive_capability(location, grant.time)
-                graph.agenda.add(node.index)
+                graph.run_queue.add(node.index)
             if node.filled is not None:
                 node.filled(None if grant is None else grant.time)
 

@@ -43,7 +43,7 @@ class Leaver:
 
     def _holds_nothing(self) -> bool:
         for graph in self._host.graphs.values():
-            if any(inlet.queue for inlet in graph.inlets) or not graph.changes.is_empty():
+            if any(queue.batches for queue in graph.queues) or not graph.changes.is_empty():
                 return False
             if any(count for _, count in graph.caster.capabilities()):
                 return False

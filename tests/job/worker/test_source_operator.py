@@ -63,7 +63,7 @@ class Bench:
             lines = Stream(port)
             if sluggish:
                 lines = lines.unary(Pipeline(), "Sluggish", self.sluggish)
-                scope.ref.graph.handoffs.bounds = Bounds(inlet_records=1, window_records=1)
+                scope.ref.graph.handoffs.bounds = Bounds(queue_records=1, window_records=1)
             lines = lines.inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
             (scope.input_from(self.late) if laggard else lines).probe_with(self.probe)
         if not laggard:

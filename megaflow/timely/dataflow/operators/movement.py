@@ -83,7 +83,7 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
 
     def close(port: Port[Any]) -> None:
         builder.build(lambda capabilities, info: _feedback_logic(capabilities[0].release, loop, output, summary))
-        connect(port, loop.location, node.inlets[0], Pipeline())
+        connect(port, loop.location, node.queues[0], Pipeline())
         node.shape.append(f"from {port.node}.{port.output}")
 
     return LoopHandle(scope, node, close), result
