@@ -63,6 +63,11 @@ class StatefulView:
         """The bins that are here now, sorted."""
         return self._store.owned()
 
+    def objection(self) -> str | None:
+        """Why the worker may not leave: bins would be lost with it; None if it owns none."""
+        owned = len(self.owned())
+        return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
+
     def keys(self) -> int:
         """How many keys have state here. Cost: O(1)."""
         return len(self._store.states)
@@ -198,4 +203,5 @@ def build(
     builder.build(make)
     routed.close_loop(result)
     context.views.append(view)
+    result.scope.graph.objections.append(view.objection)
     return result

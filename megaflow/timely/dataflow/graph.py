@@ -1,9 +1,8 @@
 """One dataflow on one worker: built once, then stepped until it is complete.
 
-While it is built the `Graph` collects nodes, locations and channels in the order in
-which the user's program makes them; since every worker runs the same program, equal
-numbers mean equal things everywhere. `start()` fixes the shape, gives each output the
-initial capability of every founding member and hands the counting to a tracker.
+While it is built the `Graph` collects nodes, locations and channels in the order in which the user's program makes
+them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
+gives each output the initial capability of every founding member and hands the counting to a tracker.
 
 A step is: show the frontiers that progress has moved, run the operators in the run queue,
 broadcast what they did as one batch. Progress of other workers is folded between steps.
@@ -124,6 +123,7 @@ class Graph:
         self.runs = 0  # of operators
         self.views: list[Any] = []  # those of `Context.views` that are its own
         self.pinned: list[str] = []  # operators that get records on founding members only
+        self.objections: list[Callable[[], str | None]] = []  # of operators: why this worker may not leave just now
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
@@ -325,7 +325,8 @@ class Graph:
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        for each in (self.nodes, self.queues, self.edges, self.initial, self.notes, self.listeners, self.handoffs):
+        lists = self.nodes, self.queues, self.edges, self.initial, self.objections
+        for each in (*lists, self.notes, self.listeners, self.handoffs):
             each.clear()
         self.changes.drain()
 

@@ -52,13 +52,8 @@ class Leaver:
 
 def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
     """What this worker has against it that these leave."""
-    owned = (
-        f"worker {host.index} owns {len(view.owned())} bins of {view.name!r}; move them away first"
-        for graph in host.graphs.values()
-        for view in graph.views
-        if host.index in ids and view.owned()
-    )
-    return (*pins(host, ids), *owned)
+    asked = (each() for graph in host.graphs.values() for each in graph.objections) if host.index in ids else ()
+    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in asked if reason is not None))
 
 
 def pins(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
