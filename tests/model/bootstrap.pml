@@ -15,7 +15,7 @@
 
    Step here                          In the code (megaflow/timely/); that these names exist is tested
      broadcast, fold                    progcaster.py: Progcaster._broadcast, Progcaster.receive
-     Prepare: marker                    rescale/member.py: Member._prepare; message Marker
+     Prepare: marker                    rescale/member.py: Member._prepare; message Marker (rescale/messages.py)
      Prepare: snapshot                  rescale/bootstrap_server.py: Server._cut; beside the marker there, at any moment here
      `stream`: batches kept by number   Server.record
      read_marker: range asked           rescale/catch_up.py: Intake.take_marker, Intake.take_snapshot, Intake._gaps
