@@ -16,17 +16,16 @@
      no_request_is_lost          and was answered by a command, which every worker that is not gone has read
    and by spin itself: nothing waits for ever (no invalid end state), no lane overflows.
 
-   Step here                          In the code (megaflow/); that these names exist is tested
-     hand_over, SUCCESSION              timely/rescale/handover.py: Role.hand_over; message Succession
-     the cargo                          timely/rescale/sequencer.py: Coordinator.succession, Coordinator.resume;
-                                        control/coordinator/job_state.py: class JobState
-     AT_REST                            control/coordinator/controller.py: Controller._is_at_rest
-     receive: SUCCESSION, SUCCEEDING    Role.hear; message Succeeding (timely/rescale/messages.py)
-     receive: HANDOVER                  timely/rescale/member.py: Member.hear; message Handover, message Fence
+   Step here                          In megaflow's code; that these names exist is tested
+     hand_over, SUCCESSION              Role.hand_over; Coordinator.succession; message Succession
+     the cargo                          class JobState; Coordinator.resume
+     AT_REST                            Controller._is_at_rest
+     receive: SUCCESSION, SUCCEEDING    Role.hear; message Succeeding
+     receive: HANDOVER                  Member.hear; message Handover, message Fence
      take: kept and heard               Heir.take
      take: passed on                    Role._take; message Forwarded
      begin, and what was heard          Role.begin
-     command, read_command              Controller._issue; megaphone/command_log.py: ControlInput._check_number
+     command, read_command              Controller._issue; ControlInput._check_number
 
    What keeps it small and loses nothing
      - The engine's messages to the coordinator and the program's are on the same lanes, in one order: all are reports.

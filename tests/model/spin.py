@@ -85,20 +85,18 @@ def after_last(story: Sequence[str], pattern: str) -> re.Match[str]:
 
 
 def named_in_code(model: str) -> tuple[set[str], set[str]]:
-    """What the model's table says the code has, and that of it which is not there.
+    """What the model's table says the code has, and that of it which is nowhere there.
 
-    A module stands with its path below the folder in the table's head; a name is `Class.method`, or a class after
-    "message" or "class".
+    Named are `Class.method`, and what follows "message", "class" or "function".
     """
     text = (MODELS / model).read_text(encoding="utf-8")
-    table = text[text.index("In the code") : text.index("What keeps it small")]
-    folder = re.findall(r"\(megaflow/([\w/]*)\)", table)[0]
-    modules = [CODE / folder / name for name in re.findall(r"[\w/]+\.py", table)]
-    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in modules]
+    table = text[text.index("In megaflow's code") : text.index("What keeps it small")]
+    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in CODE.rglob("*.py")]
     classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    existing = {node.name for node in classes}
+    existing = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     existing |= {f"{each.name}.{it.name}" for each in classes for it in each.body if isinstance(it, ast.FunctionDef)}
-    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table)) | set(re.findall(r"(?:message|class) ([A-Z]\w+)", table))
+    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table))
+    named |= set(re.findall(r"(?:message|class|function) (\w+)", table))
     return named, named - existing
 
 
