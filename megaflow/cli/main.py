@@ -112,13 +112,14 @@ def run(
     """
     from megaflow.job.app import find_app
     from megaflow.job.launcher.epoch_merge import open_writer
-    from megaflow.job.launcher.launch import RunOptions, launch
+    from megaflow.job.launcher.launch import launch
     from megaflow.job.profile.report import profile_spec
+    from megaflow.job.spec import JobSpec
 
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
         kept = {name: more[name] for name in ("listen", "debug", "profile")}
-        join_running(app, join, args=args, server=server, **kept)
+        join_running(app, join, server, args=args, **kept)
         return
     if server is not None:
         raise UsageError(
@@ -126,18 +127,19 @@ def run(
         )
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
-    options = RunOptions(find_app(app), lines, args=args, **more)
-    started = show_started(options.processes * options.workers)
-    account = launch(options, lambda: open_writer(output), report=say, started=started, signals=True)
-    say(f"{account.lines} lines, {account.records} records, {account.seconds:.2f} seconds")
-    if account.interrupted:
+    spec = JobSpec(find_app(app), args=args, **more)
+    started = show_started(spec.processes * spec.workers)
+    summary = launch(spec, lines, lambda: open_writer(output), report=say, started=started, signals=True)
+    say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
+    if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def join_running(app: str, target: str, **more: Any) -> None:
+def join_running(app: str, target: str, server: int | None, **more: Any) -> None:
     """Be a further process of a running job, to its end."""
     from megaflow.job.app import find_app
-    from megaflow.job.join_by_hand import JoinOptions, find_contact, join_job
+    from megaflow.job.spec import JobSpec
+    from megaflow.job.worker.join_by_hand import find_contact, join_job
 
     context = click.get_current_context()
     for name in NOT_WITH_JOIN:
@@ -146,7 +148,7 @@ def join_running(app: str, target: str, **more: Any) -> None:
             raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
     contact, secret = find_contact(target)
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
-        join_job(JoinOptions(find_app(app), contact, secret, **more), say)
+        join_job(JobSpec(find_app(app), **more), contact, secret, server, say)
 
 
 def show_started(count: int) -> Callable[[Any], None]:

@@ -124,7 +124,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Program(Generic[S, R]):
+class UserProgram(Generic[S, R]):
     """What every worker runs."""
 
     main: Callable[[Worker[S]], R]
@@ -132,7 +132,7 @@ class Program(Generic[S, R]):
     args: Sequence[str] = ()
 
 
-def execute(config: Config, program: Program[S, R]) -> list[R]:
+def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
     """Run the workers of this process to completion; return what each `main` returned.
 
     Blocks. Raises what `main` raised, in whichever local worker; PeerFailed if a worker of another process did;
@@ -157,7 +157,7 @@ def execute(config: Config, program: Program[S, R]) -> list[R]:
         return run_workers([config.around(tcp.allocator(worker)) for worker in own.ids], setting, program)
 
 
-def _join(config: Config, program: Program[S, R]) -> list[R]:
+def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
     """Ask, connect to all members, and run the workers."""
     host, port = split_address(config.addresses[0])
     listener = config.listener
@@ -233,7 +233,7 @@ class Setting:
     door: JoinDoor | None = None  # the way in for others
 
 
-def run_workers(allocators: Sequence[Allocator], setting: Setting, program: Program[S, R]) -> list[R]:
+def run_workers(allocators: Sequence[Allocator], setting: Setting, program: UserProgram[S, R]) -> list[R]:
     """Run one worker per allocator, the first on this thread; return what each `main` returned.
 
     Blocks until all are done.
@@ -269,7 +269,7 @@ class _Run(Generic[S, R]):
 
     allocator: Allocator
     setting: Setting
-    program: Program[S, R]
+    program: UserProgram[S, R]
     result: Any = None
     finished: bool = False
     error: BaseException | None = None

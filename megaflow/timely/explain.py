@@ -54,8 +54,8 @@ def report_on(graph: Graph) -> Report:
             capabilities.update((location, time), delta)
     queued: ChangeBatch[tuple[int, Time]] = ChangeBatch()
     for node in graph.nodes:
-        for location, inlet in zip(node.targets, node.inlets, strict=True):
-            queued.extend(((location, time), len(batch)) for time, batch in inlet.queue)
+        for location, queue in zip(node.targets, node.queues, strict=True):
+            queued.extend(((location, time), len(batch)) for time, batch in queue.batches)
     return _stamps(capabilities), _stamps(queued), _stamps(graph.unsent())
 
 
@@ -64,7 +64,7 @@ def _stamps(changes: Iterable[tuple[tuple[int, Time], int]]) -> Stamps:
 
 
 @dataclass(slots=True)
-class Question:
+class Inquiry:
     """A question to all workers, until they have answered. Written by the explainer."""
 
     probe: ProbeHandle
@@ -129,31 +129,31 @@ class Explainer:
         self._post = post
         self._look = look
         self._asked = 0
-        self._open: dict[int, Question] = {}  # number -> question
+        self._open: dict[int, Inquiry] = {}  # number -> inquiry
 
-    def ask(self, probe: ProbeHandle, time: Time) -> Question:
+    def ask(self, probe: ProbeHandle, time: Time) -> Inquiry:
         """Ask all workers; the answers come in as the worker is stepped."""
         number, self._asked = self._asked, self._asked + 1
-        question = self._open[number] = Question(probe, time, set(self._members()))
+        inquiry = self._open[number] = Inquiry(probe, time, set(self._members()))
         dataflows = sorted({graph.number for graph, _ in probe.places()})
         for member in self._members():
             self._post(member, ASK, (number, dataflows))
-        return question
+        return inquiry
 
-    def forget(self, question: Question) -> None:
+    def forget(self, inquiry: Inquiry) -> None:
         """Wait for it no more."""
-        self._open = {number: each for number, each in self._open.items() if each is not question}
+        self._open = {number: each for number, each in self._open.items() if each is not inquiry}
 
-    def conclude(self, question: Question, seconds: float) -> list[Holding]:
+    def conclude(self, inquiry: Inquiry, seconds: float) -> list[Holding]:
         """Return what holds the time back. Raises NoAnswer, naming them, if workers were silent for `seconds`."""
-        self.forget(question)
-        if question.silent:
-            names = ", ".join(map(str, sorted(question.silent)))
+        self.forget(inquiry)
+        if inquiry.silent:
+            names = ", ".join(map(str, sorted(inquiry.silent)))
             raise NoAnswer(
                 f"explain: no answer from worker {names} within {seconds:g} seconds; "
                 "it is in a long step of user code, or its program does not step it"
             )
-        return question.holdings()
+        return inquiry.holdings()
 
     def answer(self, source: int, body: Any) -> None:
         """Say what this worker holds in some dataflows."""
@@ -170,9 +170,9 @@ class Explainer:
     def hear(self, source: int, body: Any) -> None:
         """Take in what another says."""
         number, said = body
-        question = self._open.get(number)
-        if question is not None:
-            question.reports[source] = dict(said)
-            question.silent.discard(source)
-            if not question.silent:
+        inquiry = self._open.get(number)
+        if inquiry is not None:
+            inquiry.reports[source] = dict(said)
+            inquiry.silent.discard(source)
+            if not inquiry.silent:
                 del self._open[number]

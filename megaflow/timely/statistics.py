@@ -34,12 +34,12 @@ class WorkerStatistics:
 
 def dataflow_statistics(graph: Graph) -> DataflowStatistics:
     """Count. Costs a pass over what is queued and what is outstanding."""
-    batches = [batch for inlet in graph.inlets for _, batch in inlet.queue]
+    batches = [batch for queue in graph.queues for _, batch in queue.batches]
     return DataflowStatistics(
         graph.number,
         graph.name,
         len(graph.nodes),
-        len(graph.inlets),
+        len(graph.queues),
         graph.runs,
         len(batches),
         sum(map(len, batches)),

@@ -32,4 +32,4 @@ def test_without_the_gate_and_without_bounds_nearly_all_waits(monkeypatch: pytes
 def test_without_the_gate_the_queues_bounds_keep_it_to_little_more_than_they_hold() -> None:
     [(made, most)] = run_threads(1, main, "2000", "ungated")
     assert made == ALL
-    assert most <= Bounds().inlet_records + LARGEST_BATCH_RECORDS + 2000, "a queue, a batch and a number's records"
+    assert most <= Bounds().queue_records + LARGEST_BATCH_RECORDS + 2000, "a queue, a batch and a number's records"

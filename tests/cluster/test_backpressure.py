@@ -56,7 +56,7 @@ def fast_and_slow(worker: Worker) -> tuple[int, int, int, int]:
         worker.step_or_park(0.1)
         ends = [handoff.end for handoff in graph.handoffs._all]
         used = [end.credits.used(1 - worker.index) for end in ends if end.credits is not None]
-        most = max(most, *used, *(end.inlet.records for end in ends))
+        most = max(most, *used, *(end.queue.records for end in ends))
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     return arrived, total, most, growth
 

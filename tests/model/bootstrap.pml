@@ -13,18 +13,18 @@
      counts_are_the_truth     when all has come to rest, everybody's counts are what is outstanding
    and by spin itself: nothing waits for ever (no invalid end state), no lane overflows.
 
-   Step here                          In the code (megaflow/timely/); that these names exist is tested
-     broadcast, fold                    progcaster.py: Progcaster._broadcast, Progcaster.receive
-     Prepare: marker                    rescale/member.py: Member._prepare; message Marker
-     Prepare: snapshot                  rescale/bootstrap_server.py: Server._cut; beside the marker there, at any moment here
+   Step here                          In megaflow's code; that these names exist is tested
+     broadcast, fold                    Progcaster._broadcast, Progcaster.receive
+     Prepare: marker                    Member._prepare; message Marker
+     Prepare: snapshot                  Server._cut; beside the marker there, at any moment here
      `stream`: batches kept by number   Server.record
-     read_marker: range asked           rescale/catch_up.py: Intake.take_marker, Intake.take_snapshot, Intake._gaps
+     read_marker: range asked           Intake.take_marker, Intake.take_snapshot, Intake._gaps
      fold_range                         Server._answer, Intake.take_range
      take_batch: dropped by number      Intake.take_batch, Stream.take; Progcaster.receive even when it has joined
-     READY, Commit                      rescale/sequencer.py: Coordinator._commit_join; Member._commit
+     READY, Commit                      Coordinator._commit_join; Member._commit
      CAN_FOLD: unknown workers wait     Member.takes
-     Mint                               rescale/change_stages.py: Join.mint; rescale/grants.py: function mint; Progcaster.mint
-     GATE                               rescale/joiner.py: Joiner._announce_gates; message Gate; Gates.hear
+     Mint                               Join.mint; function mint; Progcaster.mint
+     GATE                               Joiner._announce_gates; message Gate; Gates.hear
      MAY_PASS                           Progcaster.gate, Progcaster._open_gates
      MAY_ACT                            Joiner.turn
      SETTLED                            Gates.are_passed, Member._settle; message Settled

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).with_name("bootstrap.pml")
-CODE = Path(__file__).resolve().parents[2] / "megaflow" / "timely"
+CODE = Path(__file__).resolve().parents[2] / "megaflow"
 MEMORY_MB = 2_000
 DEPTH_MAX = 1_000       # steps of a run; the longest have about a hundred
 JOINERS = "34"
@@ -124,13 +124,12 @@ FAULTS: dict[str, tuple[str, Callable[[Sequence[str]], bool]]] = {
 
 def test_what_the_model_says_of_the_code_exists() -> None:
     text = MODEL.read_text(encoding="utf-8")
-    table = text[text.index("In the code") : text.index("What keeps it small")]
-    modules = [CODE / name for name in (*re.findall(r"[\w/]+\.py", table), "rescale/messages.py")]
-    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in modules]
+    table = text[text.index("In megaflow's code") : text.index("What keeps it small")]
+    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in CODE.rglob("*.py")]
     classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    existing = {node.name for node in classes}
+    existing = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     existing |= {f"{each.name}.{it.name}" for each in classes for it in each.body if isinstance(it, ast.FunctionDef)}
-    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table)) | set(re.findall(r"message ([A-Z]\w+)", table))
+    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table)) | set(re.findall(r"(?:message|function) (\w+)", table))
     assert len(named) > 20 and named - existing == set()
 
 

@@ -1,23 +1,33 @@
-"""Run seeds until one fails; print it. Run by test_planted_faults with a mutated megaflow on the path."""
+"""Run seeds until one fails; print it. Run by test_planted_faults, with a fault as JSON that is planted before."""
 
+import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
-from tests.simulation import graphs, membership, scenarios
-
-SEARCHES: dict[str, Callable[[int], object]] = {
-    "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
-    "graphs": graphs.run,
-    "changes": membership.run,
-    "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
-}
+from tests.simulation.planting import Fault, Planter
 
 
-def main(search: str, seeds: int) -> int:
+def searches() -> dict[str, Callable[[int], object]]:
+    """What to run with each seed. Imports megaflow, which is to have its fault by then."""
+    from tests.simulation import graphs, membership, scenarios
+
+    return {
+        "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
+        "graphs": graphs.run,
+        "changes": membership.run,
+        "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
+    }
+
+
+def main(search: str, seeds: int, *faults: str) -> int:
     """Exit code 0 if all seeds pass, 3 if one fails."""
+    for fault in faults:
+        Planter(read_fault(json.loads(fault)))
+    run = searches()[search]
     for seed in range(seeds):
         try:
-            SEARCHES[search](seed)
+            run(seed)
         except Exception as failure:
             print(f"seed {seed}: {type(failure).__name__}: {failure}")
             return 3
@@ -25,5 +35,9 @@ def main(search: str, seeds: int) -> int:
     return 0
 
 
+def read_fault(record: dict[str, Any]) -> Fault:
+    return Fault(**{**record, "more": tuple(map(read_fault, record["more"]))})
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -11,7 +11,7 @@ import pytest
 from megaflow.megaphone import stateful
 from megaflow.testing import Leave, SimulatedCluster
 from megaflow.timely.dataflow.flow_control.credit import Credits
-from megaflow.timely.dataflow.flow_control.gates import Room
+from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds, Handoffs
 from tests.simulation import graphs, membership, scenarios
 from tests.simulation.membership import draw_changes, draw_hand_overs
@@ -63,8 +63,8 @@ def test_so_do_clusters_that_workers_join_and_leave_and_whose_coordinators_chang
 
 
 def test_sources_are_told_that_there_is_no_room_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, ask = [], Room.is_full
-    monkeypatch.setattr(Room, "is_full", lambda room: told.append(ask(room)) or told[-1])
+    told, ask = [], Downstream.is_full
+    monkeypatch.setattr(Downstream, "is_full", lambda downstream: told.append(ask(downstream)) or told[-1])
     for seed in range(5):
         scenarios.run(scenarios.draw(seed), tiny(seed))
     assert sum(told) > 100, "else the tests above show nothing"

@@ -350,7 +350,7 @@ def test_a_step_tells_whether_dataflows_are_left() -> None:
 
 @pytest.mark.parametrize("step", [Worker.step, Worker.step_or_park])
 def test_an_operator_cannot_step_its_own_worker(step: Callable[[Worker], object]) -> None:
-    """Else the pass that it is part of would lose what is still on the agenda."""
+    """Else the pass that it is part of would lose what is still in the run queue."""
     _, worker = by_hand()
     with worker.dataflow() as scope:
         scope.to_stream([1]).inspect(lambda x: step(worker)).map(abs)

@@ -44,7 +44,7 @@ from megaflow.control.reports import Explanation, HeldBy
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.explain import Question
+from megaflow.timely.explain import Inquiry
 from megaflow.timely.rescale.messages import Aborted, Joined, Left
 from megaflow.timely.rescale.messages import Event as MembershipEvent
 
@@ -67,7 +67,7 @@ class Explaining:
     asked: Asked
     epoch: int  # of the control stream when it was asked
     frontier: int | None  # of the output
-    question: Question | None  # to the workers; None: nothing holds it back
+    question: Inquiry | None  # to the workers; None: nothing holds it back
     end: float  # seconds of the worker's clock: wait no longer
 
 

@@ -6,7 +6,7 @@ from megaflow.timely.dataflow.graph import Graph
 
 
 class Activator:
-    """Puts its operator on the agenda; from any thread. Harmless when the dataflow or the worker has ended."""
+    """Puts its operator in the run queue; from any thread. Harmless when the dataflow or the worker has ended."""
 
     __slots__ = ("_graph", "_handed", "_index")
 
@@ -27,7 +27,7 @@ class Activator:
 
     def _add(self) -> None:
         self._handed = False  # first: who activates from now on means a later run
-        self._graph.agenda.add(self._index)
+        self._graph.run_queue.add(self._index)
 
 
 @dataclass(frozen=True, slots=True)

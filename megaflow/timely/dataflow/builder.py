@@ -19,9 +19,9 @@ from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
-from megaflow.timely.dataflow.flow_control.gates import Room
+from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.handoffs import Handoff
-from megaflow.timely.dataflow.flow_control.input_queue import Inlet
+from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
 from megaflow.timely.dataflow.leaked_capability import watch
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline, Silent
@@ -39,8 +39,18 @@ class Output(Generic[T]):
     """The sending side of one output port."""
 
     __slots__ = (
-        "_edges", "_handoffs", "_node", "_open", "_room", "changes", "is_running", "location", "number", "retained",
-        "title", "where",
+        "_downstream",
+        "_edges",
+        "_handoffs",
+        "_node",
+        "_open",
+        "changes",
+        "is_running",
+        "location",
+        "number",
+        "retained",
+        "title",
+        "where",
     )
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
@@ -55,7 +65,7 @@ class Output(Generic[T]):
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
         self._handoffs = graph.handoffs
         self._node = node.index
-        self._room: Room | None = None  # what lies after it, once somebody has asked
+        self._downstream: Downstream | None = None  # what lies after it, once somebody has asked
 
     def is_full(self) -> bool:
         """Whether what lies after this output has enough to do for now: then send no more, and return.
@@ -65,12 +75,12 @@ class Output(Generic[T]):
         few, should. Never true around a cycle for what the cycle holds, nor for an operator that takes in state or
         control. Cost: O(1).
         """
-        room = self._room
-        if room is None:
+        downstream = self._downstream
+        if downstream is None:
             if not self._handoffs.started:
                 return False
-            room = self._room = self._handoffs.room_after(self.location, self._node)
-        if not room.is_full() or not self.is_running():
+            downstream = self._downstream = self._handoffs.downstream_of(self.location, self._node)
+        if not downstream.is_full() or not self.is_running():
             return False
         self._handoffs.refused = True
         return True
@@ -93,16 +103,16 @@ class Output(Generic[T]):
     def ship(self, time: Time, batch: list[T]) -> None:
         """Send a batch to all listeners and count it. The caller holds the right to and never changes it again."""
         if batch:
-            if self._room is not None:
-                self._room.granted = False
+            if self._downstream is not None:
+                self._downstream.granted = False
             for edge in self._edges:
                 self.changes.update((edge.target, time), edge.push(time, batch))
 
     def ship_to(self, worker: int, time: Time, batch: list[T]) -> None:
         """Send a batch to one worker, over channels with the `Addressed` pact."""
         if batch:
-            if self._room is not None:
-                self._room.granted = False
+            if self._downstream is not None:
+                self._downstream.granted = False
             for edge in self._edges:
                 assert isinstance(edge, AddressedEdge)
                 self.changes.update((edge.target, time), edge.push_to(worker, time, batch))
@@ -118,14 +128,14 @@ class Output(Generic[T]):
 class Input(Generic[T]):
     """The receiving side of one input port."""
 
-    __slots__ = ("_graph", "_inlet", "_outputs", "invocation", "location", "paths")
+    __slots__ = ("_graph", "_outputs", "_queue", "invocation", "location", "paths")
 
-    def __init__(self, graph: Graph, location: int, inlet: Inlet, outputs: list[Output[Any]]) -> None:
+    def __init__(self, graph: Graph, location: int, queue: InputQueue, outputs: list[Output[Any]]) -> None:
         self.location = location
         self.paths: dict[int, Summary] = {}  # output number -> what its records' times become; filled by the builder
         self.invocation = Invocation()  # the present one; replaced by the operator's builder
         self._graph = graph
-        self._inlet = inlet
+        self._queue = queue
         self._outputs = outputs  # the operator's; grows while it is built
 
     @property
@@ -135,25 +145,25 @@ class Input(Generic[T]):
 
     def drain(self) -> list[tuple[Time, list[T]]]:
         """Take all that is queued. The batches are shared: not to be changed."""
-        inlet = self._inlet
-        taken = list(inlet.queue)
+        queue = self._queue
+        taken = list(queue.batches)
         if taken:
-            inlet.queue.clear()
+            queue.batches.clear()
             update = self._graph.changes.update
             for time, batch in taken:
                 update((self.location, time), -len(batch))
-            inlet.took(len(taken), inlet.records)
+            queue.took(len(taken), queue.records)
         return taken
 
     def is_waiting(self) -> bool:
         """Whether a batch is queued."""
-        return bool(self._inlet.queue)
+        return bool(self._queue.batches)
 
     def take(self) -> tuple[Time, list[T]]:
         """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
-        time, batch = self._inlet.queue.popleft()
+        time, batch = self._queue.batches.popleft()
         self._graph.changes.update((self.location, time), -len(batch))
-        self._inlet.took(1, len(batch))
+        self._queue.took(1, len(batch))
         return time, batch
 
     def take_while_room(self, *outputs: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
@@ -169,7 +179,7 @@ class Input(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
-        queue = self._inlet.queue
+        queue = self._queue.batches
         while queue:
             time, batch = self.take()
             self.invocation.time = time
@@ -220,11 +230,11 @@ class OperatorBuilder:
             )
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
-        location, inlet = self._graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
-        made: Input[T] = Input(self._graph, location, inlet, self._outputs)
+        location, queue = self._graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
+        made: Input[T] = Input(self._graph, location, queue, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
-            connect(port, location, inlet, pact)
+            connect(port, location, queue, pact)
         return made
 
     def new_output(self) -> tuple[Output[Any], Port[Any]]:
@@ -276,7 +286,7 @@ class OperatorBuilder:
             try:
                 logic()
             except Exception:
-                time = invocation.time  # noqa: F841  # for blame
+                time = invocation.time  # noqa: F841  # for the error's note
                 raise
             invocation.end()
             for output in outputs:
@@ -294,27 +304,28 @@ class OperatorBuilder:
         return logic
 
 
-def connect(port: Port[Any], target: int, inlet: Inlet, pact: Pact) -> None:
+def connect(port: Port[Any], target: int, queue: InputQueue, pact: Pact) -> None:
     """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
     graph = port.scope.graph
     source = graph.nodes[port.node].sources[port.output]
-    number = None if isinstance(pact, Silent) else graph.add_channel(inlet)
+    number = None if isinstance(pact, Silent) else graph.add_channel(queue)
     graph.connect(source, target, pact.name, number)
     if isinstance(pact, Exchange) and not pact.follow:
-        graph.pinned.append(inlet.name)
+        graph.pinned.append(queue.name)
     if number is None:
         return
     context = graph.context
-    channel = (graph.number, number)
     edge = make_edge(
         pact,
         target,
-        inlet,
+        queue,
         context.allocator,
-        channel,
+        graph.number,
+        number,
         lambda: graph.founders.ids,
         lambda: context.membership().ids,
         context.log,
     )
     graph.listeners[source].append(edge)
-    graph.handoffs.add(Handoff((port.node, inlet.node), source, target, edge.end, isinstance(pact, Pipeline)))
+    graph.handlers[edge.end.channel] = edge.end.receive
+    graph.handoffs.add(Handoff((port.node, queue.node), source, target, edge.end, isinstance(pact, Pipeline)))

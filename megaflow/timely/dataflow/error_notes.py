@@ -19,13 +19,13 @@ from megaflow.timely.order import Product
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
 GENERATED = "<megaflow "  # how the names of files begin that are generated
-SUSPECTS = "__suspects__"  # a global of a generated module: line number -> Suspect
+CALL_SITES = "__call_sites__"  # a global of a generated module: line number -> CallSite
 _NOTE = "in operator "
 _LONGEST_REPR = 200  # characters of a record shown
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class CallSite:
     """Who calls user code in a line of a generated function."""
 
     operator: str
@@ -96,21 +96,21 @@ def _facts(trace: TracebackType | None) -> dict[str, str]:
             if facts:
                 break
         else:
-            suspect = frame.f_globals.get(SUSPECTS, {}).get(trace.tb_lineno)
-            if suspect is not None:
-                _accuse(suspect, frame, facts)
+            site = frame.f_globals.get(CALL_SITES, {}).get(trace.tb_lineno)
+            if site is not None:
+                _read_call_site(site, frame, facts)
             else:
                 _collect(frame, facts)
         trace = trace.tb_next
     return facts
 
 
-def _accuse(suspect: Suspect, frame: FrameType, facts: dict[str, str]) -> None:
-    facts["operator"] = f"{suspect.operator!r} ({suspect.where})"
-    if suspect.record is not None:
+def _read_call_site(site: CallSite, frame: FrameType, facts: dict[str, str]) -> None:
+    facts["operator"] = f"{site.operator!r} ({site.where})"
+    if site.record is not None:
         _collect(frame, facts)
-        if suspect.record in frame.f_locals:  # else it is a comprehension's
-            facts["record"] = _short(frame.f_locals[suspect.record])
+        if site.record in frame.f_locals:  # else it is a comprehension's
+            facts["record"] = _short(frame.f_locals[site.record])
     _collect_time(frame, facts)
 
 

@@ -1,11 +1,10 @@
 """One dataflow on one worker: built once, then stepped until it is complete.
 
-While it is built the `Graph` collects nodes, locations and channels in the order in
-which the user's program makes them; since every worker runs the same program, equal
-numbers mean equal things everywhere. `start()` fixes the shape, gives each output the
-initial capability of every founding member and hands the counting to a tracker.
+While it is built the `Graph` collects nodes, locations and channels in the order in which the user's program makes
+them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
+gives each output the initial capability of every founding member and hands the counting to a tracker.
 
-A step is: show the frontiers that progress has moved, run the operators on the agenda,
+A step is: show the frontiers that progress has moved, run the operators in the run queue,
 broadcast what they did as one batch. Progress of other workers is folded between steps.
 
 Invariants
@@ -20,13 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, ProtocolError
+from megaflow.errors import BuildError
+from megaflow.timely.communication.channel import Channel, Handler
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
-from megaflow.timely.dataflow.flow_control.input_queue import Inlet
-from megaflow.timely.dataflow.run_queue import Agenda
+from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Summary, Time, minimum
@@ -46,7 +46,7 @@ class Node:
     name: str
     where: str  # file:line of the user's declaration
     scope: ScopeRef
-    inlets: list[Inlet] = field(default_factory=list)
+    queues: list[InputQueue] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)  # input -> location
     sources: list[int] = field(default_factory=list)  # output -> location
     shape: list[str] = field(default_factory=list)  # what the graph hash says of it
@@ -98,7 +98,7 @@ class Port(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class GraphEdge:
     """A way from an output to an input."""
 
     source: int  # location
@@ -116,14 +116,16 @@ class Graph:
         self.founders = founders  # fixes initial counts and tables
         self.context = context
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
-        self.agenda = Agenda()
-        self.handoffs = Handoffs(number, context.allocator, self.agenda)
+        self.run_queue = RunQueue()
+        self.handoffs = Handoffs(number, context.allocator, self.run_queue)
+        self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
-        self.inlets: list[Inlet] = []  # channel -> inlet
-        self.links: list[Link] = []
+        self.queues: list[InputQueue] = []  # channel -> queue
+        self.edges: list[GraphEdge] = []
         self.runs = 0  # of operators
         self.views: list[Any] = []  # those of `Context.views` that are its own
         self.pinned: list[str] = []  # operators that get records on founding members only
+        self.objections: list[Callable[[], str | None]] = []  # of operators: why this worker may not leave just now
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
         self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
@@ -153,30 +155,30 @@ class Graph:
         self.listeners[location] = []
         return location
 
-    def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, Inlet]:
+    def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, InputQueue]:
         """A new input of `node`, told of its frontier if `notify`."""
         location = self.builder.add_location(depth, f"{node.title}.in{len(node.targets)} ({node.where})")
-        inlet = Inlet(node.name, node.where, node.index, self.agenda)
+        queue = InputQueue(node.name, node.where, node.index, self.run_queue)
         node.targets.append(location)
-        node.inlets.append(inlet)
+        node.queues.append(queue)
         node.shape.append(shape)
         if notify:
             self._watchers[location] = node.index
-        return location, inlet
+        return location, queue
 
     def connect(self, source: int, target: int, pact: str = "Silent", channel: int | None = None) -> None:
         """A way from an output to an input, for progress; `channel` also takes records there."""
         self.builder.add_edge(source, target)
-        self.links.append(Link(source, target, pact, channel))
+        self.edges.append(GraphEdge(source, target, pact, channel))
 
     def add_path(self, target: int, source: int, summary: Summary) -> None:
         """A path inside an operator, from an input to an output."""
         self.builder.add_edge(target, source, summary)
 
-    def add_channel(self, inlet: Inlet) -> int:
+    def add_channel(self, queue: InputQueue) -> int:
         """Number a channel; equal on all workers because all build in the same order."""
-        self.inlets.append(inlet)
-        return len(self.inlets) - 1
+        self.queues.append(queue)
+        return len(self.queues) - 1
 
     def start(self) -> None:
         """Fix the shape. Raises BuildError for a cycle that does not advance time, naming its operators."""
@@ -196,8 +198,9 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
+        self.handlers[Channel.progress(self.number)] = self.receive_progress
         for index in (node.index for node in self.nodes if node.within is None):
-            self.agenda.add(index)
+            self.run_queue.add(index)
 
     # Running ----------------------------------------------------------------------------
 
@@ -246,19 +249,10 @@ class Graph:
         """Whether this worker holds the initial capabilities: it is a founding member."""
         return self.context.allocator.index in self.founders.workers
 
-    def receive_data(self, source: int, channel: int, body: Any) -> None:
-        """Queue a batch of another worker's that came over a channel."""
-        if not 0 <= channel < len(self.inlets):
-            raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
-        time, batch = body
-        self.inlets[channel].put_from(source, time, batch)
-        if self._log.emit is not None:
-            self._log.received((self.number, channel), source, self.context.allocator.index, len(batch))
-
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.agenda) or not self.changes.is_empty() or self.handoffs.is_due
+        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or self.handoffs.is_due
 
     @property
     def complete(self) -> bool:
@@ -268,20 +262,20 @@ class Graph:
         )
 
     def step(self) -> None:
-        """Show frontiers, run what is on the agenda, broadcast what it did."""
+        """Show frontiers, run what is in the run queue, broadcast what it did."""
         self.show_frontiers()
-        self.agenda.run(self._invoke)
+        self.run_queue.run(self._invoke)
         self.send_progress()
         self.handoffs.settle(self.context.audience)
 
     def show_frontiers(self) -> None:
-        """Propagate, and put those who watch a moved frontier on the agenda."""
+        """Propagate, and put those who watch a moved frontier in the run queue."""
         if self._moved:
             self._moved = False
             for location in self.tracker.propagate():
                 watcher = self._watchers.get(location)
                 if watcher is not None:
-                    self.agenda.add(watcher)
+                    self.run_queue.add(watcher)
 
     def send_progress(self, flush: bool = False) -> None:
         """Broadcast what was done, unless it may wait: see `progcaster`. `flush`: it may not."""
@@ -318,14 +312,15 @@ class Graph:
         self.shut()
         for edges in self.listeners.values():
             edges.clear()
-        self.agenda.clear()
-        for inlet in self.inlets:
-            inlet.clear()
+        self.run_queue.clear()
+        for queue in self.queues:
+            queue.clear()
         self._tracker = self._progcaster = None
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        for each in (self.nodes, self.inlets, self.links, self.initial, self.notes, self.listeners, self.handoffs):
+        lists = self.nodes, self.queues, self.edges, self.initial, self.objections
+        for each in (*lists, self.notes, self.listeners, self.handoffs, self.handlers):
             each.clear()
         self.changes.drain()
 
@@ -343,7 +338,7 @@ class Graph:
             self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise
-        if not self.handoffs.refused and any(inlet.queue for inlet in node.inlets):
-            self.agenda.add(index)  # it left some queued: not "no more input" (timely's issue 523)
+        if not self.handoffs.refused and any(queue.batches for queue in node.queues):
+            self.run_queue.add(index)  # it left some queued: not "no more input" (timely's issue 523)
         if emit is not None:
             emit(ScheduleStopped(self.number, index))

@@ -27,13 +27,13 @@ if not sys.warnoptions:
     warnings.filterwarnings("default", category=LostCapability)  # Python hides ResourceWarnings unless asked
 
 
-class Ending(Protocol):
+class Endable(Protocol):
     """A dataflow, as far as this module knows it."""
 
     over: bool  # complete, dropped or failed
 
 
-def watch(graph: Ending) -> Callable[[], bool]:
+def watch(graph: Endable) -> Callable[[], bool]:
     """Return a function that tells whether a dataflow is there and not over. It does not keep the dataflow alive.
 
     When the garbage collector takes a whole dataflow it is not there for its capabilities: the weak reference has a

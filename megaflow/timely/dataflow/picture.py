@@ -98,7 +98,7 @@ def _draw_graph(graph: Graph, tongue: Language) -> Iterator[str]:
         yield from _indented(_draw_scope(graph, root, scopes, tongue))
     yield tongue.close_frame()
     where = places(graph)
-    for link in graph.links:
+    for link in graph.edges:
         source, target = where[link.source], where[link.target]
         ends = f"{name}n{source.node.index}", f"{name}n{target.node.index}"
         dashed = link.pact == Silent.name

@@ -1,4 +1,4 @@
-"""The agenda of a dataflow: which operators are to run, each at most once a pass."""
+"""The run queue of a dataflow: which operators are to run, each at most once a pass."""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -11,7 +11,7 @@ class Crowded(Protocol):
     records: int
 
 
-class Agenda:
+class RunQueue:
     """Operators by index, run in increasing order; before them those whose queues are over their marks, fullest first.
 
     An operator that is added during a pass runs in that pass if it comes after the one whose turn it is in the order
@@ -22,7 +22,7 @@ class Agenda:
     __slots__ = ("_early", "_heap", "_later", "_now", "_turn", "crowded")
 
     def __init__(self) -> None:
-        self.crowded: dict[Crowded, int] = {}  # queue over its mark -> operator that drains it; written by inlets
+        self.crowded: dict[Crowded, int] = {}  # queue over its mark -> operator that drains it; written by queues
         self._now: set[int] = set()  # to run in this pass
         self._heap: list[int] = []  # those, and some that have run out of turn
         self._later: set[int] = set()  # to run in the next
@@ -33,7 +33,7 @@ class Agenda:
         return bool(self._later) or bool(self._now)
 
     def add(self, index: int) -> None:
-        """Put an operator on the agenda, once."""
+        """Put an operator in the run queue, once."""
         if index in self._now or index in self._later:
             return
         if self._turn is not None and self._turn < index and index not in self._early:
@@ -50,7 +50,7 @@ class Agenda:
         self.crowded.clear()
 
     def run(self, invoke: Callable[[int], None]) -> None:
-        """One pass: invoke what is on the agenda. An exception ends the pass and the job."""
+        """One pass: invoke what is in the run queue. An exception ends the pass and the job."""
         self._now, self._later = self._later, self._now
         self._later.clear()  # what an exception has left of an earlier pass
         self._heap = list(self._now)

@@ -77,7 +77,7 @@ def tell_built(graph: Graph, emit: Callable[[Event], None]) -> None:
     for node in graph.nodes:
         if node.fused:
             emit(OperatorsFused(graph.number, node.index, node.fused))
-    for link in graph.links:
+    for link in graph.edges:
         if link.channel is not None:
             source, target = where[link.source], where[link.target]
             ends = (source.node.index, source.number), (target.node.index, target.number)

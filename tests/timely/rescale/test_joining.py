@@ -10,7 +10,7 @@ import pytest
 from megaflow.errors import CapabilityError, GraphMismatch, JoinDenied, PeerLost, ProgramError
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.unordered import UnorderedHandle
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined
@@ -252,11 +252,11 @@ def test_a_joinable_source_gets_a_clone_at_the_least_time_that_a_member_holds() 
     assert capability.held and capability.time == 4, "worker 0 is asked first, and holds one"
     kept[0][0].release()
     kept[1][0].release()
-    hands.workers[0].graphs()[0].agenda.add(0)
+    hands.workers[0].graphs()[0].run_queue.add(0)
     hands.settle()
     assert all(probe.less_equal(4) for probe in probes.values()), "the newcomer's holds it"
     capability.downgrade(6)
-    hands.workers[2].graphs()[0].agenda.add(0)
+    hands.workers[2].graphs()[0].run_queue.add(0)
     hands.settle()
     assert not any(probe.less_equal(5) for probe in probes.values())
     capability.release()

@@ -1,14 +1,14 @@
 """Credit: how many records a channel may have under way to one worker, as both ends count them.
 
 The sender counts what it has sent and not got back (`Credits`), the receiver what its operator has taken and it has not
-given back (`Debts`); a return is a number. With a window of W records:
+given back (`Debts`); a return is a number of records. With a window of W records:
 
-1. A target's credit is used up when W records or more are not given back. This is advice: sending goes on if it must.
+1. A target's credit is used up when W records or more are not given back. This is advice: sending still works.
 2. The receiver gives back once it owes W / 2 or more (at least one). So there is at most one return in half a window.
-3. Nobody waits for ever for a return that is kept back. What the sender counts is either under way, or queued at the
+3. No sender waits for ever for a return that is kept back. What the sender counts is either under way, or queued at the
    receiver, or owed. What is under way arrives; what is queued is taken (see `handoffs`). Then all is owed: if that is
    W / 2 or more it is given back, and if it is less, credit is not used up.
-4. Of a worker that has left nothing comes back: it is forgotten. Ids are never used again.
+4. A worker that has left gives nothing back: it is forgotten. Worker ids are never used again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.dataflow.flow_control.gates import Gate, Room
+from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
 
 
-class Account(Gate):
-    """What one worker has not given back; closed when its credit is used up."""
+class WorkerCredit(Gate):
+    """The records that one worker has not given back; closed while its credit is used up."""
 
     __slots__ = ("used",)
 
@@ -32,19 +32,19 @@ class Account(Gate):
 class Credits:
     """The sending end of one channel."""
 
-    __slots__ = ("_accounts", "_rooms", "_window")
+    __slots__ = ("_accounts", "_downstreams", "_window")
 
     def __init__(self, window: int) -> None:
-        self._accounts: dict[int, Account] = {}  # target worker -> what it has not given back
-        self._rooms: list[Room] = []  # those that every account of the channel is in
+        self._accounts: dict[int, WorkerCredit] = {}  # target worker -> what it has not given back
+        self._downstreams: list[Downstream] = []  # those that the credit of every worker is part of
         self._window = window  # records
 
     def spend(self, worker: int, records: int) -> None:
-        """Note that a batch leaves for a worker; one that was never sent anything has its whole window."""
+        """Note that a batch leaves for a worker; a worker that was never sent anything has its whole window."""
         account = self._accounts.get(worker)
         if account is None:
-            account = self._accounts[worker] = Account()
-            account.rooms = self._rooms
+            account = self._accounts[worker] = WorkerCredit()
+            account.downstreams = self._downstreams
         account.used += records
         if account.used >= self._window and not account.closed:
             account.close()
@@ -61,15 +61,15 @@ class Credits:
             account.open()
 
     def forget(self, worker: int) -> None:
-        """Expect nothing of a worker any more: it has left."""
+        """Expect no returns from a worker that has left."""
         account = self._accounts.pop(worker, None)
         if account is not None and account.closed:
             account.open()
 
-    def enter(self, room: Room) -> None:
-        """Have a room hear of all accounts, those to come included."""
-        self._rooms.append(room)
-        room.closed.update(account for account in self._accounts.values() if account.closed)
+    def enter(self, downstream: Downstream) -> None:
+        """Make the credit of every worker, also of workers to come, part of `downstream`."""
+        self._downstreams.append(downstream)
+        downstream.closed.update(account for account in self._accounts.values() if account.closed)
 
     def used(self, worker: int) -> int:
         """How many records a worker has not given back."""
@@ -90,7 +90,7 @@ class Debts:
         self._tell = tell
 
     def add(self, worker: int, records: int) -> None:
-        """Note that records of a worker's were taken."""
+        """Note that records from a worker were taken."""
         owed = self._owed[worker] = self._owed.get(worker, 0) + records
         if owed >= self._enough and worker not in self._due:
             self._due.add(worker)
@@ -103,6 +103,6 @@ class Debts:
         return due
 
     def forget(self, worker: int) -> None:
-        """Owe a worker nothing any more: it has left."""
+        """Owe nothing to a worker that has left."""
         self._owed.pop(worker, None)
         self._due.discard(worker)

@@ -1,13 +1,14 @@
-"""Gates and rooms: who is told "no more" when something further down is full, and who hears when that has ended.
+"""Gates: which places are full, and who waits for them to have room again.
 
-A `Gate` is a place that holds records; it is closed from the moment when they are too many until there is room again.
-A `Room` is all that lies after one place, as far as the gates there tell: full if one of them is closed. Whoever asks
-and hears "full" waits, and is woken.
+A `Gate` is a place that holds records. It is closed from the moment it holds too many until it has room again. A
+`Downstream` is the set of gates that can be reached from one place: it is full while one of them is closed. An operator
+that asks and is told "full" waits, and is woken.
 
-A fast neighbour must not keep a waiter out for ever: two gates may be closed in turn, and one that has opened may be
-closed again before the waiter runs. So a waiter is woken when each gate that was closed when it began to wait has been
-open at least once, and may then go on until it has sent one batch, whatever is closed by now. Each room passes a gate
-at most once for each time that it closes, so what a gate holds stays within its mark and a batch for each of those.
+A fast neighbour must not keep a waiting operator out for ever: two gates may be closed in turn, and one that has opened
+may be closed again before the operator runs. So the operator is woken when each gate that was closed when it began to
+wait has been open at least once, and may then go on until it has sent one batch, whatever is closed by now. So one
+`Downstream` passes a gate at most once for each time that the gate closes: what the gate holds stays within its mark
+and one batch for each `Downstream` that it is part of.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from collections.abc import Callable
 
 
 class Gate:
-    """Closed while what it stands for holds too much. It says so itself; only changes cost anything."""
+    """A place that is closed while it holds too much. It reports changes itself; asking costs nothing here."""
 
-    __slots__ = ("closed", "rooms")
+    __slots__ = ("closed", "downstreams")
 
     def __init__(self) -> None:
         self.closed = False
-        self.rooms: list[Room] = []  # those that it is in
+        self.downstreams: list[Downstream] = []  # those that it is part of
 
     def close(self) -> None:
-        """Let all know that this is full. Cost: one for each room that it is in."""
+        """Report that this is full. Cost: O(1) for each `Downstream` that it is part of."""
         self.closed = True
-        for room in self.rooms:
-            room.closed.add(self)
+        for downstream in self.downstreams:
+            downstream.closed.add(self)
 
     def open(self) -> None:
-        """Let all know that there is room, and wake whoever has waited for that."""
+        """Let all know that there is downstream, and wake whoever has waited for that."""
         self.closed = False
-        for room in self.rooms:
-            room.opened(self)
+        for downstream in self.downstreams:
+            downstream.opened(self)
 
 
-class Room:
-    """What lies after a place.
+class Downstream:
+    """The gates that can be reached from one place.
 
-    Invariant: `closed` is the set of its gates that are closed; `wanted` is a part of it, empty if nobody waits.
+    Invariant: `closed` is the set of its gates that are closed; `wanted` is a subset of it, empty if nothing waits.
     """
 
     __slots__ = ("_wake", "closed", "granted", "wanted")
@@ -48,7 +49,7 @@ class Room:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.closed: set[Gate] = set()  # written by gates
         self.wanted: set[Gate] = set()  # closed when the waiting began, and not open since
-        self.granted = False  # may send one batch more, whatever is closed; cleared by whoever sends
+        self.granted = False  # may send one batch more, whatever is closed; cleared by the sender
         self._wake = wake
 
     def is_full(self) -> bool:

@@ -1,9 +1,9 @@
-"""Inlet: the queue of one input, fed by edges of its own worker and by the network alike.
+"""InputQueue: the batches that wait at one input, put there by edges of this worker and by the network alike.
 
 Invariants
- 1. An inlet that is not empty belongs to an operator on the agenda, or to one that waits for room (see `handoffs`).
- 2. `records` is the sum of the queued batches' lengths; the gate is closed from `mark` records on, until they are
-    half as many.
+ 1. If the queue is not empty, its operator is in the run queue or waits for room downstream (see `handoffs`).
+ 2. `records` is the sum of the queued batches' lengths.
+ 3. The gate closes at `mark` records and opens at half as many. While it is closed, the run queue knows it as crowded.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from collections import deque
 from typing import Any
 
 from megaflow.timely.dataflow.flow_control.credit import Debts
-from megaflow.timely.dataflow.flow_control.gates import Gate, Room
-from megaflow.timely.dataflow.run_queue import Agenda
+from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
+from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.order import Time
 
 
-class Inlet(Gate):
+class InputQueue(Gate):
     """(time, batch) in arrival order."""
 
-    __slots__ = ("_agenda", "_foreign", "_taken", "debts", "mark", "name", "node", "queue", "records", "where")
+    __slots__ = ("_foreign", "_run_queue", "_taken", "batches", "debts", "mark", "name", "node", "records", "where")
 
-    def __init__(self, name: str, where: str, node: int, agenda: Agenda) -> None:
+    def __init__(self, name: str, where: str, node: int, run_queue: RunQueue) -> None:
         super().__init__()
-        self.name = name  # of the operator, and the line that declared it: for blame
+        self.name = name  # of the operator, and the line that declared it: for the note on an error
         self.where = where
         self.node = node  # index of the operator
-        self.queue: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
+        self.batches: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
         self.records = 0  # that wait
         self.mark = sys.maxsize  # records from which on it is full; set when the dataflow starts
-        self.debts: Debts | None = None  # what is owed to other workers, if the channel has credit
-        self._foreign: deque[tuple[int, int, int]] = deque()  # of other workers: (position, worker, records)
+        self.debts: Debts | None = None  # what this worker owes to others, if the channel has credit
+        self._foreign: deque[tuple[int, int, int]] = deque()  # batches from other workers: (position, worker, records)
         self._taken = 0  # batches ever taken: the position of the first in the queue
-        self._agenda = agenda
+        self._run_queue = run_queue
 
     def put(self, time: Time, batch: list[Any]) -> None:
         """Queue a batch; the operator runs in this pass or the next."""
-        if not self.queue:
-            self._agenda.add(self.node)
-        self.queue.append((time, batch))
+        if not self.batches:
+            self._run_queue.add(self.node)
+        self.batches.append((time, batch))
         self.records += len(batch)
         if self.records >= self.mark and not self.closed:
             self.close()
-            self._agenda.crowded[self] = self.node
+            self._run_queue.crowded[self] = self.node
 
     def put_from(self, worker: int, time: Time, batch: list[Any]) -> None:
-        """Queue a batch of another worker's."""
+        """Queue a batch from another worker."""
         if self.debts is not None:
-            self._foreign.append((self._taken + len(self.queue), worker, len(batch)))
+            self._foreign.append((self._taken + len(self.batches), worker, len(batch)))
         self.put(time, batch)
 
     def took(self, batches: int, records: int) -> None:
@@ -57,7 +57,7 @@ class Inlet(Gate):
         self.records -= records
         self._taken += batches
         if self.closed and self.records <= self.mark // 2:
-            self._agenda.crowded.pop(self, None)
+            self._run_queue.crowded.pop(self, None)
             self.open()
         foreign = self._foreign
         while foreign and foreign[0][0] < self._taken:
@@ -66,14 +66,14 @@ class Inlet(Gate):
             self.debts.add(worker, count)
 
     def clear(self) -> None:
-        """Drop what is queued: the dataflow was dropped, and nobody is told."""
-        self.queue.clear()
+        """Discard what is queued, without returning credit: the dataflow was dropped."""
+        self.batches.clear()
         self._foreign.clear()
         self.records = 0
 
-    def enter(self, room: Room) -> None:
-        """Have a room hear of this gate, which is none if there is no mark."""
+    def enter(self, downstream: Downstream) -> None:
+        """Become part of `downstream`, if the queue has a mark: without one it is never full."""
         if self.mark < sys.maxsize:
-            self.rooms.append(room)
+            self.downstreams.append(downstream)
             if self.closed:
-                room.closed.add(self)
+                downstream.closed.add(self)

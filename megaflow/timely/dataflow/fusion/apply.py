@@ -3,7 +3,7 @@
 `partition` finds the groups, `codegen` writes a function for each; here it is compiled and takes its place. All
 operators, outputs, inputs and channels keep their numbers, so pictures, logs and errors speak of what the user wrote.
 But in a group
- 1. the head's node runs the function; the others are never on the agenda;
+ 1. the head's node runs the function; the others are never in the run queue;
  2. the ways inside lead nowhere: no batch is queued there and the tracker has no edge. The head's inputs lead to the
     exits directly, by the identity;
  3. the outputs inside have no capability at the start. Every member has released its own while it was built, so the
@@ -21,9 +21,9 @@ from zlib import crc32
 
 from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.error_notes import GENERATED, SUSPECTS
+from megaflow.timely.dataflow.error_notes import CALL_SITES, GENERATED
 from megaflow.timely.dataflow.fusion import stage as stages
-from megaflow.timely.dataflow.fusion.codegen import Member, write
+from megaflow.timely.dataflow.fusion.codegen import Operation, write
 from megaflow.timely.dataflow.fusion.partition import Group, partition
 from megaflow.timely.dataflow.fusion.stage import Err, Ok, check_partition, neither
 from megaflow.timely.dataflow.graph import Graph
@@ -57,7 +57,7 @@ def start(graph: Graph, fusion: bool = True) -> None:
         graph.start()
         return
     edges = list(graph.builder.edges)
-    fuse(graph, partition(graph.nodes, graph.links))
+    fuse(graph, partition(graph.nodes, graph.edges))
     try:
         graph.start()
     except BuildError:
@@ -98,13 +98,13 @@ def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], No
     nodes = [graph.nodes[member] for member in group.members]
     numbers = {node.index: number for number, node in enumerate(nodes)}
     members = tuple(
-        Member(node.stage.kind, node.name, node.where, tuple(_follow(group, numbers, exits, node.sources)))
+        Operation(node.stage.kind, node.name, node.where, tuple(_follow(group, numbers, exits, node.sources)))
         for node in nodes
     )
     outputs = {output.location: output for node in nodes for output in node.stage.outputs}
     leaving = [outputs[location] for location in exits]
     text = write(members, tuple(bool(graph.listeners[location]) for location in exits))
-    known = {**_GLOBALS, SUSPECTS: text.suspects}
+    known = {**_GLOBALS, CALL_SITES: text.call_sites}
     exec(_compiled(f"{'+'.join(member.name for member in members[:4])}", str(text)), known)
     process: Any = known["make"](*(node.stage.f for node in nodes), *leaving)  # type: ignore[operator]
     run = stages.run_pausable if text.pauses else stages.run_whole

@@ -12,7 +12,7 @@
             ship(output0, time, out0)
         return fused
 
-Member n is the n-th in the group; `fn` is its user function and `rn` the record that it makes. Each branch of the tree
+Operation n is the n-th in the group; `fn` is its user function, `rn` the record that it makes. Each branch of the tree
 ends in an exit, a list that is shipped at the end. Behind a `flat_map` a list that has grown is shipped in between,
 and the function is a generator that yields while an output is full.
 
@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from megaflow.timely.dataflow.error_notes import Suspect
+from megaflow.timely.dataflow.error_notes import CallSite
 from megaflow.timely.dataflow.fusion.stage import Kind
 
 _KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
@@ -40,7 +40,7 @@ _CALLS: Final[Mapping[Kind, str]] = {  # statements that leave the record what i
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Operation:
     """A stage of the tree."""
 
     kind: Kind
@@ -54,20 +54,20 @@ class Text:
     """A generated module. Grows while it is written."""
 
     lines: list[str] = field(default_factory=list)
-    suspects: dict[int, Suspect] = field(default_factory=dict)  # line number -> whom to blame
+    call_sites: dict[int, CallSite] = field(default_factory=dict)  # line number -> whom to blame
     pauses: bool = False  # it is a generator
 
     def __str__(self) -> str:
         return "\n".join(self.lines) + "\n"
 
 
-def write(members: tuple[Member, ...], exits: tuple[bool, ...]) -> Text:
+def write(members: tuple[Operation, ...], exits: tuple[bool, ...]) -> Text:
     """Return the text of the group whose first member is the head; `exits` says of each whether anybody reads it."""
-    return _Writer(members, exits).write()
+    return _FunctionWriter(members, exits).write()
 
 
-class _Writer:
-    def __init__(self, members: tuple[Member, ...], exits: tuple[bool, ...]) -> None:
+class _FunctionWriter:
+    def __init__(self, members: tuple[Operation, ...], exits: tuple[bool, ...]) -> None:
         self._members = members
         self._exits = exits
         self._text = Text()
@@ -104,7 +104,7 @@ class _Writer:
             who = self._members[member]
             place = ascii(who.where.rsplit("/", 1)[-1])[1:-1]
             code = f"{code}  # {who.name} ({place})"
-            self._text.suspects[len(self._text.lines) + 1] = Suspect(who.name, who.where, record)
+            self._text.call_sites[len(self._text.lines) + 1] = CallSite(who.name, who.where, record)
         self._text.lines.append("    " * depth + code)
 
     # Forms ------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from megaflow.timely.dataflow.graph import Link, Node
+from megaflow.timely.dataflow.graph import GraphEdge, Node
 from megaflow.timely.dataflow.pact import Pipeline
 
 STAGES_MAX: Final = 64
@@ -48,14 +48,14 @@ class Group:
         return self.members[0]
 
 
-def partition(nodes: Sequence[Node], links: Sequence[Link]) -> list[Group]:
+def partition(nodes: Sequence[Node], links: Sequence[GraphEdge]) -> list[Group]:
     """Return the groups of more than one; cost is linear in the size of the graph.
 
     Nodes are in the order of building, so each comes after those whose output it reads, but for what closes a loop;
     and that is no stage.
     """
     readers = Counter(link.source for link in links)
-    feeds: Mapping[int, Link] = {link.target: link for link in links}
+    feeds: Mapping[int, GraphEdge] = {link.target: link for link in links}
     makers = {location: node for node in nodes for location in node.sources}
     groups: dict[int, Group] = {}  # member -> its group
     for node in nodes:

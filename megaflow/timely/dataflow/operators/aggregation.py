@@ -2,7 +2,7 @@
 
 The latter is state_machine. Keys go by the founding members and stay where they are, whoever joins; state that can
 move between workers is kept by the stateful operators, some floors above. Loops name `time`, `record`, or `key` and
-`value`, for `blame`.
+`value`, for `error_notes`.
 """
 
 from collections.abc import Callable, Iterable

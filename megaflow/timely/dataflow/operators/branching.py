@@ -1,6 +1,6 @@
 """Operators that split a stream: each record goes to one of several outputs, on the same worker.
 
-Like the linear operators they hold no capability and keep times; their loops name `time` and `record` for `blame`.
+Like the linear operators they hold no capability and keep times; loops name `time` and `record` (see `error_notes`).
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 They hold no capability: what they send leaves in the same invocation that consumed its cause (a `flat_map` that pauses
 is the exception: see `stage`). What is here is how each is run alone; each also registers the stage that `fusion`
 makes one operator with its neighbours of. While what comes after them is full they leave what they have not taken: see
-`handoffs`. The loops name their variables `time` and `record` for `blame`.
+`handoffs`. The loops name their variables `time` and `record` for `error_notes`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -75,7 +75,7 @@ def map_(port: Port[T], f: Callable[[T], U]) -> Port[U]:
     """Apply `f` to each record."""
 
     def apply(time: Time, batch: list[T]) -> list[U]:
-        left = iter(batch)  # for blame
+        left = iter(batch)  # for the error's note
         return [f(record) for record in left]
 
     return linear(port, "Map", apply, kind="map", f=f)
@@ -120,7 +120,7 @@ def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
     """Keep the records for which `f` is true."""
 
     def apply(time: Time, batch: list[T]) -> list[T]:
-        left = iter(batch)  # for blame
+        left = iter(batch)  # for the error's note
         return [record for record in left if f(record)]
 
     return linear(port, "Filter", apply, kind="filter", f=f)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
@@ -83,7 +83,7 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
 
     def close(port: Port[Any]) -> None:
         builder.build(lambda capabilities, info: _feedback_logic(capabilities[0].release, loop, output, summary))
-        connect(port, loop.location, node.inlets[0], Pipeline())
+        connect(port, loop.location, node.queues[0], Pipeline())
         node.shape.append(f"from {port.node}.{port.output}")
 
     return LoopHandle(scope, node, close), result

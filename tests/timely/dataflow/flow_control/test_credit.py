@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from megaflow.errors import ProtocolError
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
-from megaflow.timely.dataflow.flow_control.gates import Room
+from megaflow.timely.dataflow.flow_control.gates import Downstream
 
 
 class Pair:
@@ -16,8 +16,8 @@ class Pair:
 
     def __init__(self, window: int) -> None:
         self.credits = Credits(window)
-        self.room = Room(lambda: None)
-        self.credits.enter(self.room)
+        self.downstream = Downstream(lambda: None)
+        self.credits.enter(self.downstream)
         self.due = 0
         self.debts = Debts(window, self.tell)
         self.out: deque[int] = deque()  # batches that have not arrived
@@ -56,46 +56,46 @@ def test_a_sender_whose_records_are_all_taken_has_credit_and_returns_are_few(
     pair = Pair(window)
     for verb, records in steps:
         pair.do(verb, records)
-        assert pair.room.is_full() == (pair.credits.used(1) >= window) or pair.room.granted
+        assert pair.downstream.is_full() == (pair.credits.used(1) >= window) or pair.downstream.granted
     for verb in ("arrive", "take", "settle", "return"):
         for _ in range(len(steps) + 1):
             pair.do(verb, 0)
-    assert not pair.room.closed, "it waits for ever"
+    assert not pair.downstream.closed, "it waits for ever"
     assert pair.credits.used(1) < max(1, window // 2)
     assert pair.returns <= pair.sent // max(1, window // 2)
     assert pair.due >= pair.returns
 
 
 def test_each_worker_has_a_window_of_its_own_and_the_channel_waits_for_the_slowest() -> None:
-    credits, room = Credits(10), Room(lambda: None)
-    credits.enter(room)
+    credits, downstream = Credits(10), Downstream(lambda: None)
+    credits.enter(downstream)
     credits.spend(1, 9)
     credits.spend(2, 9)
-    assert not room.is_full()
+    assert not downstream.is_full()
     credits.spend(2, 1)
-    assert room.is_full()
+    assert downstream.is_full()
     credits.take_back(1, 9)
-    assert room.is_full()
+    assert downstream.is_full()
     credits.take_back(2, 5)
-    assert not room.closed
+    assert not downstream.closed
 
 
 def test_a_room_that_is_made_late_knows_what_is_used_up_already() -> None:
-    credits, room = Credits(1), Room(lambda: None)
+    credits, downstream = Credits(1), Downstream(lambda: None)
     credits.spend(7, 1)
-    credits.enter(room)
-    assert room.is_full()
+    credits.enter(downstream)
+    assert downstream.is_full()
 
 
 def test_a_worker_that_has_left_holds_nobody_up_and_what_comes_of_it_later_is_dropped() -> None:
     woken: list[int] = []
-    credits, room = Credits(5), Room(lambda: woken.append(1))
-    credits.enter(room)
+    credits, downstream = Credits(5), Downstream(lambda: woken.append(1))
+    credits.enter(downstream)
     credits.spend(3, 50)
-    assert room.is_full()
+    assert downstream.is_full()
     credits.forget(3)
     credits.forget(4)
-    assert woken and not room.closed
+    assert woken and not downstream.closed
     credits.take_back(3, 50)
     assert credits.used(3) == 0
 

@@ -1,35 +1,35 @@
-"""Gates and rooms: whoever waits is woken when each closed gate has been open, and may then send a batch."""
+"""Gates and downstreams: whoever waits is woken when each closed gate has been open, and may then send a batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.timely.dataflow.flow_control.gates import Gate, Room
+from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
 
 
-def rooms_of(gates: list[Gate]) -> tuple[Room, list[str]]:
+def downstream_of(gates: list[Gate]) -> tuple[Downstream, list[str]]:
     woken: list[str] = []
-    room = Room(lambda: woken.append("woken"))
+    downstream = Downstream(lambda: woken.append("woken"))
     for gate in gates:
-        gate.rooms.append(room)
-    return room, woken
+        gate.downstreams.append(downstream)
+    return downstream, woken
 
 
 def test_a_room_is_full_while_one_of_its_gates_is_closed() -> None:
     first, second = Gate(), Gate()
-    room, _ = rooms_of([first, second])
-    assert not room.is_full()
+    downstream, _ = downstream_of([first, second])
+    assert not downstream.is_full()
     first.close()
     second.close()
-    assert room.is_full()
+    assert downstream.is_full()
     first.open()
-    assert room.is_full()
+    assert downstream.is_full()
     second.open()
-    assert not room.is_full()
+    assert not downstream.is_full()
 
 
 def test_who_has_not_asked_is_not_woken() -> None:
     gate = Gate()
-    _, woken = rooms_of([gate])
+    _, woken = downstream_of([gate])
     gate.close()
     gate.open()
     assert woken == []
@@ -37,9 +37,9 @@ def test_who_has_not_asked_is_not_woken() -> None:
 
 def test_who_waits_is_woken_once() -> None:
     gate = Gate()
-    room, woken = rooms_of([gate])
+    downstream, woken = downstream_of([gate])
     gate.close()
-    assert room.is_full() and room.is_full()
+    assert downstream.is_full() and downstream.is_full()
     gate.open()
     assert woken == ["woken"]
     gate.close()
@@ -49,35 +49,35 @@ def test_who_waits_is_woken_once() -> None:
 
 def test_two_gates_that_are_never_open_together_do_not_keep_a_waiter_out() -> None:
     first, second = Gate(), Gate()
-    room, woken = rooms_of([first, second])
+    downstream, woken = downstream_of([first, second])
     first.close()
     second.close()
-    assert room.is_full()
+    assert downstream.is_full()
     first.open()
     first.close()
-    assert room.is_full() and not woken
+    assert downstream.is_full() and not woken
     second.open()
-    assert woken and not room.is_full(), "it may go on, though the first is closed again"
-    room.granted = False  # as `ship` does
-    assert room.is_full()
+    assert woken and not downstream.is_full(), "it may go on, though the first is closed again"
+    downstream.granted = False  # as `ship` does
+    assert downstream.is_full()
 
 
 def test_a_gate_that_is_closed_again_before_the_waiter_runs_lets_one_batch_through() -> None:
     gate = Gate()
-    room, _ = rooms_of([gate])
+    downstream, _ = downstream_of([gate])
     gate.close()
-    assert room.is_full()
+    assert downstream.is_full()
     gate.open()
     gate.close()
-    assert not room.is_full() and not room.is_full()
-    room.granted = False
-    assert room.is_full()
+    assert not downstream.is_full() and not downstream.is_full()
+    downstream.granted = False
+    assert downstream.is_full()
 
 
 @given(st.lists(st.tuples(st.sampled_from(["close", "open", "ask", "send"]), st.integers(0, 2))))
 def test_a_waiter_is_woken_exactly_when_all_gates_it_found_closed_have_been_open(steps: list[tuple[str, int]]) -> None:
     gates = [Gate() for _ in range(3)]
-    room, woken = rooms_of(gates)
+    downstream, woken = downstream_of(gates)
     missing: set[int] | None = None  # gates that must open before it is woken
     expected, free = 0, False
     for verb, number in steps:
@@ -92,10 +92,10 @@ def test_a_waiter_is_woken_exactly_when_all_gates_it_found_closed_have_been_open
                     missing, expected, free = None, expected + 1, True
         elif verb == "ask":
             closed = {index for index, each in enumerate(gates) if each.closed}
-            assert room.is_full() == (bool(closed) and not free)
+            assert downstream.is_full() == (bool(closed) and not free)
             if closed and not free and missing is None:
                 missing = closed
         elif verb == "send":
-            room.granted = free = False
+            downstream.granted = free = False
         assert len(woken) == expected
-        assert room.closed == {each for each in gates if each.closed} >= room.wanted
+        assert downstream.closed == {each for each in gates if each.closed} >= downstream.wanted

@@ -10,16 +10,16 @@ from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import EventLink, Exchange, InputHandle, Messages, Pipeline, Progress
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.flow_control.handoffs import RETURNS, Bounds
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
 from tests.timely.cases import taking
 from tests.timely.workers import ByHand
 
-SMALL = Bounds(inlet_records=4, window_records=6)
+SMALL = Bounds(queue_records=4, window_records=6)
 
 
 class Valve:
@@ -82,13 +82,13 @@ def build_on(hand: ByHand, make: Callable[[Worker, Scope], None]) -> list[Graph]
 
 
 def rest(worker: Worker, steps: int = 200) -> None:
-    """Step until it has nothing to do; a valve that is shut keeps its operator on the agenda."""
+    """Step until it has nothing to do; a valve that is shut keeps its operator in the run queue."""
     for _ in range(steps):
         worker.step()
 
 
 def waiting(graph: Graph) -> int:
-    return sum(inlet.records for inlet in graph.inlets)
+    return sum(queue.records for queue in graph.queues)
 
 
 @pytest.mark.parametrize("between", [0, 1, 3])
@@ -104,7 +104,7 @@ def test_a_source_stops_though_what_comes_first_takes_everything(between: int) -
     [graph] = build_on(hand, make)
     rest(hand.workers[0])
     # The source is not stopped before what it sent in one run has come to the queue that is full.
-    assert len(sent) <= SMALL.inlet_records * (between + 1) and waiting(graph) == len(sent)
+    assert len(sent) <= SMALL.queue_records * (between + 1) and waiting(graph) == len(sent)
     valve.open()
     hand.settle()
     assert valve.taken == list(range(1000)) and probe.done()
@@ -157,9 +157,9 @@ def test_a_worker_that_does_not_run_stops_the_source_of_another_and_is_sent_no_m
     for graph in graphs:
         for handoff in graph.handoffs._all:
             credits = handoff.end.credits
-            assert credits is None or credits.used(hops) <= SMALL.window_records + SMALL.inlet_records
+            assert credits is None or credits.used(hops) <= SMALL.window_records + SMALL.queue_records
     held = len(sent)
-    assert held <= hops * (SMALL.window_records + 2 * SMALL.inlet_records)
+    assert held <= hops * (SMALL.window_records + 2 * SMALL.queue_records)
     hand.settle()
     assert sorted(arrived) == list(range(1000)) and probe.done()
 
@@ -210,7 +210,7 @@ def test_a_cycle_is_never_full_but_what_it_feeds_is() -> None:
     hand.settle()
     assert len(full) == 7 and not any(full)
     assert hand.workers[0].installed_dataflows == {}
-    assert any(inlet.mark == SMALL.inlet_records for inlet in graph.inlets), "what leads into the cycle is bounded"
+    assert any(queue.mark == SMALL.queue_records for queue in graph.queues), "what leads into the cycle is bounded"
 
 
 def test_control_goes_on_while_data_is_full() -> None:
@@ -303,7 +303,7 @@ def test_a_replay_reads_no_farther_than_there_is_room() -> None:
     for _ in range(30):
         hand.workers[0].step()
         hand.now += 1
-    assert len(read) <= 3 * SMALL.inlet_records
+    assert len(read) <= 3 * SMALL.queue_records
     valve.open()
     for _ in range(200):
         hand.workers[0].step()
@@ -314,15 +314,15 @@ def test_a_replay_reads_no_farther_than_there_is_room() -> None:
 def test_credit_for_a_channel_that_has_none_is_a_broken_protocol_and_for_what_is_complete_nothing() -> None:
     hand = ByHand(2)
     build_on(hand, lambda worker, scope: scope.empty().exchange(lambda x: 0) and None)
-    hand.workers[0].allocator.send(1, Lane.MAIL, (0, RETURNS), ((17, 5),))
+    hand.workers[0].allocator.send(1, Channel.credit(0), ((17, 5),))
     with pytest.raises(ProtocolError, match="worker 0 gives credit back on channel 17, which needs none"):
         hand.workers[1].step()
     done = ByHand(2)
     build_on(done, lambda worker, scope: scope.empty() and None)
     done.settle()
     assert done.workers[1].installed_dataflows == {}
-    done.workers[1]._take_in([Envelope(Lane.MAIL, (0, RETURNS), 0, ((0, 5),))])
+    done.workers[1]._take_in([Envelope(Channel.credit(0), 0, ((0, 5),))])
 
 
 def test_the_usual_bounds_are_many_batches_and_a_window_is_more_than_a_queue() -> None:
-    assert BATCH_RECORDS < Bounds().inlet_records < Bounds().window_records < 100 * BATCH_RECORDS
+    assert BATCH_RECORDS < Bounds().queue_records < Bounds().window_records < 100 * BATCH_RECORDS

@@ -519,7 +519,7 @@ def test_what_was_paused_goes_on_where_it_stopped(sizes: list[int], fulls: list[
         handle.close()
         while not probe.done():
             hand.settle()
-            graph.agenda.add(stream.port.node - 1)  # there is room, or not
+            graph.run_queue.add(stream.port.node - 1)  # there is room, or not
     assert shown == [(time, [x]) for time, size in enumerate(sizes) for x in range(size)]
 
 
