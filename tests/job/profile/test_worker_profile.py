@@ -17,7 +17,7 @@ from megaflow.job.profile.worker_profile import BUILDING, ENGINE, PARKED, TRANSP
 from megaflow.job.spec import ProfileSpec
 from megaflow.megaphone.bins import stable_hash
 from megaflow.program import Worker, execute
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 
 MOVES = st.lists(st.tuples(st.sampled_from(["leave", "settle", *"abc"]), st.integers(0, 5)))
 
