@@ -5,7 +5,8 @@ from typing import Any
 from megaflow.control.load_records import BINS_REPORTED_MAX, KEYS_REPORTED_MAX, load_records, operator_load, weights
 from megaflow.control.messages import OperatorLoad, WorkerStatus
 from megaflow.megaphone.load_meter import Load
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 
 
 def said(worker: int, *loads: OperatorLoad) -> WorkerStatus:
