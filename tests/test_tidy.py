@@ -69,7 +69,7 @@ SHELL = (
     "megaflow/timely/communication/secret.py",
     "megaflow/timely/communication/tcp.py",
     "megaflow/timely/dataflow/capture/capture.py",
-    "megaflow/timely/execute.py",
+    "megaflow/timely/runtime.py",
     "megaflow/timely/rescale/join_client.py",
     "megaflow/timely/worker.py",
 )

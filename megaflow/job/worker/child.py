@@ -38,7 +38,7 @@ from megaflow.job.worker.worker_program import Shared, WorkerProgram
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 
 STDIN = 0
 LENGTH_BYTES = 8
