@@ -39,7 +39,7 @@ _NAMES = {
     "megaflow.megaphone.routing": ("Bootstrap", "Map", "Move"),
     "megaflow.megaphone.timers": ("Timers",),
     "megaflow.stream": ("Stream",),
-    "megaflow.timely.communication.codec.values": ("register",),
+    "megaflow.timely.communication.codec.encode": ("register",),
 }  # module -> what it offers
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -8,6 +8,6 @@ from megaflow.megaphone.routing import Map as Map
 from megaflow.megaphone.routing import Move as Move
 from megaflow.megaphone.timers import Timers as Timers
 from megaflow.stream import Stream as Stream
-from megaflow.timely.communication.codec.values import register as register
+from megaflow.timely.communication.codec.encode import register as register
 
 __version__: str
