@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
@@ -108,7 +108,7 @@ def publish_numbered(job: Job) -> tuple[Job, Path]:
         name = job.name if number == 1 else f"{job.name}-{number}"
         path = private_folder() / f"{name}.json"
         if not path.exists() or read(path) is None:
-            named = Job(name, job.pid, job.started, job.host, job.port, job.secret)
+            named = replace(job, name=name)
             with contextlib.suppress(CommandRefused):  # taken since: the next one
                 return named, publish(named)
     raise CommandRefused(f"{NAMES_MAX} jobs named {job.name!r} are running")

@@ -24,7 +24,7 @@ from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport, ReportPipe
-from megaflow.job.spec import Address, ChildSpec, Founder, Newcomer
+from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
@@ -166,9 +166,9 @@ class Children:
 
     def start(
         self,
-        parts: Sequence[Founder | Newcomer],
+        parts: Sequence[Founder | JoiningProcess],
         listeners: Sequence[socket.socket],
-        spec_of: Callable[[Founder | Newcomer, socket.socket, int], ChildSpec],
+        spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
     ) -> list[Child]:
         """Start a process for each part, with `spec_of(part, listener, report_fd)`; close the listening sockets.
 

@@ -18,9 +18,9 @@ from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
-from megaflow.job.launcher.signals import watched_signals
+from megaflow.job.launcher.wakeups import watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, Newcomer, address_of, listening
+from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.splits import ENCODING_ERRORS
 
 
@@ -52,7 +52,7 @@ def launch(
         job = stack.enter_context(published(spec, *addresses[0]))
         writer = stack.enter_context(contextlib.closing(open_output()))
 
-        def child_spec(part: Founder | Newcomer, listener: socket.socket, report_fd: int) -> ChildSpec:
+        def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
                 spec,
                 job.name,
@@ -69,7 +69,7 @@ def launch(
 
         def start(count: int, contact: Address) -> list[Child]:
             with listening(spec.listen, count) as more:
-                return children.start([Newcomer(contact)] * count, more, child_spec)
+                return children.start([JoiningProcess(contact)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)

@@ -12,7 +12,6 @@ One thread and one selector over the children's connections, signals, standard i
 import contextlib
 import functools
 import selectors
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,8 @@ from megaflow.job.launcher.epoch_merge import EpochMerge, Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_pusher import LinePusher
 from megaflow.job.launcher.newcomers import Newcomers, Start
-from megaflow.job.launcher.signals import Signals
 from megaflow.job.launcher.stop_request import Stop
+from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
 from megaflow.spark.source import SparkFeed
 from megaflow.timely.communication.tcp import address_text
@@ -95,9 +94,9 @@ class Loop:
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, self._selector, report)
         self._feed: SparkFeed | None = None
-        self._feed_said, self._feed_says = socket.socketpair()
+        self._feed_changed = Wakeup()
         if job_input.spark is not None:
-            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._on_feed_change, report)
+            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._feed_changed.wake, report)
 
     def close(self) -> None:
         """Let go of what is open; the Spark session ends."""
@@ -107,8 +106,7 @@ class Loop:
         self._stop.close()
         self._newcomers.close()
         self._selector.close()
-        self._feed_said.close()
-        self._feed_says.close()
+        self._feed_changed.close()
 
     def run(self, connect_timeout_seconds: float) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
@@ -139,7 +137,7 @@ class Loop:
                 return
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
-        self._selector.register(self._feed_said, selectors.EVENT_READ, self._check_feed)
+        self._selector.register(self._feed_changed, selectors.EVENT_READ, self._check_feed)
         if self._feed is not None:
             self._feed.start()
 
@@ -250,16 +248,13 @@ class Loop:
 
     # The end
 
-    def _on_feed_change(self) -> None:
-        self._feed_says.send(b"!")  # from the feed's thread
-
     def _check_feed(self) -> None:
-        self._feed_said.recv(16)
+        self._feed_changed.clear()
         if self._feed is not None and self._feed.error is not None and self._failing_since is None:
             raise self._feed.error
 
     def _on_signal(self) -> None:
-        self._signals.drain()
+        self._signals.clear()
         self._report("stopping: what was read is worked off; a second signal kills")
         self._pusher.stop()
         if self._feed is not None:

@@ -10,7 +10,6 @@
 
 import functools
 import selectors
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TypeAlias
 from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.spec import Address
 
 Start: TypeAlias = Callable[[int, Address], list[Child]]
@@ -45,8 +45,8 @@ class Newcomers:
         self._lost = lost
         self._connecting: set[Child] = set()
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
-        self._said, self._says = socket.socketpair()
-        selector.register(self._said, selectors.EVENT_READ, self._take_results)
+        self._wakeup = Wakeup()
+        selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
 
     @property
     def connecting(self) -> bool:
@@ -80,8 +80,7 @@ class Newcomers:
 
     def close(self) -> None:
         """Let go of what is open."""
-        self._said.close()
-        self._says.close()
+        self._wakeup.close()
 
     def _connect(self, child: Child, secret: bytes, timeout_seconds: float) -> None:
         error: ClusterError | None = None
@@ -91,12 +90,12 @@ class Newcomers:
             error = trouble
         self._results.append((child, error))
         try:
-            self._says.send(b"!")
+            self._wakeup.wake()
         except OSError:
             child.close()  # nobody listens any more
 
     def _take_results(self) -> None:
-        self._said.recv(16)
+        self._wakeup.clear()
         while self._results:
             child, error = self._results.popleft()
             self._connecting.discard(child)

@@ -26,7 +26,7 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import Address, ChildSpec
 from megaflow.job.worker.flow import App, Flow
 from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.output import OutputCount, send_output
+from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.control_stream import set_default
@@ -72,7 +72,6 @@ class WorkerProgram:
         self._shared = shared
         self._probe = ProbeHandle()
         self._lateness = Lateness()
-        self._output = OutputCount()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
         if not spec.pushed:
@@ -122,8 +121,8 @@ class WorkerProgram:
                 raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
             if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
                 raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
-            sent = send_output(stream.port, self._shared.launcher, spec.output, self._output)
-            Stream(sent).probe_with(self._probe)
+            self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
+            Stream(self._output.sent).probe_with(self._probe)
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         launcher = self._shared.launcher
