@@ -6,7 +6,7 @@ from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.routing import Bootstrap, Map, Move
 from megaflow.megaphone.timers import Timers
 from megaflow.stream import Stream
-from megaflow.timely.communication.codec.values import register
+from megaflow.timely.communication.codec.encode import register
 
 __version__ = "0.1.0.dev0"
 

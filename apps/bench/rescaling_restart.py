@@ -21,7 +21,7 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
 from apps.bench.job import Running
 from apps.bench.rescaling_job import grow
 from apps.bench.rescaling_load import FIRST, RESTORED, OpenLoop, packed, stamped
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.spec import Form
 

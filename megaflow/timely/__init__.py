@@ -16,9 +16,9 @@ from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflow.unordered import UnorderedHandle
-from megaflow.timely.execute import Config
 from megaflow.timely.order import Product, Time, less_equal, less_than
 from megaflow.timely.progress.antichain import Antichain
+from megaflow.timely.runtime import Config
 
 __all__ = [
     "Antichain",

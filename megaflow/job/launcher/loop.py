@@ -189,7 +189,7 @@ class Loop:
                 self._summary.latency += latency
                 if flow is not None:
                     self._summary.flows.append(flow)
-                return self._write_closed(OutputClosed(worker, None))  # the launcher's connection may have had no room for the worker's own
+                return self._write_closed(OutputClosed(worker, None))  # if the worker had no room for it
             case Failed(_, text):
                 child.failure = text
                 self._failures.append(text)

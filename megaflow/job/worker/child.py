@@ -25,7 +25,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from megaflow.control.client.text import ranges_text
 from megaflow.control.messages import Failed, JobSettings
 from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
@@ -35,10 +34,11 @@ from megaflow.job.spec import ChildSpec, Founder
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
+from megaflow.megaphone.routing import ranges_text
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 
 STDIN = 0
 LENGTH_BYTES = 8

@@ -1,9 +1,9 @@
 """The lines that one worker may read now, in small batches.
 
-They come from three places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of Spark
-that were staged here and then committed. The source takes batch by batch; what the coordinator must know of the end of
-a split or a commit becomes a report. Splits can be handed back, each from the first line on that was not taken. No
-clock: `now` is an argument.
+They come from three places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of
+Spark that were staged here and then committed. The source takes batch by batch; what the coordinator must know of the
+end of a split or a commit becomes a report. Splits can be handed back, each from the first line on that was not taken.
+No clock: `now` is an argument.
 
 Batches are small (about 6 KB of text) because what a fold makes of one then stays in the processor's
 cache: batches of 256 KB run at less than half the speed.

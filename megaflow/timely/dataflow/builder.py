@@ -315,16 +315,17 @@ def connect(port: Port[Any], target: int, queue: InputQueue, pact: Pact) -> None
     if number is None:
         return
     context = graph.context
-    channel = (graph.number, number)
     edge = make_edge(
         pact,
         target,
         queue,
         context.allocator,
-        channel,
+        graph.number,
+        number,
         lambda: graph.founders.ids,
         lambda: context.membership().ids,
         context.log,
     )
     graph.listeners[source].append(edge)
+    graph.handlers[edge.end.channel] = edge.end.receive
     graph.handoffs.add(Handoff((port.node, queue.node), source, target, edge.end, isinstance(pact, Pipeline)))

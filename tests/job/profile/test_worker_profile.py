@@ -19,7 +19,8 @@ from megaflow.job.profile.worker_profile import Calls, Profile
 from megaflow.job.spec import ProfileSpec
 from megaflow.megaphone.bins import stable_hash
 from megaflow.program import Worker, execute
-from megaflow.timely.execute import Config
+from megaflow.timely.communication.channel import MAIL
+from megaflow.timely.runtime import Config
 
 MOVES = st.lists(st.tuples(st.sampled_from(["leave", "settle", *"abc"]), st.integers(0, 5)))
 
@@ -120,7 +121,7 @@ def test_the_transport_that_an_operator_uses_is_no_time_of_the_operators(tmp_pat
     row = Tally("operator", "Exchange")
     with profile._ledger.on(row):
         clock[0] += 1.0
-        end.send(1, 0, (0, 0), "x")
+        end.send(1, MAIL, "x")
         clock[0] += 1.0
     end.park(None)
     rows = {each.name: each.seconds for each in profile.record(ended=True).rows}
