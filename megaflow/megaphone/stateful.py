@@ -34,9 +34,9 @@ from megaflow.megaphone.routing import Numbered, RoutingTable
 from megaflow.megaphone.splitting import ByKey, SplitterMaker, complain_about
 from megaflow.timely.communication.allocator import Lane
 from megaflow.timely.communication.codec.values import encode
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 from megaflow.timely.order import Time
@@ -149,7 +149,7 @@ def assemble(
 def finish(assembly: Assembly, result: Port[Any]) -> None:
     """Tie S's output to F, and show the operator to the rest of the worker."""
     assembly.routed.close_loop(result)
-    result.scope.graph.context.views.append(assembly.view)
+    result.scope.graph.show(assembly.view)
 
 
 def stateful_state_machine(

@@ -37,9 +37,9 @@ from megaflow.megaphone.splitting import ByKey, complain_about
 from megaflow.megaphone.stateful import StatefulView, TravelTrial, assemble, finish
 from megaflow.megaphone.timers import Timers
 from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 

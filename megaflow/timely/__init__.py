@@ -4,12 +4,12 @@
 """
 
 from megaflow.program import Scope, Stream, Worker, example, execute, execute_from_args
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.capture import EventReader, EventWriter
 from megaflow.timely.dataflow.capture.event_format import Messages, Progress
 from megaflow.timely.dataflow.capture.event_link import EventLink
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.fusion.stage import Err, Ok
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.notificator import FrontierNotificator

@@ -17,9 +17,9 @@ from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import BuildError
 from megaflow.job.rendering import Render
 from megaflow.job.worker.source_operator import epoch_of
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time

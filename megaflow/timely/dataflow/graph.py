@@ -36,6 +36,7 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reachability import GraphBuilder, Tracker
 
 T = TypeVar("T", covariant=True)
+E = TypeVar("E")
 
 
 @dataclass(slots=True)
@@ -126,7 +127,7 @@ class Graph:
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
-        self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
+        self._extensions: dict[type, object] = {}  # class -> its one object here
         self.builder = GraphBuilder()
         self.initial: list[tuple[int, Time, int]] = []
         self._watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
@@ -177,6 +178,24 @@ class Graph:
         """Number a channel; equal on all workers because all build in the same order."""
         self.queues.append(queue)
         return len(self.queues) - 1
+
+    def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
+        """Have the first of these nodes, with this logic, do the work of all."""
+        head = nodes[0]
+        head.logic, head.fused = logic, tuple(node.index for node in nodes)
+        for node in nodes[1:]:
+            node.within = head.index
+
+    def extension(self, kind: type[E]) -> E:
+        """Return what a package above keeps of this dataflow: one object of a class, made when first asked for."""
+        found = self._extensions.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
+
+    def show(self, view: Any) -> None:
+        """Let the rest of the worker see an operator, by this view of it."""
+        self.views.append(view)
+        self.context.views.append(view)
 
     def start(self) -> None:
         """Fix the shape. Raises BuildError for a cycle that does not advance time, naming its operators."""
@@ -325,7 +344,7 @@ class Graph:
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        for each in (self.nodes, self.queues, self.edges, self.initial, self.notes, self.listeners, self.handoffs):
+        for each in (self.nodes, self.queues, self.edges, self.initial, self._extensions, self.listeners, self.handoffs):
             each.clear()
         self.changes.drain()
 

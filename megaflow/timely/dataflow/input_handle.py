@@ -178,16 +178,12 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
             "make the input in the root scope and enter() this one"
         )
     builder = OperatorBuilder(scope, "Input")
-    node = scope.graph.nodes[-1]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        feed = handle.attach(capabilities[0], output, scope.graph)
-        node.stop = handle.close
-        node.filled = handle.take_over
-        return partial(_nothing, feed)
+        return partial(_nothing, handle.attach(capabilities[0], output, scope.graph))
 
-    builder.build(make, joinable=True)
+    builder.build(make, joinable=True, stop=handle.close, filled=handle.take_over)
     return result
 
 

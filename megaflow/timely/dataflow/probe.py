@@ -61,8 +61,4 @@ def probe_with(port: Port[object], handle: ProbeHandle) -> None:
     handle.check(port.scope)
     builder = OperatorBuilder(port.scope, "Probe")
     handle.attach(builder.new_input(port, Silent(), notify=False), port.scope.graph)
-    builder.build(lambda capabilities, info: _nothing)
-
-
-def _nothing() -> None:
-    """A probe is read, never run."""
+    builder.build_releasing(lambda: None)  # a probe is read, never run

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.builder import OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import Activator, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.session import Session
 from megaflow.timely.order import Time

@@ -1,10 +1,9 @@
 """Operators at the borders of scopes: enter, leave, and the loop variable of an iterative scope."""
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.movement import LoopHandle, feedback
@@ -52,20 +51,13 @@ def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
     builder = OperatorBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
-    builder.build(lambda capabilities, info: _crossing_logic(capabilities[0].release, source, output, path))
-    return result
-
-
-def _crossing_logic(
-    release: Callable[[], None], source: Input[T], output: Output[T], path: Summary
-) -> Callable[[], None]:
-    release()
 
     def logic() -> None:
         for time, batch in source.drain():
             output.ship(path.apply(time), batch)
 
-    return logic
+    builder.build_releasing(logic)
+    return result
 
 
 def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
