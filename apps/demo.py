@@ -24,11 +24,11 @@ from megaflow.control.client.text import bytes_text, table_text
 from megaflow.control.messages import LatencyWindow
 from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError
-from megaflow.job.app import pickle_app
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.launch import RunOptions, launch
-from megaflow.job.launcher.loop import Account
-from megaflow.job.rendering import Form
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import Form, JobSpec
 from megaflow.spark.java import find_java
 from megaflow.timely.communication.client import Client
 
@@ -66,11 +66,11 @@ class Counts:
 class Running:
     """The job, launched on a thread of its own so that this one can steer it."""
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, spec: JobSpec, lines: str) -> None:
         self.counts = Counts()
-        self.account: Account | None = None
+        self.summary: RunSummary | None = None
         self.error: BaseException | None = None
-        self._options = options
+        self._spec, self._lines = spec, lines
         self._job: Job | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -78,7 +78,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self.account = launch(self._options, lambda: self.counts, started=self._show, report=click.echo)
+            self.summary = launch(self._spec, self._lines, lambda: self.counts, started=self._show, report=click.echo)
         except BaseException as error:  # handed to the main thread by `finish`
             self.error = error
         self._started.set()
@@ -103,12 +103,12 @@ class Running:
         """Whether the job has not ended."""
         return self._thread.is_alive()
 
-    def finish(self) -> Account:
+    def finish(self) -> RunSummary:
         """Wait for the end; raise what the job raised."""
         self._thread.join()
-        if self.account is None:
+        if self.summary is None:
             self._fail()
-        return self.account
+        return self.summary
 
     def _fail(self) -> NoReturn:
         self._thread.join()
@@ -212,14 +212,14 @@ def main() -> int:
         folder = Path(name)
         text = copy_library(folder)
         click.echo(f"Python's standard library: {text.files} files, {text.lines:,} lines, {text.words.total():,} words")
-        spec, rate = lines_spec(folder)
+        lines, rate = lines_spec(folder)
         if rate is None:
             click.echo("starting two worker processes, and Spark (a few seconds)")
         job = f"demo-{folder.name[-6:]}"
-        running = Running(RunOptions(pickle_app(dataflow), spec, processes=2, rate=rate, name=job))
+        running = Running(JobSpec(pickle_app(dataflow), processes=2, rate=rate, name=job), lines)
         moved, began, ended = steer(running, text)
-        account = running.finish()
-    show(text, running.counts, account, moved, began, ended)
+        summary = running.finish()
+    show(text, running.counts, summary, moved, began, ended)
     counts = running.counts
     if counts.last != dict(text.words) or counts.skipped:
         click.echo("counts DIFFER")
@@ -228,11 +228,11 @@ def main() -> int:
     return 0
 
 
-def show(text: Text, counts: Counts, account: Account, moved: dict[str, Any], began: float, ended: float) -> None:
+def show(text: Text, counts: Counts, summary: RunSummary, moved: dict[str, Any], began: float, ended: float) -> None:
     """Print the table."""
-    windows = sorted(account.latency, key=lambda window: window.start)
-    click.echo(f"{account.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
-    seconds = account.flow_seconds
+    windows = sorted(summary.latency, key=lambda window: window.start)
+    click.echo(f"{summary.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
+    seconds = summary.flow_seconds
     click.echo(f"{counts.records / seconds:,.0f} words/s while lines flowed ({seconds:.1f} s)")
     click.echo(
         f"{moved['bins']} bins moved in {moved['steps']} steps, {moved['keys']:,} keys, "

@@ -1,7 +1,7 @@
 """megaflow: stateful streams whose state moves between workers while the stream runs."""
 
 from megaflow import timely  # first, or importing a floor alone would run in a circle (see test_floor_plan)
-from megaflow.job.launcher.launch import run
+from megaflow.job.launcher.python_function import run
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.routing import Bootstrap, Map, Move
 from megaflow.megaphone.timers import Timers

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from apps.bench.rescaling_load import key_of
-from megaflow.job.rendering import Form
+from megaflow.job.spec import Form
 from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.pact import Pipeline

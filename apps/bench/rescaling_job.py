@@ -16,7 +16,7 @@ from megaflow.control.client.commands import (
     total,
 )
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
-from megaflow.job.rendering import Form
+from megaflow.job.spec import Form
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from apps.bench.job import Running
 from apps.bench.rescaling_job import grow
 from apps.bench.rescaling_load import FIRST, RESTORED, OpenLoop, packed, stamped
 from megaflow.control.client.text import table_text
-from megaflow.job.rendering import Form
+from megaflow.job.spec import Form
 
 STEP_SECONDS = 0.1  # of the timelines
 GAP_SECONDS = 0.2  # what is longer is time without output

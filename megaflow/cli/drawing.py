@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 from megaflow.errors import UsageError
 from megaflow.job.app import find_app
 from megaflow.job.spec import AppFile
-from megaflow.job.worker.app_loading import load
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.flow import Flow, load
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker

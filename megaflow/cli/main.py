@@ -55,10 +55,11 @@ from megaflow.errors import MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.job.app import find_app
 from megaflow.job.contact import conversation
 from megaflow.job.job_file import Job
-from megaflow.job.join_by_hand import JoinOptions, find_contact, join_job
 from megaflow.job.launcher.epoch_merge import open_writer
-from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.launch import launch
 from megaflow.job.profile.report import profile_spec
+from megaflow.job.spec import JobSpec
+from megaflow.job.worker.join_by_hand import find_contact, join_job
 from megaflow.timely.dataflow.picture import LANGUAGES
 
 INTERRUPTED = 130
@@ -132,20 +133,20 @@ def run(
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
         some = {name: more[name] for name in ("listen", "debug", "profile")}
-        join_running(app, join, args=args, server=server, **some)
+        join_running(app, join, server, args=args, **some)
         return
     if server is not None:
         raise UsageError("--server says who bootstraps a process that joins: it needs --join")
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
-    options = RunOptions(find_app(app), lines, args=args, **more)
-    account = launch(options, lambda: open_writer(output), report=say, started=show_started(options), signals=True)
-    say(f"{account.lines} lines, {account.records} records, {account.seconds:.2f} seconds")
-    if account.interrupted:
+    spec = JobSpec(find_app(app), args=args, **more)
+    summary = launch(spec, lines, lambda: open_writer(output), report=say, started=show_started(spec), signals=True)
+    say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
+    if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def join_running(app: str, target: str, **more: Any) -> None:
+def join_running(app: str, target: str, server: int | None, **more: Any) -> None:
     """Be a further process of a running job, to its end."""
     context = click.get_current_context()
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors"):
@@ -153,12 +154,12 @@ def join_running(app: str, target: str, **more: Any) -> None:
             raise UsageError(f"--{name.replace('_', '-')} is the running job's to say: --join does not take it")
     contact, secret = find_contact(target)
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
-        join_job(JoinOptions(find_app(app), contact, secret, **more), say)
+        join_job(JobSpec(find_app(app), **more), contact, secret, server, say)
 
 
-def show_started(options: RunOptions) -> Callable[[Job], None]:
+def show_started(spec: JobSpec) -> Callable[[Job], None]:
     """Return what tells the user the job's name and how to steer it."""
-    count = options.processes * options.workers
+    count = spec.processes * spec.workers
     workers = "1 worker" if count == 1 else f"{count} workers"
 
     def show(job: Job) -> None:

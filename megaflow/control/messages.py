@@ -179,12 +179,12 @@ class SourceEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class TermsQuery:
-    """Ask any process of a job what one that joins it must know: `Done` carries `Terms`."""
+class SettingsQuery:
+    """Ask any process of a job what one that joins it must know: `Done` carries `JobSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobSettings:
     """What a process that is started by hand has in common with the others."""
 
     job: str

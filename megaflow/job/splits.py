@@ -144,6 +144,21 @@ def bytes_of(data: bytes, lines: int) -> int:
     return len(data) if lines else end
 
 
+def decode_lines(data: bytes, errors: str, name: str, position: int) -> list[str]:
+    """Return the lines of `data`, which stands at `position` of the input called `name`.
+
+    Raises SourceError for invalid UTF-8 if `errors` is "strict".
+    """
+    try:
+        return lines_of(data.decode("utf-8", errors))
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"invalid UTF-8 in {name} at byte {position + error.start} "
+            f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
+            f"--encoding-errors replace reads on with U+FFFD in its place"
+        ) from None
+
+
 class SplitReader:
     """Reads one split, block by block; `close()` closes the file.
 
@@ -190,7 +205,7 @@ class SplitReader:
             length = whole_lines(data, self.position + len(data) == self.end)
             if length:
                 self._block = data[:length]
-                lines = self._decode(self._block)
+                lines = decode_lines(self._block, self._errors, repr(self.split.path), self.position)
                 self.position += length
                 return lines
             size *= 2
@@ -222,13 +237,3 @@ class SplitReader:
                 f"where {self.end - self.position} more were expected"
             )
         return data
-
-    def _decode(self, data: bytes) -> list[str]:
-        try:
-            return lines_of(data.decode("utf-8", self._errors))
-        except UnicodeDecodeError as error:
-            raise SourceError(
-                f"invalid UTF-8 in {self.split.path!r} at byte {self.position + error.start} "
-                f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
-                f"--encoding-errors replace reads on with U+FFFD in its place"
-            ) from None

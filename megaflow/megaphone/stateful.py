@@ -108,6 +108,11 @@ class StatefulView:
         """How large each bin is that is here, about. Cost: some ten milliseconds if states are large."""
         return bin_sizes(self._store.bins, self._store.states)
 
+    def objection(self) -> str | None:
+        """Why the worker may not leave: bins would be lost with it; None if it owns none."""
+        owned = len(self.owned())
+        return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
+
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)

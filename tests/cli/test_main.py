@@ -30,7 +30,7 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.job.job_file import Job, process_start, publish
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
 
 
@@ -147,19 +147,19 @@ def test_options_and_arguments_reach_the_launcher(
 ) -> None:
     seen = []
 
-    def launched(options: Any, output: Any, **more: Any) -> Account:
-        seen.append(options)
+    def launched(spec: Any, lines: Any, output: Any, **more: Any) -> RunSummary:
+        seen.append((spec, lines))
         more["started"](Job("app", 1, None, "h", 1, "s"))
-        return Account(lines=7, records=9, seconds=1.5)
+        return RunSummary(lines=7, records=9, seconds=1.5)
 
     monkeypatch.setattr(module, "launch", launched)
     words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
     result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
     assert result.exit_code == 0
-    (options,) = seen
-    assert (options.lines, options.processes, options.workers, options.rate) == ("x", 2, 3, 50.0)
-    assert options.profile == ProfileSpec(os.path.abspath("profile"))
-    assert options.args == ("--lines", "y") and options.debug and options.encoding_errors == "replace"
+    [(spec, lines)] = seen
+    assert (lines, spec.processes, spec.workers, spec.rate) == ("x", 2, 3, 50.0)
+    assert spec.profile == ProfileSpec(os.path.abspath("profile"))
+    assert spec.args == ("--lines", "y") and spec.debug and spec.encoding_errors == "replace"
     assert result.stderr.splitlines() == [
         "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
         "megaflow: 7 lines, 9 records, 1.50 seconds",
@@ -178,7 +178,7 @@ def test_options_and_arguments_reach_the_launcher(
 def test_what_a_run_raises_becomes_an_exit_code(
     app: str, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, said: str
 ) -> None:
-    def failing(*_: Any, **__: Any) -> Account:
+    def failing(*_: Any, **__: Any) -> RunSummary:
         raise raised
 
     monkeypatch.setattr(module, "launch", failing)
@@ -187,7 +187,7 @@ def test_what_a_run_raises_becomes_an_exit_code(
 
 
 def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "launch", lambda *_, **__: Account(1, 2, 3.0, interrupted=True))
+    monkeypatch.setattr(module, "launch", lambda *_, **__: RunSummary(1, 2, 3.0, interrupted=True))
     result = megaflow("run", app, "--lines", "x")
     assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.job.launcher.launch import run as run_here
+from megaflow.job.launcher.python_function import run as run_here
 from tests.cluster.jobs import WORDCOUNT, Run, fall_asleep, wait_until, words_of, write_numbered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -16,7 +16,7 @@ import pytest
 
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.job_file import process_start
-from megaflow.job.launcher.launch import run
+from megaflow.job.launcher.python_function import run
 from tests.cluster.jobs import (
     ROOT,
     STOP_SECONDS,

@@ -1,6 +1,6 @@
 """The outputs of all workers, put into epoch order and written.
 
-`Gather` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
+`EpochMerge` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
 come; closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
 them. Workers may come and go: one that comes is told of before it sends anything (and has nothing for epochs that are
 closed by then: see `megaflow.job.worker.output`), one that goes is waited for until it has closed everything. Writers
@@ -14,16 +14,16 @@ from typing import Any, Protocol, TextIO
 
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
-from megaflow.job.rendering import Form
+from megaflow.job.spec import Form
 
 
-class Gather:
+class EpochMerge:
     """Merges the outputs of `workers`; one writer, the launcher's loop.
 
-    >>> gather = Gather([0, 1])
+    >>> merge = EpochMerge([0, 1])
     >>> for batch in OutputBatch(1, 5, ["b"]), OutputBatch(0, 5, ["a"]), OutputBatch(0, 6, ["c"]):
-    ...     gather.add(batch)
-    >>> gather.close(OutputClosed(0, 7)), gather.close(OutputClosed(1, 6))
+    ...     merge.add(batch)
+    >>> merge.close(OutputClosed(0, 7)), merge.close(OutputClosed(1, 6))
     ([], [(5, ['a', 'b'])])
     """
 

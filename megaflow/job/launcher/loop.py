@@ -23,8 +23,6 @@ from megaflow.control.messages import (
     Ended,
     Failed,
     LatencyWindow,
-    Lines,
-    LinesEnded,
     LinesTaken,
     OutputBatch,
     OutputClosed,
@@ -36,9 +34,9 @@ from megaflow.control.messages import (
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
-from megaflow.job.launcher.epoch_merge import Gather, Writer
-from megaflow.job.launcher.launcher_input import Credit
-from megaflow.job.launcher.line_spec import Origin
+from megaflow.job.launcher.epoch_merge import EpochMerge, Writer
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.line_pusher import LinePusher
 from megaflow.job.launcher.newcomers import Newcomers, Start
 from megaflow.job.launcher.signals import Signals
 from megaflow.job.launcher.stop_request import Stop
@@ -51,7 +49,7 @@ SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; it is killed by it
 
 
 @dataclass(slots=True)
-class Account:
+class RunSummary:
     """What a run comes to."""
 
     lines: int = 0
@@ -74,34 +72,32 @@ class Loop:
         self,
         children: Children,
         start: Start,
-        origin: Origin,
+        job_input: JobInput,
         writer: Writer,
         signals: Signals,
         report: Callable[[str], None],
         job: Job,
     ) -> None:
         self._children = children
-        self._pushed = origin.pushed
         self._writer = writer
         self._signals = signals
         self._report = report
         self._job = job
-        self._gather = Gather(worker for child in children.members for worker in child.workers)
-        self._credit = Credit()
-        self._account = Account()
+        self._merge = EpochMerge(worker for child in children.members for worker in child.workers)
+        self._summary = RunSummary()
         self._failures: list[str] = []  # what workers said, first one first
         self._failing_since: float | None = None  # seconds of time.monotonic()
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._selector = selectors.DefaultSelector()
+        self._pusher = LinePusher(job_input.pushed, children.all[0], self._selector)
         self._newcomers = Newcomers(children, start, self._selector, self._answer, self._await, self._lose)
-        self._waiting_for_lines = False  # whether the selector knows the pushed source
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, self._selector, report)
         self._feed: SparkFeed | None = None
         self._feed_said, self._feed_says = socket.socketpair()
-        if origin.spark is not None:
-            self._feed = SparkFeed(origin.spark, (job.host, job.port), self._secret, self._on_feed_change, report)
+        if job_input.spark is not None:
+            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._on_feed_change, report)
 
     def close(self) -> None:
         """Let go of what is open; the Spark session ends."""
@@ -114,7 +110,7 @@ class Loop:
         self._feed_said.close()
         self._feed_says.close()
 
-    def run(self, connect_timeout_seconds: float) -> Account:
+    def run(self, connect_timeout_seconds: float) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
         self._connect_timeout_seconds = connect_timeout_seconds
         self._connect()
@@ -122,16 +118,16 @@ class Loop:
         for child in self._children.members:
             self._listen(child)  # what came with the handshake's last bytes
         while self._newcomers.connecting or any(child.client is not None for child in self._children.all):
-            self._await_lines()
+            self._pusher.watch()
             timeout = self._timeout()
             if self._failing_since is not None and timeout == 0.0:
                 break
             for key, _ in self._selector.select(timeout):
                 key.data()
-            if self._asks_at_once():
-                self._push()
+            if self._pusher.is_ready:
+                self._pusher.push()
         self._judge()
-        return self._account
+        return self._summary
 
     def _connect(self) -> None:
         """Connect to all children, and start the Spark feed; the job fails if a child does not come."""
@@ -150,7 +146,7 @@ class Loop:
     def _timeout(self) -> float | None:
         if self._failing_since is not None:
             return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
-        return 0.0 if self._asks_at_once() else None
+        return 0.0 if self._pusher.is_ready else None
 
     def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
@@ -182,18 +178,18 @@ class Loop:
         """Act on what a child says; return whether something was written."""
         match message:
             case OutputBatch():
-                self._gather.add(message)
+                self._merge.add(message)
             case OutputClosed():
                 return self._write_closed(message)
             case LinesTaken(count):
-                self._credit.taken(count)
+                self._pusher.taken(count)
             case Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
-                self._account.lines += lines
-                self._account.records += records
-                self._account.latency += latency
+                self._summary.lines += lines
+                self._summary.records += records
+                self._summary.latency += latency
                 if flow is not None:
-                    self._account.flows.append(flow)
+                    self._summary.flows.append(flow)
                 return self._write_closed(OutputClosed(worker, None))  # it may have had no room to say so itself
             case Failed(_, text):
                 child.failure = text
@@ -204,7 +200,7 @@ class Loop:
             case Coordinates(host, port):
                 self._move((host, port))
             case ProcessJoined(workers=workers):
-                self._gather.join(workers)  # first
+                self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
                 self._report(f"{child} has joined")
             case _:
@@ -212,7 +208,7 @@ class Loop:
         return False
 
     def _write_closed(self, closed: OutputClosed) -> bool:
-        epochs = self._gather.close(closed)
+        epochs = self._merge.close(closed)
         for epoch, records in epochs:
             self._writer.write(epoch, records)
         return bool(epochs)
@@ -250,49 +246,9 @@ class Loop:
     def _fail(self) -> None:
         if self._failing_since is None:
             self._failing_since = time.monotonic()
+            self._pusher.stop()
 
-    # Lines
-
-    def _may_push(self) -> bool:
-        return self._pushed is not None and self._failing_since is None and self._credit.is_left
-
-    def _asks_at_once(self) -> bool:
-        """Whether lines may be pushed whose source is not to be waited for."""
-        return self._pushed is not None and self._pushed.fileno() is None and self._may_push()
-
-    def _await_lines(self) -> None:
-        """Have the selector look at the source of lines exactly while lines may be pushed."""
-        file = None if self._pushed is None else self._pushed.fileno()
-        if file is None:
-            return
-        wanted = self._may_push()
-        if wanted and not self._waiting_for_lines:
-            self._selector.register(file, selectors.EVENT_READ, self._push)
-        elif self._waiting_for_lines and not wanted:
-            self._selector.unregister(file)
-        self._waiting_for_lines = wanted
-
-    def _push(self) -> None:
-        """Send the next lines to the first worker, or say that there are none."""
-        client = self._children.all[0].client
-        if self._pushed is None or client is None:
-            return
-        lines = self._pushed.read()
-        try:
-            if lines:
-                client.send(Lines(lines))
-                self._credit.sent(lines)
-            if self._pushed.done:
-                self._end_pushed()
-                client.send(LinesEnded())
-        except PeerLost:
-            self._end_pushed()  # the end of the connection is noticed, and judged, where it is read
-
-    def _end_pushed(self) -> None:
-        if self._waiting_for_lines and self._pushed is not None and (file := self._pushed.fileno()) is not None:
-            self._selector.unregister(file)
-        self._waiting_for_lines = False
-        self._pushed = None
+    # The end
 
     def _on_feed_change(self) -> None:
         self._feed_says.send(b"!")  # from the feed's thread
@@ -302,12 +258,10 @@ class Loop:
         if self._feed is not None and self._feed.error is not None and self._failing_since is None:
             raise self._feed.error
 
-    # The end
-
     def _on_signal(self) -> None:
         self._signals.drain()
         self._report("stopping: what was read is worked off; a second signal kills")
-        self._end_pushed()
+        self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()
         others = [child.address for child in self._children.members if child.client is not None]

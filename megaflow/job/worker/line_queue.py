@@ -109,7 +109,7 @@ class SplitBatches:
             self._reader.close()
 
 
-class LineFeed:
+class LineQueue:
     """Assigned, pushed and committed lines of one worker, and the order in which it reads them.
 
     Written by the source operator (splits) and by the worker's program (pushed lines); drained by the
@@ -125,7 +125,7 @@ class LineFeed:
         """
         self.lines_taken = 0
         self.share = share
-        self._staging = staging  # what is committed there is read from there
+        self.staging = staging  # what is committed there is read from there
         self._rate = rate
         self._encoding_errors = encoding_errors
         self._splits: deque[SplitBatches] = deque()  # to be read one after the other
@@ -252,7 +252,7 @@ class LineFeed:
         self._next, self._from_split = [], False
         self._pushed.clear()
         self._close_splits()
-        self._staging.close()
+        self.staging.close()
 
     def _close_splits(self) -> None:
         for each in self._splits:
@@ -261,14 +261,14 @@ class LineFeed:
 
     def _look_ahead(self) -> None:
         """Find the next batch, the last one having been handed out, and note what has ended with that one."""
-        self._reports += self._staging.take_finished()
+        self._reports += self.staging.take_finished()
         while self._splits:
             self._next = self._splits[0].next()
             self._from_split = bool(self._next)
             if self._next:
                 return
             self._reports.append(SplitRead(self._splits.popleft().split.number))
-        self._next = self._staging.take(BATCH_BYTES)
+        self._next = self.staging.take(BATCH_BYTES)
         if self._next:
             return
         if self._pushed:

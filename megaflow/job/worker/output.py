@@ -8,14 +8,16 @@ knows of it; therefore every worker tells by the frontier *behind* what is kept 
 That one takes all workers into account: none passes a time at which another still keeps something.
 """
 
+import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
-from megaflow.job.rendering import Render
+from megaflow.job.spec import Form
 from megaflow.job.worker.source_operator import epoch_of
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
@@ -24,18 +26,49 @@ from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time
 
-RETRY_SECONDS = 0.02  # how soon to look again whether the launcher has taken something
+RETRY_SECONDS = 0.02  # until it is tried again whether the launcher has room
 
 
-class Outlet(Protocol):
-    """The way to the launcher."""
+Render: TypeAlias = Callable[[int, list[Any]], list[Any]]
+"""(epoch, records) -> what is sent to the launcher, one item a record."""
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the launcher has come, and so waits for this worker's word, and keeps up."""
 
-    def send(self, message: object) -> None:
-        """Send a message to the launcher, when it comes. Does not block."""
+def as_records(epoch: int, records: list[Any]) -> list[Any]:
+    """The records as they are, for `megaflow.run`."""
+    return records
+
+
+def as_text(epoch: int, records: list[Any]) -> list[str]:
+    """Strings as they are, other records by their repr.
+
+    >>> as_text(7, ["a", ("a", 1)])
+    ['a', "('a', 1)"]
+    """
+    return [record if type(record) is str else repr(record) for record in records]
+
+
+def as_json_lines(epoch: int, records: list[Any]) -> list[str]:
+    """One JSON object a record, with its epoch as the time.
+
+    >>> as_json_lines(17, [("word", 3)])
+    ['{"time": 17, "record": ["word", 3]}']
+    """
+    return [f'{{"time": {epoch}, "record": {to_json(record)}}}' for record in records]
+
+
+def to_json(record: Any) -> str:
+    """Return the record as JSON; what JSON has no form for appears as its repr.
+
+    >>> to_json(("é", 3, {1})), to_json({(1, 2): 3})
+    ('["é", 3, "{1}"]', '"{(1, 2): 3}"')
+    """
+    try:
+        return json.dumps(record, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):  # keys of a dict that are no strings; a value that contains itself
+        return json.dumps(repr(record), ensure_ascii=False)
+
+
+RENDERERS: dict[Form, Render] = {"records": as_records, "text": as_text, "jsonl": as_json_lines}
 
 
 @dataclass(slots=True)
@@ -45,8 +78,8 @@ class OutputCount:
     records: int = 0  # written by the operator
 
 
-def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCount) -> Port[Any]:
-    """Send a stream to the launcher, rendered; or only count it if there is no way.
+def send_output(port: Port[Any], launcher: LauncherDoor, form: Form, count: OutputCount) -> Port[Any]:
+    """Send a stream to the launcher, rendered; or only count it if the launcher wants nothing.
 
     Returns an empty stream whose frontier passes a time once everything before it has been sent:
     the place to probe. Raises BuildError for a stream inside a loop or scope.
@@ -59,13 +92,13 @@ def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCoun
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
-        if way is None:
+        if form == "nothing":
             return lambda: _count(records, count)
-        return OutputSink(records, output, info, way, count).run
+        return OutputSink(records, output, info, launcher, RENDERERS[form], count).run
 
     builder.build(make)
-    if way is not None:
-        _close(result, way[0])
+    if form != "nothing":
+        _close(result, launcher)
     return result
 
 
@@ -82,13 +115,15 @@ class OutputSink:
         records: Input[Any],
         output: Output[Any],
         info: OperatorInfo,
-        way: tuple[Outlet, Render],
+        launcher: LauncherDoor,
+        render: Render,
         count: OutputCount,
     ) -> None:
         self._records = records
         self._output = output
         self._info = info
-        self._outlet, self._render = way
+        self._launcher = launcher
+        self._render = render
         self._count = count
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
         self._retrying = False  # a timer will run this again
@@ -99,7 +134,7 @@ class OutputSink:
         self._send_kept()
         for time, batch in self._records.drain():
             self._count.records += len(batch)
-            if self._kept or not self._outlet.has_room:
+            if self._kept or not self._launcher.has_room:
                 self._kept.append((mint(self._output, time), batch))
             else:
                 self._send(time, batch)
@@ -108,23 +143,23 @@ class OutputSink:
             self._info.activator.activate_after(RETRY_SECONDS)
 
     def _send_kept(self) -> None:
-        while self._kept and self._outlet.has_room:
+        while self._kept and self._launcher.has_room:
             capability, batch = self._kept.popleft()
             self._send(capability.time, batch)
             capability.release()
 
     def _send(self, time: Time, batch: list[Any]) -> None:
         epoch = epoch_of(time)
-        self._outlet.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
+        self._launcher.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
 
 
-def _close(port: Port[Any], outlet: Outlet) -> None:
+def _close(port: Port[Any], launcher: LauncherDoor) -> None:
     """Tell the launcher which epochs are closed: those that the stream behind the output has passed."""
     builder = OperatorBuilder(port.scope, "Closed")
     sent: Input[Any] = builder.new_input(port, Pipeline())
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        return EpochCloser(sent, outlet, info.worker).run
+        return EpochCloser(sent, launcher, info.worker).run
 
     builder.build(make)
 
@@ -132,9 +167,9 @@ def _close(port: Port[Any], outlet: Outlet) -> None:
 class EpochCloser:
     """The logic of the operator that tells."""
 
-    def __init__(self, sent: Input[Any], outlet: Outlet, worker: int) -> None:
+    def __init__(self, sent: Input[Any], launcher: LauncherDoor, worker: int) -> None:
         self._sent = sent
-        self._outlet = outlet
+        self._launcher = launcher
         self._worker = worker
         self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
         self._ended = False  # the launcher knows that nothing will come at all
@@ -145,9 +180,9 @@ class EpochCloser:
         if not open_times:
             if not self._ended:
                 self._ended = True
-                self._outlet.send(OutputClosed(self._worker, None))
+                self._launcher.send(OutputClosed(self._worker, None))
             return
         epoch = epoch_of(open_times[0])
         if epoch > self._closed:
             self._closed = epoch
-            self._outlet.send(OutputClosed(self._worker, epoch))
+            self._launcher.send(OutputClosed(self._worker, epoch))

@@ -1,12 +1,10 @@
 """Building operators: inputs, outputs, sessions, and the closure that runs.
 
-An operator is its `logic`, a closure without arguments that runs when data arrived, a
-frontier it watches moved, or it was activated. It reads `Input`s, sends through
-`Output`s and returns; it must not block.
+An operator is its `logic`, a closure without arguments that runs when data arrived, a frontier it watches moved, or it
+was activated. It reads `Input`s, sends through `Output`s and returns; it must not block.
 
-All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass
-`Input.drain` or `take`: the two choke points where records are counted (rule 6
-of progress tracking: what was produced is what is consumed).
+All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass `Input.drain` or `take`: the two
+choke points where records are counted (rule 6 of progress tracking: what was produced is what is consumed).
 """
 
 from __future__ import annotations
@@ -196,8 +194,7 @@ class OperatorBuilder:
         self.graph = scope.graph  # the dataflow that the operator belongs to
         check_open(scope, name)
         self._node = self.graph.add_node(name, scope)
-        if shape is not None:
-            self._node.shape.append(shape)
+        self._node.shape += [shape] if shape is not None else []
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
 
@@ -269,7 +266,7 @@ class OperatorBuilder:
                 connection = dict.fromkeys(range(len(self._outputs)), identity(depth))
             made.paths.update(connection)
             for number, summary in connection.items():
-                self.graph.add_path(made.location, self._outputs[number].location, summary)
+                self.graph.builder.add_edge(made.location, self._outputs[number].location, summary)
             node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
         least = minimum(self.scope.depth)
         absent = not self.graph.founds
@@ -329,8 +326,7 @@ class OperatorBuilder:
         """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
         graph, pact, queue = self.graph, made.pact, made.queue
         source = graph.nodes[port.node].sources[port.output]
-        number = None if isinstance(pact, Silent) else graph.add_channel(queue)
-        graph.connect(source, made.location, pact.name, number)
+        number = graph.connect(source, made.location, pact.name, None if isinstance(pact, Silent) else queue)
         if isinstance(pact, Exchange) and not pact.follow:
             graph.pinned.append(queue.name)
         if number is None:
@@ -348,4 +344,5 @@ class OperatorBuilder:
             context.log,
         )
         graph.listeners[source].append(edge)
-        graph.handoffs.add(Handoff((port.node, queue.node), source, made.location, edge.end, isinstance(pact, Pipeline)))
+        nodes, local = (port.node, queue.node), isinstance(pact, Pipeline)
+        graph.handoffs.add(Handoff(nodes, source, made.location, edge.end, local))

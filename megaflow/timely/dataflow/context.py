@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.dataflow.run_queue import RunQueue
@@ -12,6 +12,13 @@ from megaflow.timely.membership import Membership
 _SHORTEST_SECONDS = 0.001
 _LONGEST_SECONDS = 0.02
 """The longest that news can lie unseen; 50 idle runs a second cost two percent of a core (measured, caches cold)."""
+
+
+class View(Protocol):
+    """What an operator shows to the rest of its worker; some floors above, more is known of it."""
+
+    def objection(self) -> str | None:
+        """Return why the worker may not leave just now, None if it may."""
 
 
 @dataclass(frozen=True, slots=True)

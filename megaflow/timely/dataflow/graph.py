@@ -1,12 +1,11 @@
 """One dataflow on one worker: built once, then stepped until it is complete.
 
-While it is built the `Graph` collects nodes, locations and channels in the order in
-which the user's program makes them; since every worker runs the same program, equal
-numbers mean equal things everywhere. `start()` fixes the shape, gives each output the
-initial capability of every founding member and hands the counting to a tracker.
+While it is built the `Graph` collects nodes, locations and channels in the order in which the user's program makes
+them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
+gives each output the initial capability of every founding member and hands the counting to a tracker.
 
-A step is: show the frontiers that progress has moved, run the operators in the run queue,
-broadcast what they did as one batch. Progress of other workers is folded between steps.
+A step is: show the frontiers that progress has moved, run the operators in the run queue, broadcast what they did as
+one batch. Progress of other workers is folded between steps.
 
 Invariants
  1. `changes` is drained between operator invocations only (see `progcaster`).
@@ -22,14 +21,14 @@ from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.context import Context, View
 from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
-from megaflow.timely.order import Summary, Time, minimum
+from megaflow.timely.order import Time, minimum
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
@@ -81,13 +80,6 @@ class ScopeRef:
         """The names of the scopes from below the root to this one."""
         return () if self.parent is None else (*self.parent.path, self.name)
 
-    @property
-    def title(self) -> str:
-        """The scope in words, for messages."""
-        if self.parent is None:
-            return f"the root scope of dataflow {self.graph.name!r}"
-        return f"scope {'/'.join(self.path)!r} ({self.where})"
-
 
 @dataclass(frozen=True, slots=True)
 class Port(Generic[T]):
@@ -123,7 +115,7 @@ class Graph:
         self.queues: list[InputQueue] = []  # channel -> queue
         self.edges: list[GraphEdge] = []
         self.runs = 0  # of operators
-        self.views: list[Any] = []  # those of `Context.views` that are its own
+        self.views: list[View] = []  # those of `Context.views` that are its own
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
@@ -165,19 +157,17 @@ class Graph:
             self._watchers[location] = node.index
         return location, queue
 
-    def connect(self, source: int, target: int, pact: str = "Silent", channel: int | None = None) -> None:
-        """A way from an output to an input, for progress; `channel` also takes records there."""
+    def connect(self, source: int, target: int, pact: str, queue: InputQueue | None) -> int | None:
+        """Lead an output to an input, for progress; with a `queue` also for records: return the channel's number.
+
+        It is equal on all workers because all build in the same order.
+        """
+        channel = None if queue is None else len(self.queues)
+        if queue is not None:
+            self.queues.append(queue)
         self.builder.add_edge(source, target)
         self.edges.append(GraphEdge(source, target, pact, channel))
-
-    def add_path(self, target: int, source: int, summary: Summary) -> None:
-        """A path inside an operator, from an input to an output."""
-        self.builder.add_edge(target, source, summary)
-
-    def add_channel(self, queue: InputQueue) -> int:
-        """Number a channel; equal on all workers because all build in the same order."""
-        self.queues.append(queue)
-        return len(self.queues) - 1
+        return channel
 
     def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
         """Have the first of these nodes, with this logic, do the work of all."""
@@ -192,7 +182,7 @@ class Graph:
         assert isinstance(found, kind)
         return found
 
-    def show(self, view: Any) -> None:
+    def show(self, view: View) -> None:
         """Let the rest of the worker see an operator, by this view of it."""
         self.views.append(view)
         self.context.views.append(view)
@@ -215,8 +205,9 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
-        for index in (node.index for node in self.nodes if node.within is None):
-            self.run_queue.add(index)
+        for node in self.nodes:
+            if node.within is None:
+                self.run_queue.add(node.index)
 
     # Running ----------------------------------------------------------------------------
 
@@ -307,17 +298,6 @@ class Graph:
         if self._progcaster is not None and self._progcaster.offer(self.changes, flush):
             self._moved = True
 
-    def unsent(self) -> list[tuple[tuple[int, Time], int]]:
-        """What was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
-        return [*self.changes, *(self._progcaster.held() if self._progcaster is not None else ())]
-
-    def describe_pointstamps(self) -> str:
-        """What holds time back: count, place and time of each pointstamp, in words."""
-        return ", ".join(
-            f"{count} at {self.builder.names[location]} time {time!r}"
-            for location, time, count in self.tracker.pointstamps()
-        )
-
     def close_inputs(self) -> None:
         """Give up what the program's inputs hold: the program has returned."""
         for node in self.nodes:
@@ -344,7 +324,8 @@ class Graph:
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        for each in (self.nodes, self.queues, self.edges, self.initial, self._extensions, self.listeners, self.handoffs):
+        lists = self.nodes, self.queues, self.edges, self.initial, self.views
+        for each in (*lists, self._extensions, self.listeners, self.handoffs):
             each.clear()
         self.changes.drain()
 

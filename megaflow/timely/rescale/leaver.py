@@ -52,13 +52,9 @@ class Leaver:
 
 def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
     """What this worker has against it that these leave."""
-    owned = (
-        f"worker {host.index} owns {len(view.owned())} bins of {view.name!r}; move them away first"
-        for graph in host.graphs.values()
-        for view in graph.views
-        if host.index in ids and view.owned()
-    )
-    return (*pins(host, ids), *owned)
+    views = [view for graph in host.graphs.values() for view in graph.views if host.index in ids]
+    reasons = [reason for view in views if (reason := view.objection()) is not None]
+    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in reasons))
 
 
 def pins(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:

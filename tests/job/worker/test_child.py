@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import ProtocolError
-from megaflow.job.spec import AppFile, ChildSpec, Founder
+from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
 from megaflow.job.worker.child import GC_THRESHOLD, read_spec, settle_memory
 
 HERE = ("127.0.0.1", 1)
-SPEC = ChildSpec("job", Founder(0, (HERE,)), 1, HERE, 3, HERE, b"secret", AppFile("/app.py", "dataflow"))
+SPEC = ChildSpec(JobSpec(AppFile("/app.py", "dataflow")), "job", Founder(0, (HERE,)), HERE, 3, b"secret")
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """The sink: what the launcher is told, and that a slow launcher holds the dataflow back."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
-from megaflow.job.rendering import as_records
-from megaflow.job.worker.output import OutputCount, gather
+from megaflow.job.spec import Form
+from megaflow.job.worker.output import OutputCount, send_output
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
@@ -40,8 +41,10 @@ class Bench:
         self.probe = ProbeHandle()
         self.count = OutputCount()
         with self.worker.dataflow() as scope:
-            way = None if launcher is None else (launcher, as_records)
-            Stream(gather(scope.input_from(self.handle).port, way, self.count)).probe_with(self.probe)
+            port = scope.input_from(self.handle).port
+            form: Form = "nothing" if launcher is None else "records"
+            door = cast(LauncherDoor, launcher)
+            Stream(send_output(port, door, form, self.count)).probe_with(self.probe)
 
     def send(self, record: Any, then: int | None) -> None:
         self.handle.send(record)
@@ -99,7 +102,7 @@ def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
     handles: list[InputHandle[Any]] = [InputHandle(), InputHandle()]
     for worker, handle, launcher in zip(workers, handles, launchers):
         with worker.dataflow() as scope:
-            gather(scope.input_from(handle).port, (launcher, as_records), OutputCount())
+            send_output(scope.input_from(handle).port, cast(LauncherDoor, launcher), "records", OutputCount())
     launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
     handles[1].send("a")
     for handle in handles:
@@ -132,4 +135,4 @@ def test_an_output_of_an_inner_scope_is_refused() -> None:
     worker = lone_worker(Clock())
     with pytest.raises(BuildError, match="leave"), worker.dataflow() as scope:
         inner: Port[str] = Port(ScopeRef(scope.ref.graph, depth=1), 0, 0)
-        gather(inner, None, OutputCount())
+        send_output(inner, LauncherDoor(), "nothing", OutputCount())

@@ -8,7 +8,7 @@ from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.movement import LoopHandle, feedback
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.dataflow.scopes import check_open
+from megaflow.timely.dataflow.scopes import check_open, describe
 from megaflow.timely.order import Summary
 from megaflow.timely.order import enter as entering
 from megaflow.timely.order import leave as leaving
@@ -22,9 +22,9 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     Raises BuildError if `scope` is no child of the stream's scope or its block has ended.
     """
     if scope.parent is not port.scope:
-        parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {scope.parent.title}"
+        parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {describe(scope.parent)}"
         raise BuildError(
-            f"enter ({user_line()}): the stream is of {port.scope.title}, but {scope.title} is {parent}; "
+            f"enter ({user_line()}): the stream is of {describe(port.scope)}, but {describe(scope)} is {parent}; "
             "a stream enters scopes one by one, from the scope around them"
         )
     check_open(scope, "enter")
@@ -40,7 +40,7 @@ def leave(port: Port[T]) -> Port[T]:
     """
     parent = port.scope.parent
     if parent is None:
-        raise BuildError(f"leave ({user_line()}): the stream is of {port.scope.title}; there is no scope around it")
+        raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
     if parent.depth == port.scope.depth:
         return Port(parent, port.node, port.output)
     return _cross(port, parent, "Leave", leaving(port.scope.depth))
@@ -67,7 +67,7 @@ def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[
     """
     if scope.depth == 0:
         raise BuildError(
-            f"loop_variable ({user_line()}): times of {scope.title} have no round; "
+            f"loop_variable ({user_line()}): times of {describe(scope)} have no round; "
             "open `with scope.iterative() as inner`, or use feedback to advance the time itself"
         )
     return feedback(scope, advance, "loop_variable")

@@ -9,7 +9,7 @@ import pytest
 
 from megaflow.errors import UsageError
 from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.app_loading import App, load
+from megaflow.job.worker.flow import App, load
 
 
 @pytest.fixture(autouse=True)
