@@ -42,7 +42,7 @@ PURE = (
     "megaflow/megaphone/chunks.py",
     "megaflow/megaphone/routing.py",
     "megaflow/megaphone/bootstrap.py",
-    "megaflow/megaphone/pairs.py",
+    "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
     "megaflow/timely/communication/wire.py",

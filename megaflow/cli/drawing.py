@@ -19,7 +19,7 @@ from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import worker as engine
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.input_handle import InputHandle

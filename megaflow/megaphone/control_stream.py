@@ -10,7 +10,7 @@ from typing import Any
 
 from megaflow.errors import BuildError
 from megaflow.megaphone.routing import Bootstrap, Numbered, validate
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast

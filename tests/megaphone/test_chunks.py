@@ -13,7 +13,7 @@ from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.megaphone.routing import initial_table
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.values import decode, encode
 from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 

@@ -20,7 +20,7 @@ from megaflow.megaphone.control_stream import founders_of, set_default
 from megaflow.megaphone.routing import Command, Numbered, RoutingTable, apply, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.explain import describe_pointstamps
 from tests.simulation import parcels, scenarios

@@ -15,7 +15,7 @@ from typing import Any
 from megaflow.megaphone.bins import bin_of, stable_hash
 from megaflow.scope import Scope
 from megaflow.testing import Build, Network
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import describe_pointstamps

@@ -90,18 +90,18 @@ FAULTS = {
         "RoutingHistory.at", "less_equal(each.time, time)", "less_than(each.time, time)"
     ),
     "S applies at t before the bins that move at t are in": Fault(
-        "_Machine._due", "self._state.frontier.less_equal(time)", "self._state.frontier.less_than(time)"
+        "_StateMachine._due", "self._state.frontier.less_equal(time)", "self._state.frontier.less_than(time)"
     ),
     "S applies before earlier records are in": Fault(
-        "_Machine._due", "not self._data.frontier.less_than(time)", "True"
+        "_StateMachine._due", "not self._data.frontier.less_than(time)", "True"
     ),
     "S keeps a record without a capability": Fault(
-        "_Machine._keep",
-        "self._stash[time] = (mint(self._output, time), deque())",
-        "self._stash[time] = (mint(self._output, time), deque())\nself._stash[time][0].release()",
+        "_StateMachine._entry",
+        "return mint(self._output, time), deque()",
+        "held = mint(self._output, time)\nheld.release()\nreturn held, deque()",
     ),
     "S sends what it kept at the time of the newest": Fault(
-        "_Machine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
+        "_StateMachine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
     ),
     "timers stay where they were set": Fault("BinStore.take", "self.timers.take(bin)", "[]"),
     "timers stay where they were set, and leave as well": Fault(
@@ -113,40 +113,42 @@ FAULTS = {
         "(self._bins.setdefault(bin, set()).add(time), bins[bin])[1]",
         more=(
             Fault(
-                "_Folder._group", "assert bin in self.store.bins, ...", "if bin not in self.store.bins:\n    continue"
+                "_TimedFolds._group",
+                "assert bin in self._core.store.bins, ...",
+                "if bin not in self._core.store.bins:\n    continue",
             ),
         ),
     ),
     "timers do not travel": Fault("_runs", "[(taken.pairs, False), (taken.timers, True)]", "[(taken.pairs, False)]"),
     "S applies a time before it is closed": Fault(
-        "_Machine.run",
+        "_TimedFolds.run",
         "any(frontier.less_equal(time) for frontier in frontiers)",
         "any(frontier.less_than(time) for frontier in frontiers)",
     ),
     "S applies a time before the bins that move at it are in": Fault(
-        "_Machine.run",
+        "_TimedFolds.run",
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in self._data]",
     ),
     "S does not wait for its second input": Fault(
-        "_Machine.run",
+        "_TimedFolds.run",
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in (self._data[0], self._state)]",
     ),
     "S holds nothing for timers": Fault(
-        "_Machine.run", "self._hold(time)", "self._hold(self._waiting[0] if self._waiting else None)"
+        "_TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"
     ),
     "S lets go of its capability when the first of several times is applied": Fault(
-        "_Machine._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
+        "_TimedFolds._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
     ),
     "S never lets go of what it held for a bin that left": Fault(
-        "_Machine._hold", "held.release()\nself._held = None", "pass"
+        "_TimedFolds._hold", "held.release()\nself._held = None", "pass"
     ),
     "S keeps the time of a timer that is later than an earlier record": Fault(
-        "_Machine._hold", "self._held = mint(self._output, least)\nheld.release()", "pass"
+        "_TimedFolds._hold", "self._held = mint(self._output, least)\nheld.release()", "pass"
     ),
     "payloads come after the records": Fault(
-        "_Folder.apply",
+        "_TimedFolds._outputs",
         "[group.get(key) or [] for group in groups]",
         "[(group.get(key) or [])[::-1] for group in groups]",
     ),

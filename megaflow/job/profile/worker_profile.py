@@ -25,7 +25,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 from megaflow.job.profile.call_profile import Calls
 from megaflow.job.spec import ProfileSpec
 from megaflow.program import Worker
-from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.log import (
     ChannelBuilt,
     Event,
@@ -156,13 +157,13 @@ class TimedAllocator:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         with self._ledger.on(self._transport):
-            self._inner.send(target, lane, channel, body)
+            self._inner.send(target, channel, body)
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         with self._ledger.on(self._transport):
-            self._inner.send_all(targets, lane, channel, body)
+            self._inner.send_all(targets, channel, body)
 
     def flush(self) -> None:
         with self._ledger.on(self._transport):

@@ -33,7 +33,7 @@ from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.input_handle import InputHandle

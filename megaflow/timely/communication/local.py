@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from megaflow.errors import ClusterError
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope
 
 SIGNAL_SECONDS = 0.5
 """A thread that waits without end looks up this often: a Ctrl-C that comes just before it waits would be lost."""
@@ -81,14 +82,14 @@ class LocalAllocator:
         """Return 0: nothing waits for a wire."""
         return 0
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Put the body into the target's inbox."""
-        self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
+        self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Put the body into each target's inbox."""
         for target in targets:
-            self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
+            self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))
 
     def flush(self) -> None:
         """Do nothing: `send` has delivered already."""

@@ -18,15 +18,14 @@ from enum import IntEnum
 from typing import Protocol
 
 from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link
-from megaflow.timely.communication.wire import Buffer, Kind, frames, split_address, unpack_failure
+from megaflow.timely.communication.wire import EVERYBODY, Buffer, Kind, frames, unpack_failure, unpack_message
 
 LOOKS = 2  # at a newcomer that was sent away and does not go
-
-_LANES = tuple(Lane)
 
 
 class Standing(IntEnum):
@@ -40,8 +39,7 @@ class Standing(IntEnum):
 class Listener(Protocol):
     """Who is told what peers say; on the polling thread."""
 
-    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
-        """Take a worker message; one to EVERYBODY is for all workers `but` these. Raises ProtocolError."""
+    inboxes: dict[int, Inbox]  # of the workers of this process; never changed
 
     def fail(self, error: ClusterError) -> None:
         """Learn that the cluster cannot go on."""
@@ -74,16 +72,29 @@ class Peer:
         """Deliver a worker message, or note the end."""
         if kind == Kind.GOODBYE:
             self.goodbye = True
-        elif kind < len(_LANES):
-            source, target, channel, body = split_address(payload)
-            if source not in self.address.ids:
-                raise ProtocolError(f"a message in the name of worker {source}")
-            if target not in self.forgotten_by:
-                self._listener.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)), self.forgotten_by)
+        elif kind < len(Lane):
+            self._deliver(*unpack_message(kind, payload))
         elif kind == Kind.FAILURE:
             self._end(unpack_failure(payload))
         else:
             raise ProtocolError(f"a frame of kind {kind} from a peer")
+
+    def _deliver(self, source: int, target: int, channel: Channel, body: Buffer) -> None:
+        """Put a message into the inbox of its target; of the workers that have forgotten this peer none gets any."""
+        if source not in self.address.ids:
+            raise ProtocolError(f"a message in the name of worker {source}")
+        if target in self.forgotten_by:
+            return
+        inboxes = self._listener.inboxes
+        if target == EVERYBODY and channel.lane is Lane.PROGRESS:
+            envelope = Envelope(channel, source, decode(body))
+            for index, inbox in inboxes.items():
+                if index not in self.forgotten_by:
+                    inbox.deliver(envelope)
+        elif target in inboxes:
+            inboxes[target].deliver(Envelope(channel, source, decode(body)))
+        else:
+            raise ProtocolError(f"a message for worker {target}, who is not here")
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Note a loss, unless the peer has taken its leave."""

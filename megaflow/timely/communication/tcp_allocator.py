@@ -10,13 +10,14 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.codec.values import encode
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.peers import Peers
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link
-from megaflow.timely.communication.wire import EVERYBODY, address_prefix, frames
+from megaflow.timely.communication.wire import EVERYBODY, pack_message
 
 EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
 LOOK_SECONDS = 0.0002  # between looks at the sockets while there is other work; a look takes some 5 µs
@@ -72,16 +73,16 @@ class TcpAllocator:
         """Return the largest number of DATA bytes queued for one peer process."""
         return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
         if target in self._fabric.inboxes:
-            self._deliver(target, Envelope(lane, channel, self.index, body))
+            self._deliver(target, Envelope(channel, self.index, body))
         else:
             encoded = encode(body)
             if target not in self._forgotten:
-                self._queue(self._fabric.peers.links[target], target, lane, channel, encoded)
+                self._queue(self._fabric.peers.links[target], target, channel, encoded)
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Do `send` to each target, encoding once.
 
         Progress that goes to all workers of another process goes there once, and is shared by them.
@@ -89,7 +90,7 @@ class TcpAllocator:
         away: dict[Link, list[int]] = {}
         for target in targets:
             if target in self._fabric.inboxes:
-                self._deliver(target, Envelope(lane, channel, self.index, body))
+                self._deliver(target, Envelope(channel, self.index, body))
             elif target not in self._forgotten:
                 away.setdefault(self._fabric.peers.links[target], []).append(target)
         if not away:
@@ -97,9 +98,9 @@ class TcpAllocator:
         encoded = encode(body)
         here = len(self._fabric.inboxes)  # all processes have the same number of workers
         for link, there in away.items():
-            once = lane is Lane.PROGRESS and 1 < len(there) == here
+            once = channel.lane is Lane.PROGRESS and 1 < len(there) == here
             for target in (EVERYBODY,) if once else there:
-                self._queue(link, target, lane, channel, encoded)
+                self._queue(link, target, channel, encoded)
 
     def flush(self) -> None:
         """Try once to send what is queued, or have the polling worker do it."""
@@ -169,6 +170,6 @@ class TcpAllocator:
         if target != self.index and target == self._fabric.polling:
             self._fabric.poller.wake()
 
-    def _queue(self, link: Link, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
-        if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
+    def _queue(self, link: Link, target: int, channel: Channel, encoded: bytes) -> None:
+        if link.queue(channel.lane, pack_message(self.index, target, channel, encoded)) > EAGER_BYTES:
             self.flush()

@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from megaflow.errors import ClusterError, ConfigMismatch, ProtocolError
+from megaflow.errors import ClusterError, ConfigMismatch
 from megaflow.timely.communication.acceptor import HANDSHAKE_SECONDS, Door
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import MAIL, Envelope
 from megaflow.timely.communication.handshake import welcome
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.peers import Peer, Peers, Standing
@@ -28,7 +29,7 @@ from megaflow.timely.communication.rendezvous import PEER_ROLE, Meeting, PeerAdd
 from megaflow.timely.communication.role_handlers import Connection, EntryHandler, RoleHandler
 from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
-from megaflow.timely.communication.wire import EVERYBODY, pack_failure
+from megaflow.timely.communication.wire import pack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
 LOOK_SECONDS = 5.0  # between looks for silent hosts, and for connections that have no reason to be open any more
@@ -101,18 +102,6 @@ class TcpFabric:
     def unwatch(self, file: Any) -> None:
         """Forget a watched file; call it before closing the file."""
         self.poller.watch(file, 0, lambda _mask: None)
-
-    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
-        """Put what has come from a peer into a local inbox, or into all `but` some. Raises ProtocolError."""
-        if target == EVERYBODY and envelope.lane is Lane.PROGRESS:
-            for index, each in self.inboxes.items():
-                if index not in but:
-                    each.deliver(envelope)
-            return
-        inbox = self.inboxes.get(target)
-        if inbox is None:
-            raise ProtocolError(f"a message for worker {target}, who is not here")
-        inbox.deliver(envelope)
 
     def poll(self, seconds: float | None) -> None:
         """Move bytes; blocks up to `seconds` if there are none."""
@@ -218,7 +207,7 @@ class TcpFabric:
 
     def _post(self, worker: int, topic: str, body: object) -> None:
         """Put mail into a local inbox, as from its owner."""
-        self.inboxes[worker].deliver(Envelope(Lane.MAIL, MAIL_CHANNEL, worker, (topic, body)))
+        self.inboxes[worker].deliver(Envelope(MAIL, worker, (topic, body)))
 
     def _meet(self, meeting: Meeting, timeout_seconds: float) -> None:
         self._meeting = meeting

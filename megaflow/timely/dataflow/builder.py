@@ -332,17 +332,18 @@ class OperatorBuilder:
         if number is None:
             return
         context = graph.context
-        channel = (graph.number, number)
         edge = make_edge(
             pact,
             made.location,
             queue,
             context.allocator,
-            channel,
+            graph.number,
+            number,
             lambda: graph.founders.ids,
             lambda: context.membership().ids,
             context.log,
         )
         graph.listeners[source].append(edge)
+        graph.handlers[edge.end.channel] = edge.end.receive
         nodes, local = (port.node, queue.node), isinstance(pact, Pipeline)
         graph.handoffs.add(Handoff(nodes, source, made.location, edge.end, local))

@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, ProtocolError
+from megaflow.errors import BuildError
+from megaflow.timely.communication.channel import Channel, Handler
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, View
 from megaflow.timely.dataflow.error_notes import annotate, user_line
@@ -111,6 +112,7 @@ class Graph:
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.run_queue = RunQueue()
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
+        self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
         self.queues: list[InputQueue] = []  # channel -> queue
         self.edges: list[GraphEdge] = []
@@ -205,6 +207,7 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
+        self.handlers[Channel.progress(self.number)] = self.receive_progress
         for node in self.nodes:
             if node.within is None:
                 self.run_queue.add(node.index)
@@ -255,15 +258,6 @@ class Graph:
     def founds(self) -> bool:
         """Whether this worker holds the initial capabilities: it is a founding member."""
         return self.context.allocator.index in self.founders.workers
-
-    def receive_data(self, source: int, channel: int, body: Any) -> None:
-        """Queue a batch of another worker's that came over a channel."""
-        if not 0 <= channel < len(self.queues):
-            raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
-        time, batch = body
-        self.queues[channel].put_from(source, time, batch)
-        if self._log.emit is not None:
-            self._log.received((self.number, channel), source, self.context.allocator.index, len(batch))
 
     @property
     def active(self) -> bool:
@@ -325,7 +319,7 @@ class Graph:
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
         lists = self.nodes, self.queues, self.edges, self.initial, self.views
-        for each in (*lists, self._extensions, self.listeners, self.handoffs):
+        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.handlers):
             each.clear()
         self.changes.drain()
 

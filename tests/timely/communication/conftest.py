@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.role_handlers import RoleHandler
 from megaflow.timely.communication.tcp_fabric import PeerAddress, TcpFabric
 from megaflow.timely.rescale.join_server import JoinDoor
@@ -109,7 +110,7 @@ class Running:
 
     def send(self, target: int, body: object, lane: Lane = Lane.DATA) -> None:
         """Send and flush."""
-        self.do(lambda: (self.end.send(target, lane, (0, 0), body), self.end.flush()))
+        self.do(lambda: (self.end.send(target, Channel(lane, 0, 0), body), self.end.flush()))
 
     def next(self) -> Envelope:
         """Wait for what arrives next."""

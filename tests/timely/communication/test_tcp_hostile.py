@@ -12,7 +12,8 @@ import pytest
 
 from megaflow.errors import ConfigMismatch, PeerLost
 from megaflow.timely.communication.acceptor import MAX_STRANGERS
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.handshake import NONCE_BYTES, VERSION, ClientHandshake, greeting
 from megaflow.timely.communication.wire import FrameDecoder, Kind, frames, pack_record
@@ -35,10 +36,10 @@ class Traffic:
         dice = random.Random(end.index)
         while not told or not over:
             if not self._stop.is_set():
-                end.send(1 - end.index, Lane.DATA, (0, 0), (sent, "x" * dice.randrange(2000)))
+                end.send(1 - end.index, Channel(Lane.DATA, 0, 0), (sent, "x" * dice.randrange(2000)))
                 sent += 1
             elif not told:
-                end.send(1 - end.index, Lane.DATA, (0, 0), (-1, ""))
+                end.send(1 - end.index, Channel(Lane.DATA, 0, 0), (-1, ""))
                 told = True
             if told or sent % 10 == 0:
                 end.park(0.001)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, ConnectTimeout, PeerFailed, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import MAIL, Channel, Envelope, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress
@@ -30,7 +31,7 @@ def promote_all(runners: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def expect_lost(runner: Any, ids: tuple[int, ...]) -> None:
-    assert runner.next() == Envelope(Lane.MAIL, MAIL_CHANNEL, runner.index, (TOPIC, LinkLost(ids)))
+    assert runner.next() == Envelope(MAIL, runner.index, (TOPIC, LinkLost(ids)))
 
 
 def everybody_hears_everybody(runners: Sequence[Any]) -> None:
@@ -252,7 +253,7 @@ def test_what_was_sent_before_parting_still_arrives(run_cluster: Any) -> None:
     promote_all([*members, newcomer], [2])
     large = b"0123456789" * 500_000
     for member in members:
-        member.do(lambda end=member.end: (end.send(2, Lane.DATA, (0, 0), large), end.forget([2])))
+        member.do(lambda end=member.end: (end.send(2, Channel(Lane.DATA, 0, 0), large), end.forget([2])))
     assert {newcomer.next().body for _ in members} == {large}
     finish_all([newcomer])
     finish_all(members)
@@ -280,7 +281,7 @@ def test_each_worker_parts_by_itself_and_the_goodbye_comes_after_the_last_one(ru
     zero.do(zero.end.forget, [2, 3])
     zero.send(2, "dropped")
     one.send(2, "you have left")
-    assert two.next() == Envelope(Lane.DATA, (0, 0), 1, "you have left")
+    assert two.next() == Envelope(Channel(Lane.DATA, 0, 0), 1, "you have left")
     two.send(0, "unheard")
     two.send(1, "thanks")
     assert one.next().body == "thanks"
@@ -310,11 +311,11 @@ def test_a_newcomer_sent_away_hears_all_that_was_said_and_then_that_the_members_
     cluster, members = run_cluster(2)
     [newcomer] = cluster.newcomer().join()
     for member in members:
-        member.do(lambda end=member.end: (end.send(2, Lane.MAIL, MAIL_CHANNEL, "go"), end.forget([2])))
+        member.do(lambda end=member.end: (end.send(2, MAIL, "go"), end.forget([2])))
     heard = [newcomer.next() for _ in range(4)]
     for index in (0, 1):
-        said = heard.index(Envelope(Lane.MAIL, MAIL_CHANNEL, index, "go"))
-        assert said < heard.index(Envelope(Lane.MAIL, MAIL_CHANNEL, 2, (TOPIC, LinkLost((index,)))))
+        said = heard.index(Envelope(MAIL, index, "go"))
+        assert said < heard.index(Envelope(MAIL, 2, (TOPIC, LinkLost((index,)))))
     newcomer.send(0, "unheard")
     finish_all([newcomer])
     everybody_hears_everybody(members)
@@ -422,5 +423,5 @@ def test_in_a_single_process_there_is_nobody_to_promote_or_forget() -> None:
     [end] = [LocalFabric([0]).allocator(0)]
     end.promote([0, 1])
     end.forget([1])
-    end.send(0, Lane.DATA, (0, 0), "still here")
+    end.send(0, Channel(Lane.DATA, 0, 0), "still here")
     assert end.receive()[0].body == "still here"

@@ -21,7 +21,7 @@ from megaflow.errors import PeerLost
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import Network
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, Event, JoinAsk, LinkLost, Process

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from megaflow.errors import CommandRefused, ProtocolError
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.rescale.messages import (
     TOPIC,
     Admission,

@@ -10,7 +10,7 @@ import pytest
 from megaflow.errors import CapabilityError, GraphMismatch, JoinDenied, PeerLost, ProgramError
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.unordered import UnorderedHandle
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined

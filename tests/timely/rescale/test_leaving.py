@@ -7,7 +7,7 @@ import pytest
 from megaflow.errors import CommandRefused
 from megaflow.program import Worker
 from megaflow.timely import Capability, Exchange, InputHandle, OperatorInfo, Pipeline
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.rescale.messages import Left
 from tests.timely.rescale.by_hand import Hands, Route
 from tests.timely.rescale.parts import close, hello

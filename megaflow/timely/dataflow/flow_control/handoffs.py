@@ -41,7 +41,8 @@ from functools import partial
 from typing import Protocol
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
 from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
@@ -49,8 +50,6 @@ from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.dataflow.session import BATCH_RECORDS
 from megaflow.timely.order import Summary, feedback
 from megaflow.timely.progress.propagation_order import positions
-
-RETURNS = -1  # second part of the channel on which credit comes back: ((channel, records), …)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Handoffs:
         present = audience()
         for worker, amounts in returns.items():
             if worker in present:
-                self._allocator.send(worker, Lane.MAIL, (self._dataflow, RETURNS), tuple(amounts))
+                self._allocator.send(worker, Channel.credit(self._dataflow), tuple(amounts))
 
     def hear(self, worker: int, returns: Iterable[tuple[int, int]]) -> None:
         """Take in what a worker has given back."""
