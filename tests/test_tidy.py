@@ -11,7 +11,7 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (520, "a vocabulary: every record that the parts of a job exchange, and no code"),
+    "megaflow/control/messages.py": (480, "a vocabulary: every record that the parts of a job exchange, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
@@ -69,7 +69,7 @@ SHELL = (
     "megaflow/timely/communication/secret.py",
     "megaflow/timely/communication/tcp.py",
     "megaflow/timely/dataflow/capture/capture.py",
-    "megaflow/timely/execute.py",
+    "megaflow/timely/runtime.py",
     "megaflow/timely/rescale/join_client.py",
     "megaflow/timely/worker.py",
 )
@@ -167,8 +167,8 @@ def test_no_exception_is_caught_unnamed_or_swallowed_whole() -> None:
 def test_imports_stand_at_the_top_of_their_module() -> None:
     hidden = []
     for module in MEGAFLOW:
-        if module.name.startswith("megaflow/spark/"):
-            continue            # there pyspark is imported where it is used
+        if module.name.startswith(("megaflow/spark/", "megaflow/cli/")):
+            continue            # pyspark, and what only one command needs, are imported where they are used
         for node in (inner for function in module.functions() for inner in ast.walk(function)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 hidden.append(module.at(node, ast.unparse(node)))

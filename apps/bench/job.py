@@ -57,7 +57,7 @@ class Running:
     def converse(self) -> Conversation:
         """Return a conversation with the coordinator, once all workers have read or applied something."""
         talk = self._connect()
-        while not all(worker["lines"] or worker["records"] for worker in ask_status(talk, tables=False)["workers"]):
+        while not all(worker.lines or worker.records for worker in ask_status(talk, tables=False).workers):
             time.sleep(LOOK_SECONDS)
         return talk
 

@@ -53,7 +53,7 @@ class KeyCount:
         self.talk = talk
         self.load = load
         self.account: RunSummary | None = None  # set when it has ended
-        self.pids = {worker["id"]: worker["pid"] for worker in ask_status(talk, tables=False)["workers"]}
+        self.pids = {worker.id: worker.pid for worker in ask_status(talk, tables=False).workers}
         self._outputs = outputs
 
     @property
@@ -84,8 +84,8 @@ class KeyCount:
                 raise click.ClickException(f"{self.load.rate:,.0f} lines/s are too many for this machine: use --rate")
 
     def _lines(self) -> tuple[float, int]:
-        workers = ask_status(self.talk, tables=False)["workers"]
-        return time.monotonic(), sum(worker["lines"] for worker in workers)
+        workers = ask_status(self.talk, tables=False).workers
+        return time.monotonic(), sum(worker.lines for worker in workers)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size,
 from apps.bench.job import Running, between, latency, timeline, write_numbers
 from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.control.worker.latency import Histogram
 from megaflow.job.launcher.loop import RunSummary
 

@@ -18,7 +18,7 @@ from apps.bench.rescaling_load import pinned_words
 from apps.bench.wordcount import run_plain, write_text
 from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.job.launcher.epoch_merge import NothingWriter
 from megaflow.job.launcher.launch import launch
 from megaflow.job.launcher.loop import RunSummary

@@ -12,10 +12,10 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.wordcount import count
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.membership import founding

@@ -18,7 +18,7 @@ from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import Numbered, RoutingTable
 from megaflow.megaphone.splitting import SplitterMaker, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import OperatorInfo

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from megaflow.program import Worker, execute
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 from tests.timely.workers import numbers
 
 R = TypeVar("R")
@@ -22,7 +22,7 @@ _SECONDS_MAX = 60
 _PROCESS = """
 import importlib, pickle, socket, sys
 from megaflow.program import execute
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 module, function, descriptor, process, workers, *addresses = sys.argv[1:]
 main = getattr(importlib.import_module(module), function)
 listener = socket.socket(fileno=int(descriptor))

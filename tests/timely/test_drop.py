@@ -9,7 +9,7 @@ from megaflow.errors import BuildError
 from megaflow.program import Worker, execute
 from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.communication.channel import Channel, Lane
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 from tests.timely.workers import EVERY, ByHand, by_hand
 
 

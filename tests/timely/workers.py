@@ -8,8 +8,8 @@ from megaflow.scope import Scope
 from megaflow.timely.communication.channel import Channel
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.capture.capture import Captured
-from megaflow.timely.execute import Config
 from megaflow.timely.membership import founding
+from megaflow.timely.runtime import Config
 
 EVERY = (1, 2, 3)  # numbers of workers that results must not depend on
 Batch = tuple[int, int, int, list[Any]]

@@ -19,12 +19,13 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.control import messages
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.assignment import spread
-from megaflow.control.coordinator.epoch_clock import TICK_IDLE_SECONDS, Pace
+from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, Pace
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.coordinator.membership_requests import Changes, Surroundings
@@ -33,12 +34,11 @@ from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurati
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.status import status_record
+from megaflow.control.coordinator.status import operator_statuses
+from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Numbered, initial_table
 from megaflow.timely.membership import Membership
-
-LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -231,7 +231,7 @@ class Controller:
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case messages.WorkerStatus(ledger=ledger):
+            case messages.StatusAnswer(ledger=ledger):
                 self._moves.note(ledger)
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
@@ -253,16 +253,16 @@ class Controller:
         if isinstance(about, Pending):
             out += self._moves.finish(about)
             return
-        states = {id: self._roster.state_of(id) for id in self._roster.members.ids}
-        record = status_record(
-            job=self._job, state=self._state, epoch=self.epoch, frontier=self._frontier,
-            workers=[(question.answers[id], state) for id, state in states.items() if id in question.answers],
-            operators=self._operators,
-            table=self._moves.table if about.request.body.bins else None,
-            pending=self._moves, plan=self._moves.plans.record(self._moves.table),
-            changes=self._changes.records(), ledger=self._moves.ledger,
+        table = self._moves.table
+        answers = [question.answers[id] for id in self._roster.members.ids if id in question.answers]
+        status = JobStatus(
+            self._job, self._state, self.epoch, self._frontier,
+            workers=tuple(replace(each.status, state=self._roster.state_of(each.status.id)) for each in answers),
+            operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
+            pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
+            plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
         )  # fmt: skip
-        out.append(done(about, record))
+        out.append(done(about, status))
 
     # What time brings
 

@@ -6,10 +6,11 @@ worker's steps.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import (
     Advance,
     Answer,
@@ -32,7 +33,6 @@ from megaflow.control.coordinator.events import (
     WorkersJoined,
     WorkersLeft,
 )
-from megaflow.control.coordinator.explanation import explanation_record, is_settled
 from megaflow.control.messages import (
     Done,
     ExplainQuery,
@@ -40,6 +40,7 @@ from megaflow.control.messages import (
     StartFailed,
     StartProcesses,
 )
+from megaflow.control.reports import Explanation, HeldBy
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -143,12 +144,18 @@ class Coordinator:
             if question is not None and question.silent and now < each.end:
                 waiting.append(each)
                 continue
-            facts = (self._job, each.epoch, each.frontier, question is None)
-            record = explanation_record(*facts)
+            report = Explanation(self._job, each.epoch, each.frontier, settled=question is None)
             if question is not None:
                 self._worker.explainer.forget(question)
-                record = explanation_record(*facts, question.holdings(), question.silent)
-            answer(each.asked.client, Done(each.asked.request.id, record))
+                report = replace(
+                    report,
+                    held_by=tuple(
+                        HeldBy(one.operator, one.where, one.port, one.worker, one.time, one.count, one.kind)
+                        for one in question.holdings()
+                    ),
+                    silent=tuple(sorted(question.silent)),
+                )
+            answer(each.asked.client, Done(each.asked.request.id, report))
         self._explaining = waiting
 
     def _do(self, instructions: Sequence[Instruction]) -> None:

@@ -43,7 +43,6 @@ from megaflow.control.coordinator.request_progress import (
     done,
     progress,
     refused,
-    workers_text,
 )
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.messages import (
@@ -55,6 +54,7 @@ from megaflow.control.messages import (
     StartFailed,
     Withdraw,
 )
+from megaflow.control.reports import BootstrapReport, ChangeStatus, JoinReport, RemovalReport, workers_text
 from megaflow.errors import CommandRefused
 
 PROCESSES_MAX = 256  # that one request may add
@@ -100,10 +100,10 @@ class Changes:
         """The requests that are under way."""
         return [change.asked for change in (self._current, *self._waiting) if change is not None]
 
-    def records(self) -> list[dict[str, Any]]:
+    def statuses(self) -> tuple[ChangeStatus, ...]:
         """Return what a status shows of them."""
         changes = [change for change in (self._current, *self._waiting) if change is not None]
-        return [{**change.record(), "waiting": change is not self._current} for change in changes]
+        return tuple(change.status(waiting=change is not self._current) for change in changes)
 
     # What clients ask
 
@@ -207,9 +207,8 @@ class Changes:
                         if not arrival.untaught:
                             self._taught(add, arrival, out, now)
             case Teach() as teach if teach.worker == worker:
-                account = {"worker": worker, "server": teach.server, "epoch": teach.epoch,
-                           "seconds": now - teach.start, "paused": seconds}  # fmt: skip
-                out.append(done(teach.asked, account))
+                report = BootstrapReport(worker, teach.server, teach.epoch, now - teach.start, seconds)
+                out.append(done(teach.asked, report))
                 self._current = None
 
     def launched(self, answer: Started | StartFailed, out: list[Instruction]) -> None:
@@ -230,7 +229,7 @@ class Changes:
         self._roster.left(event.ids, event.members)
         remove = self._current
         if isinstance(remove, Remove) and set(remove.ids) <= set(event.ids):
-            out.append(done(remove.asked, {"workers": list(remove.ids), "seconds": now - remove.start}))
+            out.append(done(remove.asked, RemovalReport(remove.ids, now - remove.start)))
             self._current = None
 
     def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
@@ -300,8 +299,8 @@ class Changes:
         if not add.arrivals:
             out.append(refused(add.asked, f"no process was added: {'; '.join(dict.fromkeys(add.failures))}"))
             return
-        joins = [arrival.record() for arrival in add.arrivals]
-        out.append(done(add.asked, {"joins": joins, "failed": add.failures}))
+        joins = tuple(arrival.report() for arrival in add.arrivals)
+        out.append(done(add.asked, JoinReport(joins, tuple(add.failures))))
 
     def _stay(self, remove: Remove, reason: str, out: list[Instruction]) -> None:
         self._roster.leaving = ()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.plans import Plans
-from megaflow.control.messages import Accepted, Done, LedgerEntry, Reconfigure
+from megaflow.control.messages import Accepted, Done, Reconfigure
+from megaflow.control.reports import LedgerEntry, StepReport
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
 
@@ -33,9 +34,9 @@ class Pending:
 
     def account(self) -> Reply:
         """Return the answer when it is done."""
-        account = {"epoch": self.epoch, "bins": self.bins, "bytes": self.bytes,
-                   "keys": self.keys, "seconds": self.seconds}  # fmt: skip
-        return Reply(self.asked.client, Done(self.asked.request.id, account))
+        assert self.seconds is not None, "it is done when the probe has passed"
+        report = StepReport(self.epoch, self.bins, self.bytes, self.keys, self.seconds)
+        return Reply(self.asked.client, Done(self.asked.request.id, report))
 
 
 class Reconfigurations:
@@ -58,10 +59,8 @@ class Reconfigurations:
     def passed(self, frontier: int | None, now: float) -> Iterator[Pending]:
         """Yield those whose epoch the probe has passed since the last call; without a frontier, all that are left."""
         for pending in self:
-            if frontier is None:
-                yield pending
-            elif pending.seconds is None and frontier > pending.epoch:
-                pending.seconds = now - pending.start
+            if frontier is None or (pending.seconds is None and frontier > pending.epoch):
+                pending.seconds = now - pending.start if pending.seconds is None else pending.seconds
                 yield pending
 
     def check(self, asked: Asked, body: Reconfigure) -> None:

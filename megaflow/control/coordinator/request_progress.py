@@ -1,11 +1,11 @@
 """Requests about the membership while they are under way: what each has come to so far, and its answers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.messages import Done, Progress, Refused
+from megaflow.control.reports import ChangeStatus, JoinedProcess
 
 
 @dataclass(slots=True)
@@ -19,9 +19,9 @@ class Arrival:
     untaught: set[int]  # workers that know no table yet
     paused: float = 0.0  # seconds that records waited for a table
 
-    def record(self) -> dict[str, Any]:
+    def report(self) -> JoinedProcess:
         """Return its part of the account."""
-        return {"workers": list(self.ids), "seconds": self.seconds, "bytes": self.bytes, "paused": self.paused}
+        return JoinedProcess(self.ids, self.seconds, self.bytes, self.paused)
 
 
 @dataclass(slots=True)
@@ -51,9 +51,11 @@ class Add:
         """The number of processes in words."""
         return "1 process" if self.count == 1 else f"{self.count} processes"
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "add-workers", "processes": self.count, "done": self.done, "steps": self.steps}
+        return ChangeStatus(
+            "add-workers", processes=self.count, done=self.done, steps=self.steps, waiting=waiting
+        )
 
 
 @dataclass(slots=True)
@@ -68,9 +70,11 @@ class Remove:
     done: int = 0
     steps: int = 3  # no new lines, sources closed, gone
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "remove-workers", "worker": self.worker, "done": self.done, "steps": self.steps}
+        return ChangeStatus(
+            "remove-workers", worker=self.worker, done=self.done, steps=self.steps, waiting=waiting
+        )
 
 
 @dataclass(slots=True)
@@ -85,9 +89,9 @@ class Teach:
     done: int = 0
     steps: int = 1
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "bootstrap", "server": self.server, "worker": self.worker, "done": 0, "steps": 1}
+        return ChangeStatus("bootstrap", server=self.server, worker=self.worker, waiting=waiting)
 
 
 Change: TypeAlias = Add | Remove | Teach
@@ -107,12 +111,3 @@ def progress(change: Change, what: str, steps: int = 1) -> Reply:
     """Note that so many more steps of a change are done, and return the news for whoever asked."""
     change.done += steps
     return Reply(change.asked.client, Progress(change.asked.request.id, change.done, change.steps, what))
-
-
-def workers_text(ids: Sequence[int]) -> str:
-    """Return workers for a message.
-
-    >>> workers_text((2,)), workers_text((2, 3))
-    ('worker 2', 'workers 2, 3')
-    """
-    return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))

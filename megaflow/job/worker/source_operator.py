@@ -116,7 +116,7 @@ class LineSource:
 
     def _go_on(self, tick: int) -> None:
         epoch = tick - 1
-        given = epoch_of(self._capability.time)  # by a member, to one that joined; it may have been ahead of this one
+        given = epoch_of(self._capability.time)  # on a worker that joined, by a member that may have been ahead of it
         if epoch > self._epoch and epoch >= given:
             self._epoch = epoch
             self._batches = 0

@@ -7,7 +7,6 @@ import pytest
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
-from megaflow.control.coordinator.status import worker_record
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
@@ -27,11 +26,15 @@ from megaflow.control.messages import (
     StatusQuery,
     Withdraw,
 )
-from megaflow.control.worker.agent import EARLY_MAX, Agent
+from megaflow.control.reports import KEYS_REPORTED_MAX, OperatorLoad, OperatorStatus, UsefulTime
+from megaflow.control.worker.agent import BINS_REPORTED_MAX, EARLY_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
 from megaflow.errors import ProtocolError
+from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -108,7 +111,7 @@ def test_a_command_is_injected_at_one_epoch_and_answered_when_the_probe_has_pass
     bench.turn()
     (_, done) = bench.client.answers
     assert isinstance(done, Done)
-    assert done.result["epoch"] == 1
+    assert done.result.epoch == 1
 
 
 def test_a_refusal_changes_nothing() -> None:
@@ -133,8 +136,8 @@ def test_status_comes_from_the_members_themselves() -> None:
         bench.turn()
     (done,) = bench.client.answers
     assert done.id == 9
-    (worker,) = done.result["workers"]
-    assert (worker["id"], worker["address"], worker["lines"]) == (0, "127.0.0.1:2101", 17)
+    (worker,) = done.result.workers
+    assert (worker.id, worker.address, worker.lines) == (0, "127.0.0.1:2101", 17)
 
 
 def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> None:
@@ -147,12 +150,11 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
         bench.ask(id, StatusQuery(bins=True, loads=loads))
         bench.turn()
         bench.turn()
-    without, with_loads = (answer.result["operators"][0] for answer in bench.client.answers)
-    assert without == {"name": "count", "bins": 4, "table": [0, 0, 0, 0]}
-    rows = with_loads["loads"]
-    assert sum(row["records_per_s"] for row in rows) == 3.0 and sum(row["keys"] for row in rows) == 2
-    assert all(row["owner"] == 0 and row["bytes"] > 0 for row in rows)
-    assert [(row["key"], row["records_per_s"]) for row in with_loads["hot_keys"]] == [("'a'", 2.0), ("'b'", 1.0)]
+    without, with_loads = (answer.result.operators[0] for answer in bench.client.answers)
+    assert without == OperatorStatus("count", 4, (0, 0, 0, 0))
+    load = with_loads.load
+    assert sum(load.records_per_second) == 3.0 and sum(load.keys) == 2 and all(size > 0 for size in load.bytes)
+    assert [(key, records) for key, _, records, _ in load.hot_keys] == [("'a'", 2.0), ("'b'", 1.0)]
 
 
 def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +179,13 @@ def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPat
     handle.advance_to(1)
     settle(worker)
     agent.turn(clock.now, 1)
-    first = agent.status(1)
-    assert first.useful == {"count": (2, 0.5)} and (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
+    first = agent.status(1).status
+    assert first.useful == {"count": UsefulTime(2, 0.5)}
+    assert (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
     worker.step_or_park(None)
-    second = agent.status(2)
+    second = agent.status(2).status
     assert (second.now - first.now, second.busy_seconds, worker.parked_seconds) == (7.0, 0.5, 7.0)
-    record = worker_record(second, "running")
-    assert record["useful"] == {"count": {"records": 2, "s": 0.5}}
-    assert (record["busy_s"], record["done"], record["waiting"], record["now"]) == (0.5, 2, 17, second.now)
+    assert (second.useful, second.done, second.waiting) == (first.useful, 2, 17)
 
 
 def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:
@@ -213,7 +214,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.turn()
     *progress, done = bench.client.answers
     assert [type(message) for message in progress] == [Progress] * 3
-    assert isinstance(done, Done) and done.result["joins"][0]["seconds"]["connect"] == 0.5
+    assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 
 def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
@@ -339,3 +340,26 @@ def test_reports_to_a_worker_that_never_coordinates_break_the_protocol_in_the_en
         for _ in range(EARLY_MAX + 1):
             worker.post(0, TOPIC, PushedEnded())
             worker.step()
+
+
+def part(
+    name: str, load: Load, keys: dict[int, int] | None = None, sizes: dict[int, int] | None = None
+) -> OperatorLoad:
+    return operator_load(name, load, keys or {}, sizes or {}, lambda key: len(str(key)))
+
+
+def test_a_part_has_each_bin_with_records_or_keys_the_busiest_first_and_travels() -> None:
+    load = Load({1: (5.0, 0.001), 2: (7.0, 0.25), 4: (9.0, 0.001)}, [("the", 5.0, 0.5), (17, 2.0, 0.0)])
+    told = part("count", load, {1: 3, 2: 0, 5: 8, 6: 0}, {1: 30, 5: 80})
+    assert told == OperatorLoad(
+        "count", (2, 4, 1, 5), (7.0, 9.0, 5.0, 0.0), (250.0, 1.0, 1.0, 0.0), (0, 0, 3, 8), (0, 0, 30, 80),
+        (("'the'", 3, 5.0, 0.5), ("17", 2, 2.0, 0.0)),
+    )  # fmt: skip
+    assert decode(encode(told)) == told
+
+
+def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
+    bins = {bin: (1.0, float(bin)) for bin in range(BINS_REPORTED_MAX + 10)}
+    told = part("count", Load(bins, [("x" * 1000, 1.0, 0.0)] * 100))
+    assert len(told.bins) == BINS_REPORTED_MAX and told.bins[0] == BINS_REPORTED_MAX + 9 and 9 not in told.bins
+    assert len(told.hot_keys) == KEYS_REPORTED_MAX and all(len(key) <= 60 for key, _, _, _ in told.hot_keys)

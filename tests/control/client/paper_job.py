@@ -1,7 +1,10 @@
-"""Jobs that exist on paper only: status records as a job would give them whose costs are known exactly."""
+"""Jobs that exist on paper only: statuses as a job would give them whose costs are known exactly."""
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from megaflow.control.reports import JobStatus
+from tests.control.status_records import status_of
 
 
 @dataclass
@@ -57,12 +60,12 @@ class PaperJob:
         for name, cost in self.costs.items():
             self.useful[name] = self.useful.get(name, 0.0) + done * cost * slow
 
-    def look(self, **more: Any) -> dict[str, Any]:
-        """Return its status record, its work spread evenly over its workers."""
+    def status(self, **more: Any) -> JobStatus:
+        """Return its status, its work spread evenly over its workers."""
         count = self.workers
         waiting = self.lines - self.done
         names = list(self.costs)
-        return {
+        record = {
             "job": "paper", "state": "running", "epoch": 9, "frontier": 8,
             "workers": [
                 {"id": worker, "state": "running", "address": f"h:{worker // self.each}",
@@ -76,9 +79,10 @@ class PaperJob:
             "operators": [{"name": name, "bins": 32} for name in names],
             "pending": [], "plan": None, "changes": [], "ledger": list(self.ledger), **more,
         }  # fmt: skip
+        return status_of(record)
 
-    def looks(self, seconds: float = 10.0) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return two looks, so many seconds apart."""
-        first = self.look()
+    def sample(self, seconds: float = 10.0) -> tuple[JobStatus, JobStatus]:
+        """Return two statuses, so many seconds apart."""
+        first = self.status()
         self.go_on(seconds)
-        return first, self.look()
+        return first, self.status()

@@ -1,4 +1,4 @@
-"""Starting workers: configurations, threads, the end of a program, and its failure.
+"""The runtime of the engine: configurations, worker threads, the end of a program, and its failure.
 
 Each worker runs the same `main(worker)`. When it returns the worker's inputs close and it
 steps until its dataflows are complete; then it says goodbye. An exception in one worker

@@ -12,7 +12,7 @@ import pytest
 from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, UsageError
 from megaflow.program import Worker, execute, execute_from_args
 from megaflow.timely import InputHandle, ProbeHandle
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 
 PATIENCE_SECONDS = 30.0
 SECRET = b"of the tests"
