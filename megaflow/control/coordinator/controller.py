@@ -8,7 +8,8 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
 4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
-   from the members' ledgers, which are asked for only then.
+   from the members, which report each bin when it is installed. If the reports of some bins are still on their way when
+   the probe passes, all members are asked for their status: an answer comes after the reports that were sent before.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
@@ -75,7 +76,7 @@ class Controller:
         self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
-        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
+        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._commits = Commits(queries)
         self._changes = Changes(
             self._roster,
@@ -231,8 +232,9 @@ class Controller:
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case messages.StatusAnswer(ledger=ledger):
-                self._moves.note(ledger)
+            case messages.BinsInstalled(entries):
+                self._moves.note(entries)
+            case messages.StatusAnswer():
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
             case messages.RoutingReady(worker, seconds):
@@ -269,7 +271,7 @@ class Controller:
     def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
         self._frontier = frontier
         for pending in self._moves.passed(frontier, now):
-            if frontier is not None and pending.bins and self._questions.has_room:
+            if frontier is not None and pending.missing and self._questions.has_room:
                 self._ask(pending, out)
             else:  # without a frontier members are leaving and answer no more
                 out += self._moves.finish(pending)
