@@ -7,9 +7,8 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
-4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
-   from the members, which report each bin when it is installed. If the reports of some bins are still on their way when
-   the probe passes, all members are asked for their status: an answer comes after the reports that were sent before.
+4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
+   what members report of each bin they install. If some reports are late, all members are asked: answers come after.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
