@@ -15,7 +15,7 @@ from apps.wordcount import count
 from megaflow.cli.text import table_text
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.membership import founding

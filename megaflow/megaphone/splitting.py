@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.routing import RoutingTable
-from megaflow.timely.communication.codec.values import register
+from megaflow.timely.communication.codec.encode import register
 from megaflow.timely.membership import WorkerId
 
 _KNOWN_KEYS = 1 << 18

@@ -8,7 +8,8 @@ from random import Random
 
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time
 
 Route = tuple[int, int, Lane]  # source, target, lane

@@ -21,8 +21,7 @@ from megaflow.errors import BuildError, CommandRefused, ProgramError
 from megaflow.timely.alarms import Timers
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
-from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflows import Dataflows
@@ -198,14 +197,12 @@ class Worker(Generic[S]):
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
         """
         graph = self._dataflows.begin(name, self._founders())
-        views = len(self.stateful)
         try:
             yield self._make_scope(ScopeRef(graph))
             self._dataflows.start(graph, fusion)
         except BaseException:
             graph.over = True
             raise
-        graph.views = self.stateful[views:]
         self._dataflows.run(graph, self.rescaling.started)
 
     def _founders(self) -> Membership:

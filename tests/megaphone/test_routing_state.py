@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.bootstrap import Newcomer, RoutingState
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Reconfiguration, RoutingHistory
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 
 NEW = 7
 

@@ -16,7 +16,8 @@ from megaflow.megaphone.distribute import ByRecord
 from megaflow.megaphone.splitting import ByKey, Pairs
 from megaflow.program import Worker
 from megaflow.timely.communication.codec import encode as encoding
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from tests.timely.workers import EVERY, run
 
 BINS = 8

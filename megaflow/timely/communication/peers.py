@@ -19,7 +19,7 @@ from typing import Protocol
 
 from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames

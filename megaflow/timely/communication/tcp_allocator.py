@@ -12,7 +12,7 @@ from typing import Protocol
 
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.peers import Peers
 from megaflow.timely.communication.poller import Poller

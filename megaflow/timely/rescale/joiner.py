@@ -6,7 +6,7 @@ before the commit, nothing has happened. See `member` for the whole protocol and
 
 from megaflow.errors import JoinDenied, ProgramError
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal
 from megaflow.timely.rescale.catch_up import Intake, Stream

@@ -57,7 +57,8 @@ from megaflow.control.messages import (
 )
 from megaflow.control.reports import LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"

@@ -9,7 +9,8 @@ from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import BeginPlan, KeptPlan
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import RoutingTable, difference
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 
 BINS = 6
 

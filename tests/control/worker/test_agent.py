@@ -35,7 +35,8 @@ from megaflow.megaphone.chunks import LedgerRow
 from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle

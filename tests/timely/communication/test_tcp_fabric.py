@@ -14,7 +14,7 @@ import pytest
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.tcp import is_silent
 from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, pack_message
 

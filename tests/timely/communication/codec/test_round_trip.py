@@ -21,11 +21,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
-from megaflow.timely.communication.codec import decode as decoding
 from megaflow.timely.communication.codec import encode as encoding
 from megaflow.timely.communication.codec import tags, user_types
-from megaflow.timely.communication.codec import values as codec
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Product
 
 
@@ -377,14 +376,14 @@ def test_columns_within_columns_arrive_however_deep() -> None:
 
 
 def test_a_registered_type_travels_by_the_users_functions() -> None:
-    codec.register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
+    encoding.register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
     try:
         arrived = decode(encode([Plain(3), (Plain(4),)]))
         assert type(arrived[0]) is Plain and arrived[0].value == 3 and arrived[1][0].value == 4
         packed = encode(Plain(1))
     finally:
-        del encoding.LOWER[Plain]
-        del decoding.decoders[f"{__name__}.Plain"]
+        del encoding._LOWER[Plain]
+        del user_types.decoders[f"{__name__}.Plain"]
     with pytest.raises(ProtocolError, match="register"):
         decode(packed)
 
@@ -392,7 +391,7 @@ def test_a_registered_type_travels_by_the_users_functions() -> None:
 def test_a_type_that_travels_already_cannot_be_registered() -> None:
     for kind in (int, str, dict, datetime.datetime):
         with pytest.raises(UsageError, match="already"):
-            codec.register(kind, repr, repr)  # type: ignore[arg-type]
+            encoding.register(kind, repr, repr)  # type: ignore[arg-type]
 
 
 # Hostile bytes
