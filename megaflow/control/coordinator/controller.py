@@ -182,10 +182,8 @@ class Controller:
 
     def _too_late(self) -> str | None:
         """Why nothing new is begun; None if it is."""
-        if self._state not in ("ending", "stopping"):
-            return None
-        why = "all its lines are read" if self._state == "ending" else "it was told to stop"
-        return f"too late: job {self._job!r} is ending, {why}"
+        why = {"ending": "all its lines are read", "stopping": "it was told to stop"}.get(self._state)
+        return None if why is None else f"too late: job {self._job!r} is ending, {why}"
 
     def _refuse_if_ended(self) -> None:
         if reason := self._too_late():
