@@ -26,6 +26,7 @@ from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.job.job_file import Job
+from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launch import launch
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.python_function import pickle_app
@@ -41,7 +42,7 @@ LOOK_SECONDS = 0.1
 
 
 @dataclass
-class Counts:
+class Counts(Writer):
     """The job's output as it is written: the last count of each word."""
 
     form: Form = "records"
@@ -56,12 +57,6 @@ class Counts:
             if count != self.last.get(word, 0) + 1:
                 self.skipped.append(word)
             self.last[word] = count
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class Running:

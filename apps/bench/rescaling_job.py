@@ -17,6 +17,7 @@ from megaflow.control.client.commands import (
 )
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
 from megaflow.control.reports import MoveReport
+from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.spec import Form
 
 
@@ -58,7 +59,7 @@ def shrink(talk: Conversation, worker: int) -> None:
     remove_worker(talk, worker)
 
 
-class Tally:
+class Tally(Writer):
     """The outputs of `rescaling_load.numbered`: which lines were counted, and when each worker first did it."""
 
     form: Form = "records"
@@ -86,9 +87,3 @@ class Tally:
         """Whether so many different lines were counted, each once, as a Counter counts them."""
         once = [number for number, times in enumerate(self._times) if times == 1]
         return not self._wrong and len(once) == read and Counter(map(key_of, once)) == self._last
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""

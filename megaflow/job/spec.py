@@ -71,7 +71,7 @@ class Founder:
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
+class JoiningProcess:
     """The process joins the running job, which then gives it its number and its workers' ids."""
 
     contact: Address  # of some member
@@ -84,7 +84,7 @@ class ChildSpec:
 
     job: JobSpec
     name: str  # of the job, as it is published
-    part: Founder | Newcomer
+    part: Founder | JoiningProcess
     address: Address  # where others reach this process
     listener_fd: int  # bound and listening there, inherited
     secret: bytes

@@ -1,9 +1,9 @@
-"""Files as splits: byte ranges whose lines several workers read without asking each other.
+"""Files as splits: byte ranges, so that several workers read the lines of a file without asking each other.
 
 1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
    `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
-2. Whoever holds a split reads the lines that *start* in it. `line_start(file, x)` is the first start
-   of a line at or after byte x, so the holder of [start, end) reads the bytes
+2. The reader of a split reads the lines that *start* in it. `line_start(file, x)` is the first start
+   of a line at or after byte x, so the reader of [start, end) reads the bytes
    [line_start(start), line_start(end)): neighbours agree by construction, whatever lies on the border.
 3. A reader's only state is its position, always the start of a line: a split read in part is again
    a split, from that position on.

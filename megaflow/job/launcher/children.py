@@ -1,14 +1,15 @@
 """The worker processes of a job as the launcher sees them: started, connected to, watched, ended, blamed.
 
 1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
-2. It gets its `ChildSpec` over its standard input, which then stays open: when the launcher dies, however, the
-   children see the end of it and stop.
-3. It is the leader of a process group of its own: Ctrl-C at a terminal reaches the launcher only, which drains.
+2. It gets its `ChildSpec` over its standard input, which then stays open: however the launcher dies, the children see
+   the end of their input and stop.
+3. It leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
 4. What it prints goes to the launcher's standard error: standard output is for records.
 5. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes
-   whatever it died of.
-6. One that is to join a running job is no part of it until the coordinator says so; before that its end is its own.
-   Processes that were started by hand are children, too, from then on, but nobody here can kill them or see them die.
+   whatever the child died of.
+6. A child that is to join the running job becomes part of it when the coordinator says so; if it ends before, that
+   does not concern the job. A process that was started by hand is a child, too, once it has joined, but the launcher
+   cannot kill it or see it die.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport, ReportPipe
-from megaflow.job.spec import Address, ChildSpec, Founder, Newcomer
+from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
@@ -73,7 +74,7 @@ class Child:
         self.running = set(workers)
 
     def send_spec(self, spec: ChildSpec) -> None:
-        """Send the child what it must know."""
+        """Send the child its spec."""
         assert self.process is not None and self.process.stdin is not None
         data = pickle.dumps(spec)
         with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
@@ -104,13 +105,13 @@ class Child:
                 self.process.wait(max(0.0, seconds))
 
     def kill(self) -> None:
-        """End it at once; nothing happens if it has ended."""
+        """End it at once, if it still runs."""
         self.close()
         if self.process is not None:
             self.process.kill()
 
     def release(self) -> None:
-        """Wait for its end and let go of what is left of it."""
+        """Wait for its end and close its files."""
         if self.process is not None:
             self.process.wait()
             assert self.process.stdin is not None
@@ -125,16 +126,16 @@ class Child:
         return None if self.process is None else self.process.poll()
 
     def how_it_ended(self) -> str:
-        """Return the words for its exit code."""
+        """Say how it ended, by its exit code."""
         code = self.exit_code
         if code is None:
-            return "closed its connection without a word"
+            return "closed its connection without giving a reason"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
-        return f"exited with code {code} without a word"
+        return f"exited with code {code} without giving a reason"
 
     def why_it_never_joined(self) -> str:
-        """Return what to say of a process that ended before it was part of the job."""
+        """Say why a process ended before it was part of the job."""
         self.wait(EXIT_SECONDS)  # it has closed its pipe: this takes a moment only
         if self.pipe is not None:
             self.pipe.read()
@@ -142,7 +143,7 @@ class Child:
 
 
 class Children:
-    """All worker processes of a job; a context manager that leaves none behind."""
+    """All worker processes of a job; a context manager that leaves none running."""
 
     def __init__(self) -> None:
         self.all: list[Child] = []
@@ -161,14 +162,14 @@ class Children:
         return [child for child in self.all if child.is_member]
 
     def at(self, address: Address) -> Child | None:
-        """Return the one that listens there, the newest first."""
+        """Return the newest child that listens at this address."""
         return next((child for child in reversed(self.all) if child.address == address), None)
 
     def start(
         self,
-        parts: Sequence[Founder | Newcomer],
+        parts: Sequence[Founder | JoiningProcess],
         listeners: Sequence[socket.socket],
-        spec_of: Callable[[Founder | Newcomer, socket.socket, int], ChildSpec],
+        spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
     ) -> list[Child]:
         """Start a process for each part, with `spec_of(part, listener, report_fd)`; close the listening sockets.
 
@@ -198,7 +199,7 @@ class Children:
             child.wait(deadline - time.monotonic())
 
     def kill(self, children: Iterable[Child]) -> None:
-        """End those of these that still run, at once, and wait for that."""
+        """End these at once, as far as they still run, and wait for that."""
         children = list(children)
         for child in children:
             child.kill()
@@ -208,8 +209,8 @@ class Children:
     def blame(self, failures: Sequence[str]) -> ClusterError | None:
         """Return why the job failed, judging by those that have exited by themselves; None if it did not.
 
-        A process that was killed is the cause of whatever the others complain of; then counts who complained
-        first (`failures`); then whom others have lost; then a process that ended early and said nothing.
+        A process that was killed is the cause of all that the others report. Next comes the first failure that was
+        reported (`failures`), then a process that others have lost, then one that ended early without a report.
         """
         for child in self.all:
             if child.pipe is not None:

@@ -1,7 +1,7 @@
 """The launcher: starts the worker processes of a job, stays with it, ends them.
 
-Children start first; whatever takes long (Spark, reading input) happens while they do. More may start while the job
-runs. However a function here is left, no child survives it, and the job's file is gone.
+Children start first; what takes long (Spark, reading input) happens meanwhile. More may start while the job runs.
+However `launch` is left, no child survives it and the job's file is gone.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
-from megaflow.job.launcher.signals import watched_signals
+from megaflow.job.launcher.wakeups import watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, Newcomer, address_of, listening
+from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.splits import ENCODING_ERRORS
 
 
@@ -52,7 +52,7 @@ def launch(
         job = stack.enter_context(published(spec, *addresses[0]))
         writer = stack.enter_context(contextlib.closing(open_output()))
 
-        def child_spec(part: Founder | Newcomer, listener: socket.socket, report_fd: int) -> ChildSpec:
+        def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
                 spec,
                 job.name,
@@ -69,7 +69,7 @@ def launch(
 
         def start(count: int, contact: Address) -> list[Child]:
             with listening(spec.listen, count) as more:
-                return children.start([Newcomer(contact)] * count, more, child_spec)
+                return children.start([JoiningProcess(contact)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
@@ -85,7 +85,7 @@ def launch(
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raise UsageError for a spec that cannot be."""
+    """Raise UsageError for a spec with values that make no sense."""
     for name, value in (("processes", spec.processes), ("workers", spec.workers)):
         if value < 1:
             raise UsageError(f"--{name} must be at least 1, not {value}")
@@ -100,7 +100,7 @@ def check_spec(spec: JobSpec) -> None:
 
 @contextlib.contextmanager
 def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
-    """Give the job, whose file is there for the block."""
+    """Give the job; its file exists during the block."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)

@@ -48,7 +48,8 @@ def run(
 def pickle_app(function: Callable[..., Any]) -> PickledFunction:
     """Return a function as it travels to the worker processes.
 
-    One that they can import goes by its name, any other (from a notebook, a script, a test) with all it refers to.
+    A function that they can import is pickled by its name, any other (from a notebook, a script, a test) with all that
+    it refers to.
     """
     if not callable(function):
         raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")

@@ -104,7 +104,7 @@ class Process:
         return Config.join(contact, address, workers, part.server, listener, **more)
 
     def _roles(self, workers: tuple[int, ...]) -> dict[str, Any]:
-        """Who serves which role, when it is known who works here."""
+        """Return role -> handler, now that the ids of this process's workers are known."""
         spec, shared = self.spec, self.shared
         shared.stagings.update((worker, Staging(worker)) for worker in workers)
         if spec.job.profile is not None:
@@ -125,16 +125,16 @@ class Process:
             self._tell_loss(worker, error)
             raise  # the connections are closed already
         except PeerFailed:
-            raise  # whoever is at fault reports it
+            raise  # the worker at fault reports it
         except BaseException as error:
             self._tell(worker, error)
             raise
 
     def _tell(self, worker: Worker, error: BaseException) -> None:
-        """Send the launcher the failure, and give it a moment to come and take it: raising closes the connections."""
+        """Send the failure to the launcher, and wait a moment until it has it: raising closes the connections."""
         launcher = self.shared.launcher
         if worker.rescaling.joining and not launcher.is_here:
-            return  # it does not know this worker, so the failure is nobody else's
+            return  # it does not know this worker, whose failure does not concern the job
         deadline = time.monotonic() + FAREWELL_SECONDS
         try:
             launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.job.debug)))
@@ -147,7 +147,7 @@ class Process:
             self.told = isinstance(other, PeerFailed)  # then the other one is shown: one is enough
 
     def _tell_loss(self, worker: Worker, error: PeerLost) -> None:
-        """Say who is lost, and which bins with them."""
+        """Report which workers are lost, and which bins with them."""
         table = worker.stateful[0].table() if worker.stateful else ()
         lost = [bin for bin, owner in enumerate(table) if owner in error.workers]
         self.report(ExitReport("lost", str(error), error.workers, ranges_text(lost) if lost else ""))
@@ -163,7 +163,7 @@ class Process:
 
 
 def settle_memory() -> None:
-    """Take what exists out of the garbage collector's sight, and let it look rarely at the rest."""
+    """Hide from the garbage collector what exists now, and have it run rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 100)
@@ -179,7 +179,7 @@ def main() -> int:
     try:
         process.run()
     except (PeerFailed, PeerLost) as error:
-        _log.debug("%s", error)  # whoever is at fault says so
+        _log.debug("%s", error)  # the process at fault reports it
         return 1
     except BaseException as error:
         text = "".join(traceback.format_exception_only(error)).strip()

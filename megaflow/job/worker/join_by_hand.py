@@ -23,7 +23,7 @@ from megaflow.errors import (
 from megaflow.job.contact import parse_address
 from megaflow.job.job_file import find
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, Newcomer, address_of, listening
+from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
@@ -81,7 +81,7 @@ def join_job(
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
-        child = ChildSpec(spec, name, Newcomer(contact, server), address, listener.detach(), secret, output=form)
+        child = ChildSpec(spec, name, JoiningProcess(contact, server), address, listener.detach(), secret, output=form)
     process = Process(child, joined)
     try:
         with profile_folder(spec.profile, report):

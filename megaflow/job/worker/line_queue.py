@@ -1,9 +1,9 @@
-"""The lines that one worker may read now, from wherever they come, in small batches.
+"""The lines that one worker may read now, in small batches.
 
-Three origins: splits of files, assigned by the coordinator; lines pushed by the launcher; batches
-of Spark that were staged here and then committed. Each is a list of batches to be had one by one;
-what has to be told of its end becomes a report. Splits can be handed back, each from the first line
-on that was not taken. No clock: `now` is an argument.
+They come from three places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of
+Spark that were staged here and then committed. The source takes batch by batch; what the coordinator must know of the
+end of a split or a commit becomes a report. Splits can be handed back, each from the first line on that was not taken.
+No clock: `now` is an argument.
 
 Batches are small (about 6 KB of text) because what a fold makes of one then stays in the processor's
 cache: batches of 256 KB run at less than half the speed.
@@ -34,7 +34,7 @@ def batches_of(lines: list[str], size: int) -> Iterator[list[str]]:
 
 
 class Schedule:
-    """An open loop: line i is due at `start + i / rate`, whether or not anybody is there to read it.
+    """An open loop: line i is due at `start + i / rate`, whether or not the source is ready to read it.
 
     From a change of the rate on, the lines that are due later come at the new one.
 

@@ -27,9 +27,9 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -116,7 +116,7 @@ class LineSource:
 
     def _go_on(self, tick: int) -> None:
         epoch = tick - 1
-        given = epoch_of(self._capability.time)  # by a member, to one that joined; it may have been ahead of this one
+        given = epoch_of(self._capability.time)  # on a worker that joined, by a member that may have been ahead of it
         if epoch > self._epoch and epoch >= given:
             self._epoch = epoch
             self._batches = 0

@@ -257,7 +257,7 @@ class Staging:
         attempt.clear()
 
     def _drop(self, key: Key) -> None:
-        """Discard a whole attempt; go on counting an open one, so that its task ends in peace."""
+        """Discard a whole attempt; go on counting an open one, so that its task ends without an error."""
         attempt = self._attempts[key]
         self._discard(key)
         if not attempt.whole:

@@ -1,12 +1,12 @@
 """What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it.
 
-A worker that joins builds the same dataflow and then waits until it may take part; it says so when its stateful
-operators know their routing tables. One that leaves steps on until nobody needs it.
+A worker that joins builds the same dataflow and then waits until it may take part; it reports when its stateful
+operators know their routing tables. A worker that leaves keeps stepping until no other worker needs it.
 
-One worker coordinates the job. When its process is to leave, the part goes to a worker of another process: the engine
-is told, with all that the controller leaves (`HandOver`), and the control stream's handle is given away; what is asked
-meanwhile is kept. When the engine says so (`Succeeded`) the successor goes on with both, tells the launcher and all
-workers where it listens (`Coordinates`), and only then anybody is sent there.
+One worker coordinates the job. When its process is to leave, a worker of another process takes over. The coordinator
+gives the engine all that its controller leaves (`HandOver`), gives away the control stream's handle, and from then on
+keeps the requests that come. When the engine has handed over (`Succeeded`), the successor goes on with both and tells
+the launcher and all workers where it listens (`Coordinates`). Only then are clients sent there.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import Address, ChildSpec
 from megaflow.job.worker.flow import App, Flow
 from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.output import OutputCount, send_output
+from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.control_stream import set_default
@@ -72,7 +72,6 @@ class WorkerProgram:
         self._shared = shared
         self._probe = ProbeHandle()
         self._lateness = Lateness()
-        self._output = OutputCount()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
         if not spec.pushed:
@@ -89,7 +88,7 @@ class WorkerProgram:
         self._coordinator: Coordinator | None = None
 
     def run(self) -> None:
-        """Step the dataflow to its end, and see that the launcher gets everything."""
+        """Step the dataflow to its end, and wait until the launcher has everything."""
         if self._worker.index == self._worker.membership.coordinator:
             self._found()
         else:
@@ -121,9 +120,9 @@ class WorkerProgram:
             if not isinstance(stream, Stream):
                 raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
             if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
-                raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
-            sent = send_output(stream.port, self._shared.launcher, spec.output, self._output)
-            Stream(sent).probe_with(self._probe)
+                raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+            self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
+            Stream(self._output.sent).probe_with(self._probe)
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         launcher = self._shared.launcher
@@ -135,7 +134,7 @@ class WorkerProgram:
         return Stream(source.lines)
 
     def _on_change(self, event: MembershipEvent) -> None:
-        """Read as much of the rate as the others do; have the launcher come to processes that have joined."""
+        """Read an equal part of the rate; have the launcher connect to processes that have joined."""
         if isinstance(event, Succeeded):
             assert isinstance(event.cargo, JobState)
             self._succeed(event.cargo)
@@ -188,7 +187,7 @@ class WorkerProgram:
         self._shared.control.keep([*word.pending, *(event for event in rest if isinstance(event, Asked))])
 
     def _redirect(self, word: Coordinates) -> None:
-        """Send whoever asks something of the coordinator to the one that says that it serves."""
+        """Send clients to the coordinator that says that it serves."""
         if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
             self._shared.control.redirect(word.host, word.port)
 
@@ -197,7 +196,7 @@ class WorkerProgram:
         return next((host, port) for host, port, ids in processes if worker in ids)
 
     def _turn(self) -> float | None:
-        """Do what is to be done between steps; return how long the next may wait, None for as long as it likes."""
+        """Do the work between two steps; return how long the next may wait, None for without limit."""
         now = self._worker.now()
         open_times = self._probe.frontier.elements
         open_epoch = epoch_of(open_times[0]) if open_times else None

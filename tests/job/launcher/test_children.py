@@ -78,7 +78,7 @@ def test_a_lost_process_that_was_started_by_hand_is_named_with_its_bins(children
     by_hand.join((7, 8))
     children.all.append(by_hand)
     assert blame(children) == (
-        "workers 7 to 8 (10.0.0.7:4711) closed its connection without a word, and with it bins 5; "
+        "workers 7 to 8 (10.0.0.7:4711) closed its connection without giving a reason, and with it bins 5; "
         "all other workers have been stopped"
     )
 
@@ -96,7 +96,7 @@ def test_the_first_failure_counts_if_nobody_was_killed(children: Children) -> No
 def test_an_end_without_a_word_is_said_to_be_one(children: Children) -> None:
     start(children, fails(0), 0).running.clear()
     start(children, fails(3), 4, 5)
-    assert "workers 4 to 5" in blame(children) and "exited with code 3 without a word" in blame(children)
+    assert "workers 4 to 5" in blame(children) and "exited with code 3 without giving a reason" in blame(children)
 
 
 def test_a_newcomer_says_why_it_never_joined(children: Children) -> None:

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first asks the job to drain and stop, the second ends it at once."""
+"""What wakes the launcher's loop from outside its selector: other threads, and signals.
+
+The first Ctrl-C or SIGTERM asks the job to drain and stop, the second ends it at once.
+"""
 
 import contextlib
 import signal
@@ -10,21 +13,37 @@ from types import FrameType
 WATCHED = (signal.SIGINT, signal.SIGTERM)
 
 
-class Signals:
-    """What has arrived; `fileno` becomes readable with the first."""
+class Wakeup:
+    """A pipe that a selector can wait for and any thread can write to."""
 
     def __init__(self) -> None:
-        self.received: list[int] = []  # written by the handler
-        self.can_drain = False  # until then the first signal is final, too
         self._reader, self._writer = socket.socketpair()
 
     def fileno(self) -> int:
-        """Return what to wait for."""
+        """Return what becomes readable when `wake` was called."""
         return self._reader.fileno()
 
-    def drain(self) -> None:
-        """Take note, so that `fileno` is not readable any more."""
+    def wake(self) -> None:
+        """Make `fileno` readable; any thread. Raises OSError once it is closed."""
+        self._writer.send(b"!")
+
+    def clear(self) -> None:
+        """Make `fileno` unreadable again; to be called when it is readable."""
         self._reader.recv(16)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self._reader.close()
+        self._writer.close()
+
+
+class Signals(Wakeup):
+    """The signals that have arrived; `fileno` becomes readable with the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[int] = []  # written by the handler
+        self.can_drain = False  # until then the first signal is final, too
 
     @property
     def interrupted(self) -> bool:
@@ -36,12 +55,7 @@ class Signals:
         self.received.append(number)
         if len(self.received) > 1 or not self.can_drain:
             raise KeyboardInterrupt
-        self._writer.send(b"!")
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        self._reader.close()
-        self._writer.close()
+        self.wake()
 
 
 @contextlib.contextmanager
