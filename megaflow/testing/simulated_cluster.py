@@ -269,6 +269,8 @@ class SimulatedCluster:
 
     def _step(self, member: Member) -> None:
         member.running = member.worker.step()
+        for graph in member.worker.graphs():
+            graph.handoffs._check()
         if self._monitor is not None:
             self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE)
 
