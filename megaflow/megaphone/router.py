@@ -46,7 +46,7 @@ from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.routing import Numbered, RoutingHistory, RoutingTable, initial_table
 from megaflow.megaphone.splitting import Splitter, SplitterMaker
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
@@ -77,9 +77,7 @@ def route(
     scope = ports[0].scope
     if scope.depth:
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
-    builder = OperatorBuilder(scope, f"{name}.route")
-    node = builder.graph.nodes[-1]
-    node.shape.append(f"{store.count} bins")  # to be the same on all workers
+    builder = OperatorBuilder(scope, f"{name}.route", f"{store.count} bins")
     here = identity(0)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]
@@ -93,7 +91,7 @@ def route(
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
         routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
-        connect(routing_port, routing.location, node.queues[-1], Addressed(Lane.STATE))
+        builder.connect(routing, routing_port)
         shipper.credits = routing_output
         commanded = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
@@ -107,16 +105,10 @@ def route(
     control_input = ControlInput(name, commanded, store.count, history, context)
     router = Router(name, forwarders, control_input, applied, shipper, context)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        for capability in capabilities:
-            capability.release()
-        return router.run
-
-    builder.build(make)
+    builder.build_releasing(router.run)
 
     def close_loop(output: Port[Any]) -> None:
-        from_output = output.scope.graph.nodes[output.node].sources[output.output]
-        builder.graph.connect(from_output, node.targets[-1])
+        builder.connect(applied, output)
 
     return Routed([port for _, port in data_outputs], state_port, router, shipper, close_loop)
 

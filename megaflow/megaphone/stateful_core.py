@@ -19,9 +19,9 @@ from megaflow.megaphone.routing import Numbered, RoutingTable
 from megaflow.megaphone.splitting import SplitterMaker, complain_about
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.encode import encode
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 
@@ -202,6 +202,5 @@ def build(
 
     builder.build(make)
     routed.close_loop(result)
-    context.views.append(view)
-    result.scope.graph.objections.append(view.objection)
+    result.scope.graph.show(view)
     return result

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from megaflow.scope import Scope
 from megaflow.testing.network import Network
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.explain import unsent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import PathSummaries, frontier_by_brute_force, path_summaries
@@ -57,7 +58,7 @@ class Monitor:
             return
         number, builder = running[0][1].number, running[0][1].builder
         counts = [(location, time, count) for (location, time), count in self._truth[number]]
-        counts += [(location, time, delta) for _, graph in running for (location, time), delta in graph.unsent()]
+        counts += [(location, time, delta) for _, graph in running for (location, time), delta in unsent(graph)]
         for location, name in enumerate(builder.names):
             truth = frontier_by_brute_force(builder, counts, location, self._paths[number])
             for index, graph in running:

@@ -20,6 +20,7 @@ from megaflow.testing.network import Network, SimulatedAllocator
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.order import Time
 from megaflow.timely.rescale.messages import Admission
@@ -273,7 +274,7 @@ class SimulatedCluster:
 
     def _stuck(self) -> None:
         held = [
-            f"worker {member.worker.index}: {graph.describe_pointstamps()}"
+            f"worker {member.worker.index}: {describe_pointstamps(graph)}"
             for member in self._members
             for graph in member.worker.graphs()
         ]

@@ -16,12 +16,12 @@ from typing import Any
 
 _NAMES = {
     "megaflow.program": ("Scope", "Stream", "Worker", "example", "execute", "execute_from_args"),
-    "megaflow.timely.dataflow.activator": ("OperatorInfo",),
     "megaflow.timely.dataflow.builder": ("Input", "Output"),
     "megaflow.timely.dataflow.capability": ("Capability",),
     "megaflow.timely.dataflow.capture.capture": ("EventReader", "EventWriter"),
     "megaflow.timely.dataflow.capture.event_format": ("Messages", "Progress"),
     "megaflow.timely.dataflow.capture.event_link": ("EventLink",),
+    "megaflow.timely.dataflow.context": ("OperatorInfo",),
     "megaflow.timely.dataflow.fusion.stage": ("Err", "Ok"),
     "megaflow.timely.dataflow.input_handle": ("InputHandle",),
     "megaflow.timely.dataflow.notificator": ("FrontierNotificator",),

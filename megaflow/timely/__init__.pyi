@@ -6,7 +6,6 @@ from megaflow.program import Worker as Worker
 from megaflow.program import example as example
 from megaflow.program import execute as execute
 from megaflow.program import execute_from_args as execute_from_args
-from megaflow.timely.dataflow.activator import OperatorInfo as OperatorInfo
 from megaflow.timely.dataflow.builder import Input as Input
 from megaflow.timely.dataflow.builder import Output as Output
 from megaflow.timely.dataflow.capability import Capability as Capability
@@ -15,6 +14,7 @@ from megaflow.timely.dataflow.capture.capture import EventWriter as EventWriter
 from megaflow.timely.dataflow.capture.event_format import Messages as Messages
 from megaflow.timely.dataflow.capture.event_format import Progress as Progress
 from megaflow.timely.dataflow.capture.event_link import EventLink as EventLink
+from megaflow.timely.dataflow.context import OperatorInfo as OperatorInfo
 from megaflow.timely.dataflow.fusion.stage import Err as Err
 from megaflow.timely.dataflow.fusion.stage import Ok as Ok
 from megaflow.timely.dataflow.input_handle import InputHandle as InputHandle

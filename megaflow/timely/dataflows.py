@@ -78,7 +78,7 @@ class Dataflows:
             for graph in self.running.values():
                 graph.handoffs.forget(event.ids)
 
-    def look(self, number: int) -> Graph | Literal["later"] | None:
+    def find(self, number: int) -> Graph | Literal["later"] | None:
         """Return a dataflow: None if it is complete, "later" if it is not built yet."""
         if number >= self.begun or number in self.building:
             return "later"

@@ -27,6 +27,7 @@ from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import RoleHandler
 from megaflow.timely.communication.secret import is_loopback, load_secret
 from megaflow.timely.communication.tcp import address_text, open_listener
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.dataflow.graph import ScopeRef
@@ -154,7 +155,7 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
         setting = Setting(membership, config.addresses[config.index], processes, door=door)
-        return run_workers([config.around(tcp.allocator(worker)) for worker in own.ids], setting, program)
+        return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
 
 
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
@@ -175,7 +176,7 @@ def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
         with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
             tcp.join(members, own, admission.change, patience)
             setting = Setting(admission.membership, address_text(listens), admission.processes, admission, door)
-            return run_workers([config.around(tcp.allocator(worker)) for worker in own.ids], setting, program)
+            return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
 
 
 def _fabric(

@@ -18,11 +18,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CommandRefused, ProgramError
-from megaflow.timely.alarms import Timers
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
-from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflows import Dataflows
@@ -36,11 +34,12 @@ from megaflow.timely.rescale.host import Door, Host
 from megaflow.timely.rescale.member import Member
 from megaflow.timely.rescale.messages import TOPIC as RESCALE
 from megaflow.timely.rescale.messages import Admission, Process
+from megaflow.timely.scheduled_calls import ScheduledCalls
 from megaflow.timely.statistics import WorkerStatistics, worker_statistics
 
 S = TypeVar("S")
 
-_LONGEST_WAIT_SECONDS = 0.1  # `step_while` looks at its predicate this often: it may depend on more than dataflows
+_LONGEST_WAIT_SECONDS = 0.1  # between checks of `step_while`'s predicate, which may depend on more than dataflows
 
 
 class Worker(Generic[S]):
@@ -66,7 +65,7 @@ class Worker(Generic[S]):
         self._make_scope = make_scope
         self._now = clocks[0]  # monotonic
         self._thread = threading.get_ident()
-        self._timers = Timers()
+        self._scheduled = ScheduledCalls(self._now)
         self._handed: deque[Callable[[], None]] = deque()  # appended by any thread, drained by the worker
         self._dispatch = Dispatch(allocator)
         context = Context(
@@ -98,7 +97,7 @@ class Worker(Generic[S]):
         self._dispatch.handlers |= {Channel.membership(lane): partial(hear_lane, lane) for lane in Lane}
         self.on_mail(RESCALE, self.rescaling.hear)
         self.on_mail(DROP, self._dataflows.hear_of_drop)
-        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.look)
+        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.find)
         self.on_mail(ASK, self.explainer.answer)
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
@@ -198,14 +197,12 @@ class Worker(Generic[S]):
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
         """
         graph = self._dataflows.begin(name, self._founders())
-        views = len(self.stateful)
         try:
             yield self._make_scope(ScopeRef(graph))
             self._dataflows.start(graph, fusion)
         except BaseException:
             graph.over = True
             raise
-        graph.views = self.stateful[views:]
         self._dataflows.run(graph, self.rescaling.started)
 
     def _founders(self) -> Membership:
@@ -257,8 +254,8 @@ class Worker(Generic[S]):
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # to park is to look, too
-            wait = self._timers.wait(self._now(), seconds)
+        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # `park` receives, too
+            wait = self._scheduled.wait(seconds)
             if wait is None or wait > 0:
                 self._park(wait)
                 self._receive(True)
@@ -295,7 +292,7 @@ class Worker(Generic[S]):
             self._dataflows.free()
             while self._handed:
                 self._handed.popleft()()
-            self._timers.run(self._now)
+            self._scheduled.run_due()
             if self.rescaling.left:
                 self._dataflows.leave()
             if not self.rescaling.joining:
@@ -317,7 +314,7 @@ class Worker(Generic[S]):
         if threading.get_ident() != self._thread:
             self._activate(lambda: self._activate_after(seconds, what))
             return
-        self._timers.set(self._now() + seconds, what)
+        self._scheduled.call_later(seconds, what)
 
     # Receiving --------------------------------------------------------------------------
 

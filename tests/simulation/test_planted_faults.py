@@ -55,7 +55,7 @@ FAULTS = {
         "finished.less_than(history.pending[0].time)",
         "finished.less_than(history.pending[0].time - 1)",
     ),
-    "F does not listen to S": Fault("route.close_loop", "builder.graph.connect(from_output, node.targets[-1])", "pass"),
+    "F does not listen to S": Fault("route.close_loop", "builder.connect(applied, output)", "pass"),
     "F lets go of the state capability when the command arrives": Fault(
         "Shipper.claim",
         "self.claimed[time] = mint(self._output, time)",

@@ -407,8 +407,8 @@ CASES: dict[int, tuple[str, list[str]]] = {
     57: (
         "activators",
         [
-            "timely/dataflow/test_activators.py::test_a_source_that_arms_its_timer_ticks_in_time_and_sleeps_between",
-            "timely/dataflow/test_activators.py::test_a_thread_wakes_a_parked_worker_within_milliseconds",
+            "timely/dataflow/test_context.py::test_a_source_that_arms_its_timer_ticks_in_time_and_sleeps_between",
+            "timely/dataflow/test_context.py::test_a_thread_wakes_a_parked_worker_within_milliseconds",
             "timely/test_worker.py::test_a_parked_worker_is_woken_by_an_activation_from_another_thread",
             "timely/test_worker.py::test_a_source_armed_again_by_a_timer_ticks_on_a_parked_worker",
         ],

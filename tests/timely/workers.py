@@ -19,7 +19,7 @@ class Recording(LocalAllocator):
     """Writes down the progress batches that it sends: (dataflow, sender, number, changes)."""
 
     def __init__(self, fabric: LocalFabric, index: int, batches: list[Batch]) -> None:
-        super().__init__(fabric, index, fabric.inboxes[index])
+        super().__init__(fabric, index)
         self.batches = batches
 
     def send_all(self, targets: Iterable[int], channel: Channel, body: Any) -> None:

@@ -18,9 +18,9 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form
 from megaflow.job.worker.source_operator import epoch_of
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time

@@ -27,9 +27,9 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle

@@ -1,4 +1,4 @@
-"""Connections that are not peers: control clients, line senders, whoever has a role's handler."""
+"""Connections that are not peers, each served by the handler of its role: control clients, line senders, joiners."""
 
 import logging
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class EntryHandler(RoleHandler, Protocol):
         """Learn how to reach the workers of this process; called once, before anything else."""
 
     def link_lost(self, ids: tuple[int, ...]) -> None:
-        """Tell every worker of this process that the link to these ended while somebody was joining."""
+        """Tell every worker of this process that the link to these ended while a process was joining."""
 
     def finished(self, worker: int) -> None:
         """Learn, on that worker's thread, that it reads no more mail."""

@@ -83,7 +83,7 @@ def frames(kind: int, body: Buffer, prefix: bytes = b"") -> list[bytes]:
 class FrameDecoder:
     """Turns bytes, in whatever pieces they come, into messages.
 
-    `max_message_bytes` may be raised once a stranger has become a peer.
+    `max_message_bytes` may be raised once the handshake is done.
     """
 
     __slots__ = ("_parts", "_rest", "max_message_bytes")

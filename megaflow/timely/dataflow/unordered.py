@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.builder import OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import Activator, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.session import Session
 from megaflow.timely.order import Time
@@ -85,7 +85,6 @@ class _Holdings(_Changes):
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
     """A handle, the capability for the least time, and the stream of what is sent through the handle."""
     builder = OperatorBuilder(scope, "UnorderedInput")
-    node = scope.graph.nodes[-1]
     output: Output[Any]
     output, result = builder.new_output()
     made: list[tuple[UnorderedHandle[Any], Capability]] = []
@@ -94,9 +93,8 @@ def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capabili
         holdings = _Holdings(output, capabilities[0])
         output.changes = holdings
         handle: UnorderedHandle[Any] = UnorderedHandle(output, holdings, info.activator, scope.graph)
-        node.stop = handle.close
         made.append((handle, capabilities[0]))
         return output.end_sessions
 
-    builder.build(make)
+    builder.build(make, stop=lambda: made[0][0].close())
     return *made[0], result

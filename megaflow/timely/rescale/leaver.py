@@ -52,8 +52,9 @@ class Leaver:
 
 def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
     """What this worker has against it that these leave."""
-    asked = (each() for graph in host.graphs.values() for each in graph.objections) if host.index in ids else ()
-    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in asked if reason is not None))
+    views = [view for graph in host.graphs.values() for view in graph.views if host.index in ids]
+    reasons = [reason for view in views if (reason := view.objection()) is not None]
+    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in reasons))
 
 
 def pins(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from megaflow.timely.communication.channel import MAIL, Channel, Envelope, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import frames
 from megaflow.timely.rescale.messages import TOPIC, LinkLost
@@ -108,7 +109,7 @@ def test_a_newcomer_that_fails_stops_nobody(run_cluster: Any) -> None:
     cluster, members = run_cluster(2)
     newcomer = cluster.newcomer()
     newcomer.fabric.join(cluster.peers, newcomer.own, 1)
-    newcomer.fabric.allocator(2).abort(FailureReport(2, "there:1", "ValueError: boom"))
+    TcpAllocator(newcomer.fabric, 2).abort(FailureReport(2, "there:1", "ValueError: boom"))
     for member in members:
         expect_lost(member, (2,))
     finish_all(members)
@@ -299,7 +300,7 @@ def test_one_who_is_gone_before_the_last_worker_parts_still_gets_its_goodbye(run
     zero.do(zero.end.forget, [2, 3])
     for newcomer in newcomers:
         newcomer.finish()
-    while link._hears:  # the end of its stream has not come yet
+    while link._readable:  # the end of its stream has not come yet
         zero.do(zero.end.flush)
     one.do(one.end.forget, [2, 3])
     for newcomer in newcomers:
@@ -391,9 +392,9 @@ def test_where_there_is_no_way_in_newcomers_are_refused(make_cluster: Any, secre
         member = PeerAddress(0, *listener.getsockname(), (0,))
         fabric = TcpFabric(listener, [0], secret)
         fabric.connect([member], 0, 1)
-        serving = cluster.run(serve, fabric.allocator(0))
+        serving = cluster.run(serve, TcpAllocator(fabric, 0))
         newcomer = cluster.newcomer(ids=[1])
-        with pytest.raises(ConfigMismatch, match="nobody can join"):
+        with pytest.raises(ConfigMismatch, match="no process can join"):
             newcomer.fabric.join([member], newcomer.own, 1)
         fabric.close()
         assert "closed its connections" in str(serving.exception(10))

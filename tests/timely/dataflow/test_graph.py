@@ -9,6 +9,7 @@ from megaflow.errors import BuildError, GraphMismatch, ProtocolError
 from megaflow.program import Worker
 from megaflow.timely import Broadcast, Exchange, Pipeline
 from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.explain import describe_pointstamps
 from tests.timely.workers import ByHand, by_hand, run
 
 Build = Callable[[Any], object]
@@ -211,7 +212,7 @@ def test_the_books_name_who_holds_what() -> None:
         handle, _ = scope.new_input()
     handle.advance_to(4)
     hand.settle()
-    text = worker.graphs()[0].describe_pointstamps()
+    text = describe_pointstamps(worker.graphs()[0])
     assert "Input.out0" in text and __file__ in text and text.startswith("1 at ") and text.endswith("time 4")
 
 

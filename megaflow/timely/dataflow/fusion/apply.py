@@ -74,11 +74,8 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
         nodes = [graph.nodes[member] for member in group.members]
         head = nodes[0]
         exits = [location for node in nodes for location in node.sources if location not in group.inside]
-        head.logic = _make_logic(graph, group, exits)
-        head.fused = tuple(group.members)
-        for node in nodes[1:]:
-            node.within = head.index
-            inner.update(node.targets)
+        graph.run_as_one(nodes, _make_logic(graph, group, exits))
+        inner.update(location for node in nodes[1:] for location in node.targets)
         inner.update(group.inside)
         members.update(location for node in nodes for location in node.targets)
         same = identity(head.scope.depth)

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import Err, Kind, Ok, Result, Stage, check_partition, neither, run_whole
 from megaflow.timely.dataflow.graph import Port
@@ -104,11 +103,5 @@ def _split(
         for output, part in zip(outputs, split(time, batch), strict=True):
             output.ship(time, part)
 
-    def start(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        for capability in capabilities:
-            capability.release()
-        return run_whole([source], outputs, process)
-
-    builder.build(start)
-    builder.node.stage = Stage(kind, f, [source], outputs)
+    builder.build_releasing(run_whole([source], outputs, process), Stage(kind, f, [source], outputs))
     return [result for _, result in made]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.program import Worker
 from megaflow.timely import Capability, OperatorInfo
-from megaflow.timely.dataflow.activator import Activator
+from megaflow.timely.dataflow.context import Activator
 from tests.timely.cases import run_threads
 from tests.timely.workers import by_hand
 
