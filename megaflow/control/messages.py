@@ -446,6 +446,13 @@ class Forwarded:
 
 
 @dataclass(frozen=True, slots=True)
+class BinsInstalled:
+    """Bins that have come to a worker, and are whole there."""
+
+    entries: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusAsk:
     """The coordinator asks a worker how it does."""
 
@@ -459,5 +466,4 @@ class StatusAnswer:
 
     id: int  # of the question
     status: WorkerStatus  # but for the worker's state, which the coordinator knows
-    ledger: tuple[LedgerEntry, ...] = ()  # new since the last answer
     loads: tuple[OperatorLoad, ...] = ()  # if it was asked for them
