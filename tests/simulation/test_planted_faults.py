@@ -64,6 +64,9 @@ FAULTS = {
     "F ships a bin after its time": Fault(
         "Shipper._send", "self._output.ship_to(target, time, parcel)", "self._output.ship_to(target, time + 1, parcel)"
     ),
+    "of a batch that is taken one record is not owed": Fault(
+        "Debts.add", "self._owed.get(worker, 0) + records", "self._owed.get(worker, 0) + records - 1"
+    ),
     "credit is not waited for": Fault(
         "Freight.pop", "CHUNK_BYTES - sum(self._under_way) if self._under_way else None", "None"
     ),

@@ -33,9 +33,9 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.job.worker.staging import Staging
+from megaflow.spark.push import VARIABLE, Transfer, choose_transfer
 from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
-from megaflow.spark.transfer import VARIABLE, Transfer, choose_transfer
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
