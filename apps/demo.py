@@ -31,7 +31,7 @@ from megaflow.job.launcher.launch import launch
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import Form, JobSpec
-from megaflow.spark.java import find_java
+from megaflow.spark.preflight import find_java
 from megaflow.timely.communication.client import Client
 
 LEFT_OUT = {"site-packages", "test", "tests", "idlelib", "lib2to3"}
