@@ -346,7 +346,7 @@ inline receive(w, sender) {
 #else
         post(w, sender, FENCE, false, w, 0)
 #endif
-    :: what == QUESTION -> report(w, sender)
+    :: what == QUESTION -> report(w, worker[w].coordinator)
     :: what == LEAVE ->
         post(w, sender, GOODBYE, false, w, 0);
         part(w)
