@@ -4,9 +4,6 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from megaflow.control.client.autoscale import ScalingOutcome
-from megaflow.control.client.ds2 import Recommendation
-from megaflow.control.client.hysteresis import Decision
 from megaflow.control.client.move_request import Plan
 from megaflow.control.reports import ChangeStatus, JobStatus, OperatorLoad
 from megaflow.timely.order import Product
@@ -86,31 +83,3 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "keys": keys,
         "bytes": size,
     }
-
-
-def recommendation_record(advice: Recommendation) -> dict[str, Any]:
-    """Return a recommendation: rates a second, utilizations as shares from 0 to 1."""
-    sample = advice.sample
-    return {
-        "seconds": sample.seconds,
-        "lines": {"wanted": advice.rate, "offered": sample.offered, "done": sample.done, "waiting": sample.waiting,
-                  "unbounded": sample.unbounded},
-        "operators": [
-            {"name": need.operator, "offered": need.offered, "true_rate": need.true_rate,
-             "utilization": need.utilization, "workers": need.workers}
-            for need in advice.needs
-        ],
-        "workers": {"now": sample.workers, "needed": advice.workers, "utilization": advice.utilization,
-                    "busy": plain(sample.busy)},
-        "processes": {"now": advice.now, "recommended": advice.processes},
-        "reasons": [*advice.facts, advice.verdict, *advice.remarks],
-    }  # fmt: skip
-
-
-def scaling_record(news: Decision | ScalingOutcome) -> dict[str, Any]:
-    """Return a decision, or what came of one."""
-    record: dict[str, Any] = plain(news)
-    if isinstance(news, Decision):
-        advice = news.recommendation
-        record["recommendation"] = None if advice is None else recommendation_record(advice)
-    return record

@@ -58,14 +58,18 @@ class LazyCommands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return one of them, None if there is no such command."""
-        self._load()
+        self._load(cmd_name)
         return super().get_command(ctx, cmd_name)
 
-    def _load(self) -> None:
-        from megaflow.cli import scaling, steering
+    def _load(self, name: str | None = None) -> None:
+        """Import the commands that are needed to find this one, or all."""
+        from megaflow.cli.steering import COMMANDS
 
-        for command in (*steering.COMMANDS, *scaling.COMMANDS):
-            self.add_command(command)
+        self.commands.update(COMMANDS)
+        if name not in COMMANDS:
+            from megaflow.cli.scaling import COMMANDS as MORE
+
+            self.commands.update(MORE)
 
 
 @click.group(cls=Commands)

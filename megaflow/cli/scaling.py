@@ -5,10 +5,11 @@
 
 import sys
 import time
+from typing import Any
 
 import click
 
-from megaflow.cli.json_records import recommendation_record, scaling_record, to_json
+from megaflow.cli.json_records import plain, to_json
 from megaflow.cli.options import option, say, steering
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
 from megaflow.control.client.autoscale import ScalingOutcome
@@ -177,4 +178,32 @@ def _processes(number: int) -> str:
     return "1 process" if number == 1 else f"{number} processes"
 
 
-COMMANDS = (recommend, autoscale)
+def recommendation_record(advice: Recommendation) -> dict[str, Any]:
+    """Return a recommendation: rates a second, utilizations as shares from 0 to 1."""
+    sample = advice.sample
+    return {
+        "seconds": sample.seconds,
+        "lines": {"wanted": advice.rate, "offered": sample.offered, "done": sample.done, "waiting": sample.waiting,
+                  "unbounded": sample.unbounded},
+        "operators": [
+            {"name": need.operator, "offered": need.offered, "true_rate": need.true_rate,
+             "utilization": need.utilization, "workers": need.workers}
+            for need in advice.needs
+        ],
+        "workers": {"now": sample.workers, "needed": advice.workers, "utilization": advice.utilization,
+                    "busy": plain(sample.busy)},
+        "processes": {"now": advice.now, "recommended": advice.processes},
+        "reasons": [*advice.facts, advice.verdict, *advice.remarks],
+    }  # fmt: skip
+
+
+def scaling_record(news: Decision | ScalingOutcome) -> dict[str, Any]:
+    """Return a decision, or what came of one."""
+    record: dict[str, Any] = plain(news)
+    if isinstance(news, Decision):
+        advice = news.recommendation
+        record["recommendation"] = None if advice is None else recommendation_record(advice)
+    return record
+
+
+COMMANDS: dict[str, click.Command] = {"autoscale": autoscale, "recommend": recommend}

@@ -202,4 +202,13 @@ def stop(job: str | None, connect: str | None, timeout: float, as_json: bool) ->
     print(to_json({"stopped": True}) if as_json else "the job has stopped")
 
 
-COMMANDS = (status, move_bins, resume, add_workers, remove_workers, bootstrap, explain, stop)
+COMMANDS: dict[str, click.Command] = {
+    "add-workers": add_workers,
+    "bootstrap": bootstrap,
+    "explain": explain,
+    "move-bins": move_bins,
+    "remove-workers": remove_workers,
+    "resume": resume,
+    "status": status,
+    "stop": stop,
+}

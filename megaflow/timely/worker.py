@@ -23,7 +23,7 @@ from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflows import Dataflows
+from megaflow.timely.dataflows import Dataflows, WorkerStatistics
 from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.drop import TOPIC as DROP
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
@@ -35,7 +35,6 @@ from megaflow.timely.rescale.member import Member
 from megaflow.timely.rescale.messages import TOPIC as RESCALE
 from megaflow.timely.rescale.messages import Admission, Process
 from megaflow.timely.scheduled_calls import ScheduledCalls
-from megaflow.timely.statistics import WorkerStatistics, worker_statistics
 
 S = TypeVar("S")
 
@@ -243,7 +242,7 @@ class Worker(Generic[S]):
 
     def statistics(self) -> WorkerStatistics:
         """Steps taken; of each running dataflow what was run, sent and received and what waits."""
-        return worker_statistics(self.index, self._steps, self._dataflows.running.values())
+        return WorkerStatistics(self.index, self._steps, self._dataflows.statistics())
 
     # Stepping ---------------------------------------------------------------------------
 

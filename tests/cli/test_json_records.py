@@ -66,7 +66,7 @@ BUSY = WorkerStatus(
     {"count": UsefulTime(20, 0.5)},
 )  # fmt: skip
 NEW = WorkerStatus(1, "joined", 72, "h:2", 11, 21, 6.0, LatencyQuantiles(1.5, 2.5, 3.5), 0, 0)
-ANSWERS = [StatusAnswer(0, BUSY, (), (LOAD,)), StatusAnswer(0, NEW)]
+ANSWERS = [StatusAnswer(0, BUSY, (LOAD,)), StatusAnswer(0, NEW)]
 
 
 def test_a_status_with_all_that_it_may_have() -> None:

@@ -9,6 +9,7 @@ from megaflow.control.messages import Accepted, Done, JobSettings
 from megaflow.control.worker.port_roles import ControlDoor
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 SECRET = b"known to the test only"
@@ -50,7 +51,7 @@ class Office:
         return connect(*self.address)
 
     def _run(self) -> None:
-        allocator = self._fabric.allocator(0)
+        allocator = TcpAllocator(self._fabric, 0)
         while not self._ending.is_set():
             allocator.park(0.02)
             allocator.receive()

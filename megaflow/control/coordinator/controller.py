@@ -7,8 +7,8 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
-4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
-   from the members' ledgers, which are asked for only then.
+4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
+   what members report of each bin they install. If some reports are late, all members are asked: answers come after.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
@@ -75,7 +75,7 @@ class Controller:
         self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
-        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
+        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._commits = Commits(queries)
         self._changes = Changes(
             self._roster,
@@ -182,10 +182,8 @@ class Controller:
 
     def _too_late(self) -> str | None:
         """Why nothing new is begun; None if it is."""
-        if self._state not in ("ending", "stopping"):
-            return None
-        why = "all its lines are read" if self._state == "ending" else "it was told to stop"
-        return f"too late: job {self._job!r} is ending, {why}"
+        why = {"ending": "all its lines are read", "stopping": "it was told to stop"}.get(self._state)
+        return None if why is None else f"too late: job {self._job!r} is ending, {why}"
 
     def _refuse_if_ended(self) -> None:
         if reason := self._too_late():
@@ -231,8 +229,9 @@ class Controller:
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case messages.StatusAnswer(ledger=ledger):
-                self._moves.note(ledger)
+            case messages.BinsInstalled(entries):
+                self._moves.note(entries)
+            case messages.StatusAnswer():
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
             case messages.RoutingReady(worker, seconds):
@@ -269,7 +268,7 @@ class Controller:
     def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
         self._frontier = frontier
         for pending in self._moves.passed(frontier, now):
-            if frontier is not None and pending.bins and self._questions.has_room:
+            if frontier is not None and pending.missing and self._questions.has_room:
                 self._ask(pending, out)
             else:  # without a frontier members are leaving and answer no more
                 out += self._moves.finish(pending)

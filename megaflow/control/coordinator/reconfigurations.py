@@ -1,7 +1,7 @@
 """The routing table as it was commanded last, and the reconfigurations that have not taken effect yet.
 
-A reconfiguration is done when the probe behind the outputs has passed its epoch and the members have told what it
-took. Its account adds up what their ledgers say.
+A reconfiguration is done when the probe behind the outputs has passed its epoch and the members have reported the bins
+that they have installed. Its account adds up these reports.
 """
 
 from collections import deque
@@ -29,6 +29,7 @@ class Pending:
     workers: frozenset[int]  # that it names, or that own bins it moves
     start: float  # wall clock, seconds
     seconds: float | None = None  # until the probe had passed; None: it has not
+    missing: int = 0  # reports of bins that have changed owner, one of each stateful operator, still to come
     bytes: int = 0
     keys: int = 0
 
@@ -42,7 +43,9 @@ class Pending:
 class Reconfigurations:
     """What was commanded, and what of it is under way. One writer: the controller."""
 
-    def __init__(self, table: RoutingTable) -> None:
+    def __init__(self, table: RoutingTable, operators: int = 1) -> None:
+        """`operators` is the number of the stateful ones; all share the table."""
+        self._operators = operators
         self.table = table  # all that was issued; empty: there are no bins
         self.plans = Plans()
         self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)  # bins that have moved, the newest
@@ -82,7 +85,9 @@ class Reconfigurations:
         named |= {worker for command in commands if isinstance(command, Map) for worker in command.workers}
         named |= {source for _, source, _ in changes}
         self.table = table
-        self._pending[epoch] = Pending(asked, epoch, len(changes), frozenset(named), now)
+        self._pending[epoch] = Pending(
+            asked, epoch, len(changes), frozenset(named), now, missing=len(changes) * self._operators
+        )
         self.plans.stepped(asked.client, plan, table)
         return Reply(asked.client, Accepted(asked.request.id, epoch))
 
@@ -91,6 +96,7 @@ class Reconfigurations:
         for entry in entries:
             self.ledger.append(entry)
             if pending := self._pending.get(entry.epoch):
+                pending.missing -= 1
                 pending.bytes += entry.bytes
                 pending.keys += entry.keys
 

@@ -12,13 +12,8 @@ from typing import Any
 
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Mailed
-from megaflow.control.messages import (
-    Coordinates,
-    Forwarded,
-    RoutingReady,
-    StatusAnswer,
-    StatusAsk,
-)
+from megaflow.control.launcher_messages import Coordinates
+from megaflow.control.messages import BinsInstalled, Forwarded, RoutingReady, StatusAnswer, StatusAsk
 from megaflow.control.reports import (
     KEYS_REPORTED_MAX,
     LatencyQuantiles,
@@ -93,6 +88,7 @@ class Agent:
 
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
+        self._report_installed()
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
@@ -104,6 +100,7 @@ class Agent:
     def _read(self, source: int, body: Any) -> None:
         match body:
             case StatusAsk(id, loads):
+                self._report_installed()  # first, for what is asked may be the account of a move
                 self._worker.post(source, TOPIC, self.status(id, loads))
             case Coordinates():
                 self._moved(body)
@@ -125,11 +122,21 @@ class Agent:
                 f"coordinate the job and has {EARLY_MAX} reports to a coordinator already"
             )
 
+    def _report_installed(self) -> None:
+        """Tell the coordinator which bins have come since the last time."""
+        entries = tuple(
+            LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
+            for view in self._worker.stateful
+            for row in view.take_ledger()
+        )
+        if entries:
+            self.report(BinsInstalled(entries))
+
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
 
     def status(self, id: int, loads: bool = False) -> StatusAnswer:
-        """The answer to the question `id`; the ledger's new rows go with it, once. `loads` take their time."""
+        """The answer to the question `id`. `loads` take their time."""
         views = self._worker.stateful
         now = self._worker.now()
         self._rate.observe(now, self._records())
@@ -151,16 +158,11 @@ class Agent:
             busy_seconds=now - self._began - self._worker.parked_seconds,
             useful={view.name: UsefulTime(view.records, view.meter.busy_seconds) for view in views},
         )
-        ledger = tuple(
-            LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
-            for view in views
-            for row in view.take_ledger()
-        )
         measured = tuple(
             operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
             for view in (views if loads else ())
         )
-        return StatusAnswer(id, status, ledger, measured)
+        return StatusAnswer(id, status, measured)
 
 
 def operator_load(

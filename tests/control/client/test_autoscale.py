@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.cli.json_records import scaling_record
-from megaflow.cli.scaling import outcome_text
+from megaflow.cli.scaling import outcome_text, scaling_record
 from megaflow.control.client.autoscale import ScalingOutcome, autoscale, carry_out
 from megaflow.control.client.ds2 import Goal
 from megaflow.control.client.hysteresis import Autoscaler, Decision

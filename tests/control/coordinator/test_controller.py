@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control import messages
+from megaflow.control import launcher_messages, messages
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
 from megaflow.control.coordinator.events import (
@@ -42,6 +42,7 @@ from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITIN
 from megaflow.control.messages import (
     Accepted,
     AssignSplits,
+    BinsInstalled,
     CommitBatch,
     CommitRequest,
     Done,
@@ -68,16 +69,22 @@ def splits(*ends: int) -> list[Split]:
     return [Split(number, "a", start, end) for number, (start, end) in enumerate(zip((0, *ends), ends))]
 
 
-def answer(id: int, worker: int, *moved: tuple[int, int, int, int]) -> StatusAnswer:
-    """A worker's answer to a question, with ledger entries (bin, epoch, bytes, keys)."""
-    ledger = tuple(LedgerEntry("count", bin, epoch, 0, worker, size, keys, 0.01) for bin, epoch, size, keys in moved)
+def answer(id: int, worker: int) -> StatusAnswer:
+    """A worker's answer to a question."""
     late = LatencyQuantiles(1.0, 2.0, 3.0)
-    return StatusAnswer(id, WorkerStatus(worker, "", 100 + worker, f"h:{worker}", 10, 20, 5.0, late, 2, 7), ledger)
+    return StatusAnswer(id, WorkerStatus(worker, "", 100 + worker, f"h:{worker}", 10, 20, 5.0, late, 2, 7))
+
+
+def installed(worker: int, *moved: tuple[int, int, int, int]) -> BinsInstalled:
+    """A worker's report of bins that have come from worker 0: (bin, epoch, bytes, keys)."""
+    return BinsInstalled(
+        tuple(LedgerEntry("count", bin, epoch, 0, worker, size, keys, 0.01) for bin, epoch, size, keys in moved)
+    )
 
 
 NAMES: dict[str, Any] = {
-    **{name: value for name, value in vars(messages).items() if isinstance(value, type)},
-    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer,
+    **{name: value for name, value in {**vars(messages), **vars(launcher_messages)}.items() if isinstance(value, type)},
+    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer, "installed": installed,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ Row = tuple[int, float, float, int, int]  # bin, records per second, busy ms per
 
 
 def said(worker: int, *loads: OperatorLoad) -> StatusAnswer:
-    return StatusAnswer(0, WorkerStatus(worker, "", 1, "h:1", 0, 0, 0.0, LatencyQuantiles(), 0, 0), (), loads)
+    return StatusAnswer(0, WorkerStatus(worker, "", 1, "h:1", 0, 0, 0.0, LatencyQuantiles(), 0, 0), loads)
 
 
 def part(name: str, *rows: Row, hot: tuple[tuple[str, int, float, float], ...] = ()) -> OperatorLoad:

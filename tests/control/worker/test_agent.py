@@ -1,19 +1,21 @@
 """The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
+from megaflow.control.launcher_messages import StartProcesses
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
+    BinsInstalled,
+    CommandProgress,
     Done,
     EndOfLines,
     Forwarded,
-    Progress,
     PushedEnded,
     Reconfigure,
     Refused,
@@ -22,14 +24,14 @@ from megaflow.control.messages import (
     RoutingReady,
     SplitRead,
     SplitsReturned,
-    StartProcesses,
     StatusQuery,
     Withdraw,
 )
-from megaflow.control.reports import KEYS_REPORTED_MAX, OperatorLoad, OperatorStatus, UsefulTime
+from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
 from megaflow.control.worker.agent import BINS_REPORTED_MAX, EARLY_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
 from megaflow.errors import ProtocolError
+from megaflow.megaphone.chunks import LedgerRow
 from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
@@ -157,6 +159,25 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
     assert [(key, records) for key, _, records, _ in load.hot_keys] == [("'a'", 2.0), ("'b'", 1.0)]
 
 
+def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
+    class View:
+        name, records, ready = "count", 0, True
+        rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
+
+        def take_ledger(self) -> list[LedgerRow]:
+            rows, self.rows = self.rows, []
+            return rows
+
+    bench = Bench()
+    heard: list[Any] = []
+    bench.worker.stateful.append(View())
+    bench.coordinator.put = lambda event: heard.append(event)  # type: ignore[method-assign]
+    for _ in range(2):
+        bench.agent.turn(bench.clock.now, None)
+        settle(bench.worker)
+    assert heard == [Mailed(0, BinsInstalled((LedgerEntry("count", 3, 7, 1, 0, 100, 5, 0.25),)))]
+
+
 def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     worker = lone_worker(clock)
@@ -213,7 +234,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.coordinator.put(Mailed(1, RoutingReady(1)))
     bench.turn()
     *progress, done = bench.client.answers
-    assert [type(message) for message in progress] == [Progress] * 3
+    assert [type(message) for message in progress] == [CommandProgress] * 3
     assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 
@@ -276,6 +297,9 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         records = 0
         ready = False
         bootstrap_seconds = 0.25
+
+        def take_ledger(self) -> list[Any]:
+            return []
 
     bench, view = Bench(), View()
     heard: list[Any] = []
