@@ -206,7 +206,7 @@ def split_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > _HIGHEST_PORT:
-        raise UsageError(f"{text!r} is no address; write host:port, as in localhost:2101")
+        raise UsageError(f"{text!r} is not an address; write host:port, as in localhost:2101")
     return host.strip("[]"), int(port)
 
 
@@ -214,7 +214,7 @@ def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
     who = f"process {own.process}" if own.process >= 0 else "this process"
     if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
         raise UsageError(
-            f"{who} is to listen on {own.host}:{own.port}, which other machines reach; "
+            f"{who} would listen on {own.host}:{own.port}, which other machines can reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
     try:

@@ -120,7 +120,7 @@ class Changes:
             case body:
                 raise AssertionError(f"{body!r:.100} is no change")
         if len(self._waiting) >= WAITING_MAX:
-            raise CommandRefused(f"{len(self._waiting)} changes are waiting already")
+            raise CommandRefused(f"{len(self._waiting)} changes are waiting already; try again later")
         self._waiting.append(change)
         if self._current is not None:
             out.append(progress(change, "waits for another change", 0))
@@ -274,8 +274,8 @@ class Changes:
             raise CommandRefused("; ".join(reasons))
         if self._roster.members.coordinator in ids and self._around.pushes():
             raise CommandRefused(
-                f"worker {worker} is in the process where the lines come in that the launcher reads (standard input, "
-                "or an iterable): it can leave when they have ended; or stop the job"
+                f"worker {worker} is in the process that takes the launcher's lines (standard input, or an "
+                "iterable): it can leave when they have ended; or stop the job"
             )
         return ids
 

@@ -177,7 +177,7 @@ class Coordinator:
         elif self._ending:
             self._deny(ask, "too late: the cluster is ending", out)
         elif len(self._waiting) >= WAITING_MAX:
-            self._deny(ask, f"{WAITING_MAX} changes are waiting already", out)
+            self._deny(ask, f"{WAITING_MAX} changes are waiting already; try again later", out)
         else:
             self._waiting.append(ask)
 

@@ -630,7 +630,7 @@ def test_a_time_of_another_scope_is_refused_by_a_capability(time: Any) -> None:
 
 def test_a_scope_needs_a_name_that_is_text() -> None:
     for name in ("", 3):
-        with pytest.raises(BuildError, match="is no name for a scope"):
+        with pytest.raises(BuildError, match="is not a name for a scope"):
             example(lambda scope, name=name: scope.scoped(name))
 
 
