@@ -21,7 +21,7 @@ from apps.wordcount import dataflow
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.client.commands import Conversation, ask_status, run_plan, total
 from megaflow.control.client.move_request import Plan, Selection, make_plan, table_of
-from megaflow.control.messages import LatencyWindow
+from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError
@@ -31,7 +31,7 @@ from megaflow.job.launcher.launch import launch
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import Form, JobSpec
-from megaflow.spark.java import find_java
+from megaflow.spark.preflight import find_java
 from megaflow.timely.communication.client import Client
 
 LEFT_OUT = {"site-packages", "test", "tests", "idlelib", "lib2to3"}

@@ -34,7 +34,7 @@ from megaflow.job.launcher.launch import launch
 from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 from megaflow.job.worker.flow import Flow
-from megaflow.spark.java import find_java
+from megaflow.spark.preflight import find_java
 from megaflow.spark.spark_session import spark_session, start_query
 from megaflow.stream import Stream
 

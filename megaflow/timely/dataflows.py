@@ -5,19 +5,63 @@ What comes for one that is not built yet is kept.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.dataflow.context import Context
-from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import Event, Joined, Left
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowStatistics:
+    """One running dataflow on one worker."""
+
+    number: int
+    name: str
+    operators: int
+    channels: int
+    runs: int  # of operators, since the start
+    queued_batches: int  # at inputs
+    queued_records: int
+    batches_sent: int  # of progress
+    batches_received: int  # of progress
+    pointstamps: int  # places and times with a count, as this worker knows them
+    fused: tuple[tuple[str, ...], ...] = ()  # names of operators that are run as one, the first of which does it
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """One worker: its running dataflows, by number."""
+
+    worker: int
+    steps: int
+    dataflows: tuple[DataflowStatistics, ...]
+
+
+def dataflow_statistics(graph: Graph) -> DataflowStatistics:
+    """Count. Costs a pass over what is queued and what is outstanding."""
+    batches = [batch for queue in graph.queues for _, batch in queue.batches]
+    return DataflowStatistics(
+        graph.number,
+        graph.name,
+        len(graph.nodes),
+        len(graph.queues),
+        graph.runs,
+        len(batches),
+        sum(map(len, batches)),
+        graph.caster.batches_sent,
+        graph.caster.batches_received,
+        sum(1 for _ in graph.tracker.pointstamps()),
+        tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
+    )
 
 
 class Dataflows:
@@ -32,7 +76,7 @@ class Dataflows:
         self._context = context
         self._allocator = context.allocator
         self._views = context.views  # those of stateful operators, which come and go with their dataflows
-        self._dropping = Dropping(self._allocator.index, self._members, context.audience, dispatch.post)
+        self._dropping = Dropping(context, dispatch.post)
         self._handlers = dispatch.handlers  # with those of the running dataflows
 
     def begin(self, name: str | None, founders: Membership) -> Graph:
@@ -41,10 +85,6 @@ class Dataflows:
         self.begun += 1
         self.building.add(number)
         return Graph(number, name or f"dataflow {number}", self._context, founders)
-
-    def start(self, graph: Graph, fusion: bool) -> None:
-        """Fix the shape of one that is built, with stateless neighbours as one operator if `fusion`."""
-        start(graph, fusion)
 
     def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
         """Have one run that is built; `started(graph)` is called before anything is delivered to it."""
@@ -114,6 +154,10 @@ class Dataflows:
             if graph.active:
                 return True
         return False
+
+    def statistics(self) -> tuple[DataflowStatistics, ...]:
+        """Count for all that run, by number."""
+        return tuple(map(dataflow_statistics, self.running.values()))
 
     def leave(self) -> None:
         """Let go of all: the cluster has let go of this worker."""

@@ -1,16 +1,14 @@
 """Real jobs that are told how large they should be, and that are made so."""
 
 import json
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import ROOT, Run, check_numbered, wait_until, write_numbered
+from tests.cluster.counts import check_numbered, write_numbered
+from tests.cluster.processes import Run, wait_until
 
 RATE = "250"  # more than one worker can do: it needs 1.25 s a second
 
@@ -35,28 +33,19 @@ def dataflow(flow):
 
 
 class Autoscale:
-    """A `megaflow control autoscale` in its own process, its decisions read by a thread."""
+    """A `megaflow control autoscale` in its own process, and its decisions."""
 
     def __init__(self, run: Run, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "megaflow", "control", "autoscale", "--json", *words],
-            cwd=ROOT, env=run.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.news: list[dict[str, Any]] = []
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
+        self.process = run.megaflow("control", "autoscale", "--json", *words)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.news.append(json.loads(line))
+    @property
+    def news(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.process.output]
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; return exit code and what it said."""
-        assert self.process.stderr is not None
-        code = self.process.wait(60)
-        self.reader.join(10)
-        return code, self.process.stderr.read()
+        ended = self.process.end()
+        return ended.code, ended.errors
 
     def actions(self) -> list[str]:
         return [each["action"] for each in self.news if each.get("action") in ("grow", "shrink")]
@@ -72,10 +61,7 @@ def steer() -> Iterator[Callable[..., Autoscale]]:
 
     yield steering
     for each in made:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.wait()
-        each.reader.join()
+        each.process.finish()
 
 
 @pytest.fixture
@@ -105,7 +91,7 @@ def test_recommend_finds_from_an_overloaded_job_how_large_it_should_be(start: Ca
     assert advice["processes"]["now"] == 1 and advice["processes"]["recommended"] >= 2
     wanted = run.control("recommend", "--over", "1", "--target-rate", "10")
     assert wanted.returncode == 0, wanted.stderr
-    assert "10 lines a second are wanted" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
+    assert "10 lines per second are the target" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
     assert len(run.status()["workers"]) == 1, "it has changed nothing"
     count.with_name("cheap").touch()
     assert run.control("stop").returncode == 0

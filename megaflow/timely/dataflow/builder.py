@@ -37,19 +37,9 @@ class Output(Generic[T]):
     """The sending side of one output port."""
 
     __slots__ = (
-        "_downstream",
-        "_edges",
-        "_handoffs",
-        "_node",
-        "_open",
-        "changes",
-        "is_running",
-        "location",
-        "number",
-        "retained",
-        "title",
-        "where",
-    )
+        "_downstream", "_edges", "_handoffs", "_node", "_open", "changes", "is_running", "location", "number",
+        "retained", "title", "where",
+    )  # fmt: skip
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
@@ -331,18 +321,7 @@ class OperatorBuilder:
             graph.pinned.append(queue.name)
         if number is None:
             return
-        context = graph.context
-        edge = make_edge(
-            pact,
-            made.location,
-            queue,
-            context.allocator,
-            graph.number,
-            number,
-            lambda: graph.founders.ids,
-            lambda: context.membership().ids,
-            context.log,
-        )
+        edge = make_edge(graph, number, pact, made.location, queue)
         graph.listeners[source].append(edge)
         graph.handlers[edge.end.channel] = edge.end.receive
         nodes, local = (port.node, queue.node), isinstance(pact, Pipeline)

@@ -11,7 +11,7 @@ from megaflow.errors import CapabilityError, GraphMismatch, JoinDenied, PeerLost
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.unordered import UnorderedHandle
+from megaflow.timely.dataflow.operators.sources import UnorderedHandle
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined
 from tests.timely.rescale.by_hand import Hands

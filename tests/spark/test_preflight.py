@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.errors import SourceError
-from megaflow.spark.java import find_java, java_version
+from megaflow.spark.preflight import find_java, java_version
 
 
 def fake_java(folder: Path, banner: str) -> Path:

@@ -1,5 +1,6 @@
-"""The Java that Spark will run on."""
+"""What can be known to fail before Spark starts: no Java, an old one, no such folder."""
 
+import glob
 import os
 import re
 import shutil
@@ -7,12 +8,27 @@ import subprocess
 from collections.abc import Mapping
 
 from megaflow.errors import SourceError
+from megaflow.spark.query_spec import FILE_FORMATS, SparkSpec
 
 JAVA_VERSION_MIN = 17
 REMEDY = (
     "install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
     "or point JAVA_HOME to it, or read files without Spark: --lines 'FOLDER/*.txt'"
 )
+
+
+def check_spark(spec: SparkSpec) -> None:
+    """Raise SourceError if there is no Java for Spark, or the spec names a local folder that is not there."""
+    find_java()
+    if spec.format not in FILE_FORMATS or re.match(r"[A-Za-z][\w+.-]+:", spec.path):
+        return
+    if os.path.isfile(spec.path):
+        raise SourceError(
+            f"{spec}: Spark's streams read folders, and {spec.path} is a file; name its folder, "
+            f"or read it without Spark: --lines {spec.path}"
+        )
+    if not glob.has_magic(spec.path) and "{" not in spec.path and not os.path.isdir(spec.path):
+        raise SourceError(f"{spec}: there is no folder {os.path.abspath(spec.path)}")
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:

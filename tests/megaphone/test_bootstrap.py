@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import ProtocolError
-from megaflow.megaphone.bootstrap import Newcomer, RoutingState
+from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Reconfiguration, RoutingHistory
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -21,12 +21,12 @@ def state(next: int) -> RoutingState:
     return RoutingState((0, 1), 2, pending, (Reconfiguration(5, (Move(0, 1),)),), next)
 
 
-def read(newcomer: Newcomer, *commands: tuple[int, Any], first: int = 0) -> list[bool]:
+def read(newcomer: RoutingBacklog, *commands: tuple[int, Any], first: int = 0) -> list[bool]:
     """Let it read (time, command), numbered from `first`; what it may have to send for."""
     return [newcomer.read(time, Numbered(first + place, command)) for place, (time, command) in enumerate(commands)]
 
 
-def numbers(newcomer: Newcomer) -> list[int]:
+def numbers(newcomer: RoutingBacklog) -> list[int]:
     """The numbers of the commands that it has kept."""
     return [numbered.number for _, numbered in newcomer.later]
 
@@ -50,7 +50,7 @@ def test_its_history_has_the_table_and_what_is_pending_and_goes_on_from_there() 
 
 @pytest.mark.parametrize("first", ["the Bootstrap", "the state"])
 def test_a_newcomer_starts_when_it_has_read_its_bootstrap_and_has_the_answer(first: str) -> None:
-    newcomer = Newcomer(NEW)
+    newcomer = RoutingBacklog(NEW)
     assert not newcomer.is_called and newcomer.answer() is None
     if first == "the state":
         newcomer.receive(state(13))
@@ -65,13 +65,13 @@ def test_a_newcomer_starts_when_it_has_read_its_bootstrap_and_has_the_answer(fir
 
 @given(below=st.integers(0, 5), above=st.integers(0, 5))
 def test_commands_below_its_bootstrap_are_in_the_answer_and_those_above_are_kept(below: int, above: int) -> None:
-    newcomer = Newcomer(NEW)
+    newcomer = RoutingBacklog(NEW)
     read(newcomer, *[(1, Move(0, 1))] * below, (2, Bootstrap(0, NEW)), *[(3, Move(0, 1))] * above, first=40)
     assert numbers(newcomer) == list(range(40 + below + 1, 40 + below + 1 + above))
 
 
 def test_a_state_that_answers_another_bootstrap_is_not_its_own() -> None:
-    newcomer = Newcomer(NEW)
+    newcomer = RoutingBacklog(NEW)
     read(newcomer, (1, Bootstrap(0, 8)), (1, Bootstrap(0, NEW)), (1, Bootstrap(1, NEW)))
     newcomer.receive(state(3))
     newcomer.receive(state(1))
@@ -83,11 +83,11 @@ def test_a_state_that_answers_another_bootstrap_is_not_its_own() -> None:
 @pytest.mark.parametrize("command", [Move(0, NEW), Map((0, NEW)), Bootstrap(NEW, 8)], ids=str)
 def test_a_command_that_names_it_before_its_bootstrap_is_a_bug_of_who_injects(command: Any) -> None:
     with pytest.raises(ProtocolError, match=r"command 5 at time 3, .* names worker 7, .* not bootstrapped yet"):
-        read(Newcomer(NEW), (3, command), first=5)
+        read(RoutingBacklog(NEW), (3, command), first=5)
 
 
 def test_it_has_to_send_for_what_comes_later_than_the_first_command_that_gives_it_a_bin_and_as_a_server() -> None:
-    newcomer = Newcomer(NEW)
+    newcomer = RoutingBacklog(NEW)
     read(newcomer, (1, Bootstrap(0, NEW)))
     commands = [
         ((2, Move(0, 1)), False),
@@ -104,6 +104,6 @@ def test_it_has_to_send_for_what_comes_later_than_the_first_command_that_gives_i
 
 
 def test_commands_that_are_for_sources_are_passed_over() -> None:
-    newcomer = Newcomer(NEW)
+    newcomer = RoutingBacklog(NEW)
     assert read(newcomer, (1, "end"), (1, Bootstrap(0, NEW)), (1, {"splits": NEW}), (2, Move(0, 0))) == [False] * 4
     assert numbers(newcomer) == [3]
