@@ -22,10 +22,10 @@ cancel the minter's own count. So a *gate* names the minting batch, and whatever
 Capabilities handed over. A worker may also give one away: it tells all that it has done, then another holds it, at the
 time t that it had, and nothing is counted. This needs no gate, if all workers have folded the batch that minted it
 (there is none for a founder's; for a newcomer's that is so when its join is done). Say that it went through c0 <= ...
-<= t at the one and goes on from t at the other. A downgrade is one change, -1 before and +1 after, never split: so in every
-prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel another
-worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c is t,
-and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
+<= t at the one and goes on from t at the other. A downgrade is one change, -1 before and +1 after, never split: so in
+every prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel
+another worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c
+is t, and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
 
 Joining. `restore` starts from the sum of another worker's folded batches, and the numbers that follow them: the sum
 of prefixes, as above. Batches of lower numbers may still be on their way here; they are in the sum, and dropped.
