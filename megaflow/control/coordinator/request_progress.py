@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from megaflow.control.coordinator.events import Asked, Reply
-from megaflow.control.messages import Done, Progress, Refused
+from megaflow.control.messages import CommandProgress, Done, Refused
 from megaflow.control.reports import ChangeStatus, JoinedProcess
 
 
@@ -110,4 +110,4 @@ def refused(asked: Asked, reason: str) -> Reply:
 def progress(change: Change, what: str, steps: int = 1) -> Reply:
     """Note that so many more steps of a change are done, and return the news for whoever asked."""
     change.done += steps
-    return Reply(change.asked.client, Progress(change.asked.request.id, change.done, change.steps, what))
+    return Reply(change.asked.client, CommandProgress(change.asked.request.id, change.done, change.steps, what))

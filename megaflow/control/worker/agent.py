@@ -12,14 +12,8 @@ from typing import Any
 
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Mailed
-from megaflow.control.messages import (
-    BinsInstalled,
-    Coordinates,
-    Forwarded,
-    RoutingReady,
-    StatusAnswer,
-    StatusAsk,
-)
+from megaflow.control.launcher_messages import Coordinates
+from megaflow.control.messages import BinsInstalled, Forwarded, RoutingReady, StatusAnswer, StatusAsk
 from megaflow.control.reports import (
     KEYS_REPORTED_MAX,
     LatencyQuantiles,

@@ -7,14 +7,15 @@ import pytest
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
+from megaflow.control.launcher_messages import StartProcesses
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
     BinsInstalled,
+    CommandProgress,
     Done,
     EndOfLines,
     Forwarded,
-    Progress,
     PushedEnded,
     Reconfigure,
     Refused,
@@ -23,7 +24,6 @@ from megaflow.control.messages import (
     RoutingReady,
     SplitRead,
     SplitsReturned,
-    StartProcesses,
     StatusQuery,
     Withdraw,
 )
@@ -234,7 +234,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.coordinator.put(Mailed(1, RoutingReady(1)))
     bench.turn()
     *progress, done = bench.client.answers
-    assert [type(message) for message in progress] == [Progress] * 3
+    assert [type(message) for message in progress] == [CommandProgress] * 3
     assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 
