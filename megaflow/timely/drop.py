@@ -1,11 +1,11 @@
 """Dropping a dataflow in two phases, so that no worker frees what another still feeds.
 
-1. *Stop.* Whoever is asked to drop, and whoever hears of it, lets the dataflow go from its schedule and tells all
-   workers, those on their way in or out included. Its inputs, inside and outside, lead nowhere from then on.
-2. *Free.* A worker that has heard of all others frees what it kept. What still comes for the dataflow, now or later,
-   is discarded: lanes overtake one another, so a record may come long after its sender's last word.
+1. *Stop.* A worker that is asked to drop a dataflow, or hears that another has stopped it, runs it no more and tells
+   all workers, joining and leaving ones included. Its inputs, inside and outside, lead nowhere from then on.
+2. *Free.* A worker that has heard from all others frees what it kept. What still comes for the dataflow, now or later,
+   is discarded: lanes overtake one another, so a record may come long after its sender said that it has stopped.
 
-One worker's wish is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
+One worker that asks is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
 """
 
 from collections.abc import Callable

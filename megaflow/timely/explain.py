@@ -1,11 +1,11 @@
 """Why a time is not over: which worker holds what, in which operator.
 
-Nobody knows that alone. Each worker knows exactly what it holds itself: the capabilities of its operators and inputs,
-the records queued at their inputs, and what it has done and not told yet. So whoever wants to know asks all workers,
+No worker knows that alone. Each knows exactly what it holds itself: the capabilities of its operators and inputs, the
+records queued at their inputs, and what it has done and not told yet. So a worker that is to explain asks all workers,
 by mail, and keeps of what they hold that which could lead to the probe at the time in question or before.
 
-The answers are of slightly different moments. In a job that goes on they show what there was lately; in one that is
-stuck they are the truth.
+The answers are of slightly different moments. In a job that goes on they show a recent state; in a job that is stuck
+they are exact.
 """
 
 from collections.abc import Callable, Iterable
