@@ -82,7 +82,7 @@ def test_credit_that_is_not_owed_is_missed_when_nothing_is_under_way(monkeypatch
     add = Debts.add
     monkeypatch.setattr(Debts, "add", lambda debts, worker, records: add(debts, worker, records - 1))
     words = [(time, f"word{time}") for time in range(20)]
-    with pytest.raises(AssertionError, match=r"waits for \{.*\} records .* of worker \d, which keeps|more than nothing"):
+    with pytest.raises(AssertionError, match=r"of worker \d, which keeps|more than nothing"):
         SimulatedCluster(1, 2).run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
 
 
