@@ -311,6 +311,7 @@ class StartProcesses:
     count: int
     host: str
     port: int
+    number: int = 0  # of this request; it comes back in the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +319,7 @@ class Started:
     """The launcher has started processes that it was asked for; they will join from these addresses."""
 
     addresses: tuple[tuple[str, int], ...]  # where each listens
+    number: int = 0  # of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +327,7 @@ class StartFailed:
     """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
 
     reason: str
+    number: int = 0  # of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,14 +433,6 @@ class SplitsReturned:
 
     splits: tuple[Split, ...]
     share: float = 1.0  # as in `AssignSplits`; for whoever gets them
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A report that `source` mailed to a worker that coordinates no more; it is for the one that does."""
-
-    source: int
-    report: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,7 @@ class SimulatedCluster:
 
     def _step(self, member: Member) -> None:
         member.running = member.worker.step()
+        member.worker.rescaling._check()
         if self._monitor is not None:
             self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE)
 
