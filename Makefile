@@ -1,4 +1,4 @@
-# megaflow: "make demo" shows it, "make test" proves it. Needs make and Python 3.11 or newer; the rest goes into .venv.
+# megaflow: "make demo" shows it, "make test" and "make test-all" prove it. Needs make and Python 3.11 or newer; the rest goes into .venv.
 
 PYTHON ?= python3
 ONLY ?=
@@ -6,9 +6,13 @@ VENV := .venv
 PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
+FAST := not cluster and not spark and not slow
+
+unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
 
 .DEFAULT_GOAL := help
-.PHONY: venv test fast lint demo bench bench-peers clean help
+.PHONY: venv test test-all other-pythons fast lint demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
@@ -22,13 +26,18 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-test: lint  ## everything: linters, types, floor plan, doctests, the whole suite
+test: lint  ## linters, types, floor plan, doctests, every kind of test: real processes and Spark, too (six minutes)
 	@$(BIN)/pytest -q --doctest-modules megaflow
-	@$(BIN)/pytest -q -n 2 -m 'not cluster and not spark'
-	@$(BIN)/pytest -m 'cluster or spark'
+	@$(PYTEST) -m 'not slow'
+
+test-all: test other-pythons  ## the same, the fast suite on each other Python that is installed, then all slow tests
+	@$(PYTEST) -m slow
 
 fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
-	@$(BIN)/pytest -q -n 2 -m 'not cluster and not spark and not slow'
+	@$(PYTEST) -m '$(FAST)'
+
+other-pythons: $(STAMP)     # each in an environment of its own, .venv-3.13 and so on
+	@$(BIN)/python tests/other_pythons.py -q -n 2 --dist loadgroup -m '$(FAST)'
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet .
@@ -50,8 +59,8 @@ bench-peers:  ## install Bytewax and Pathway into .venv-peers, for make bench to
 	        || echo "$$package has no wheel for $$($(PEERS)/bin/python --version); make bench goes on without it" >&2; \
 	done
 
-clean:  ## remove .venv and every cache
-	rm -rf $(VENV) $(PEERS) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## remove the virtual environments and every cache
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find megaflow apps tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list

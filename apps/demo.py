@@ -18,18 +18,20 @@ from typing import Any, NoReturn
 import click
 
 from apps.wordcount import dataflow
+from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.client.commands import Conversation, ask_status, run_plan, total
-from megaflow.control.client.move_request import Plan, Selection, make_plan
-from megaflow.control.client.text import bytes_text, table_text
+from megaflow.control.client.move_request import Plan, Selection, make_plan, table_of
 from megaflow.control.messages import LatencyWindow
+from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError
-from megaflow.job.app import pickle_app
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.launch import RunOptions, launch
-from megaflow.job.launcher.loop import Account
-from megaflow.job.rendering import Form
-from megaflow.spark.java import find_java
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import Form, JobSpec
+from megaflow.spark.preflight import find_java
 from megaflow.timely.communication.client import Client
 
 LEFT_OUT = {"site-packages", "test", "tests", "idlelib", "lib2to3"}
@@ -40,7 +42,7 @@ LOOK_SECONDS = 0.1
 
 
 @dataclass
-class Counts:
+class Counts(Writer):
     """The job's output as it is written: the last count of each word."""
 
     form: Form = "records"
@@ -56,21 +58,15 @@ class Counts:
                 self.skipped.append(word)
             self.last[word] = count
 
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 class Running:
     """The job, launched on a thread of its own so that this one can steer it."""
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, spec: JobSpec, lines: str) -> None:
         self.counts = Counts()
-        self.account: Account | None = None
+        self.summary: RunSummary | None = None
         self.error: BaseException | None = None
-        self._options = options
+        self._spec, self._lines = spec, lines
         self._job: Job | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -78,7 +74,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self.account = launch(self._options, lambda: self.counts, started=self._show, report=click.echo)
+            self.summary = launch(self._spec, self._lines, lambda: self.counts, started=self._show, report=click.echo)
         except BaseException as error:  # handed to the main thread by `finish`
             self.error = error
         self._started.set()
@@ -103,12 +99,12 @@ class Running:
         """Whether the job has not ended."""
         return self._thread.is_alive()
 
-    def finish(self) -> Account:
+    def finish(self) -> RunSummary:
         """Wait for the end; raise what the job raised."""
         self._thread.join()
-        if self.account is None:
+        if self.summary is None:
             self._fail()
-        return self.account
+        return self.summary
 
     def _fail(self) -> NoReturn:
         self._thread.join()
@@ -151,25 +147,25 @@ def lines_spec(folder: Path) -> tuple[str, float | None]:
     return f"spark:text:{folder}?trigger=availableNow", None
 
 
-def await_lines(running: Running, talk: Conversation, text: Text, bar: Any, share: float) -> dict[str, Any]:
+def await_lines(running: Running, talk: Conversation, text: Text, bar: Any, share: float) -> JobStatus:
     """Show progress until a share of the lines is read; return the job's status then."""
     while True:
         status = ask_status(talk)
-        read = sum(worker["lines"] for worker in status["workers"])
+        read = sum(worker.lines for worker in status.workers)
         bar.update(max(0, read - bar.pos))
         if read >= share * text.lines or not running.alive:
             return status
         time.sleep(LOOK_SECONDS)
 
 
-def half_of(status: dict[str, Any]) -> Plan:
+def half_of(status: JobStatus) -> Plan:
     """A plan after which half of the bins have the other owner."""
-    table = status["operators"][0]["table"]
+    table = table_of(status)
     swapped = [1 - worker if bin < len(table) // 2 else worker for bin, worker in enumerate(table)]
     return make_plan(status, Selection(map_text=" ".join(map(str, swapped)), strategy="batched", batch=BINS_PER_STEP))
 
 
-def steer(running: Running, text: Text) -> tuple[dict[str, Any], float, float]:
+def steer(running: Running, text: Text) -> tuple[MoveReport, float, float]:
     """Move half of the bins in the middle of the run; return what was moved and when (seconds)."""
     talk = running.converse()
     with click.progressbar(length=text.lines, label="counting", file=sys.stderr) as bar:
@@ -212,14 +208,14 @@ def main() -> int:
         folder = Path(name)
         text = copy_library(folder)
         click.echo(f"Python's standard library: {text.files} files, {text.lines:,} lines, {text.words.total():,} words")
-        spec, rate = lines_spec(folder)
+        lines, rate = lines_spec(folder)
         if rate is None:
             click.echo("starting two worker processes, and Spark (a few seconds)")
         job = f"demo-{folder.name[-6:]}"
-        running = Running(RunOptions(pickle_app(dataflow), spec, processes=2, rate=rate, name=job))
+        running = Running(JobSpec(pickle_app(dataflow), processes=2, rate=rate, name=job), lines)
         moved, began, ended = steer(running, text)
-        account = running.finish()
-    show(text, running.counts, account, moved, began, ended)
+        summary = running.finish()
+    show(text, running.counts, summary, moved, began, ended)
     counts = running.counts
     if counts.last != dict(text.words) or counts.skipped:
         click.echo("counts DIFFER")
@@ -228,15 +224,15 @@ def main() -> int:
     return 0
 
 
-def show(text: Text, counts: Counts, account: Account, moved: dict[str, Any], began: float, ended: float) -> None:
+def show(text: Text, counts: Counts, summary: RunSummary, moved: MoveReport, began: float, ended: float) -> None:
     """Print the table."""
-    windows = sorted(account.latency, key=lambda window: window.start)
-    click.echo(f"{account.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
-    seconds = account.flow_seconds
+    windows = sorted(summary.latency, key=lambda window: window.start)
+    click.echo(f"{summary.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
+    seconds = summary.flow_seconds
     click.echo(f"{counts.records / seconds:,.0f} words/s while lines flowed ({seconds:.1f} s)")
     click.echo(
-        f"{moved['bins']} bins moved in {moved['steps']} steps, {moved['keys']:,} keys, "
-        f"{bytes_text(moved['bytes'])}, {ended - began:.1f} s"
+        f"{moved.bins} bins moved in {moved.steps} steps, {moved.keys:,} keys, "
+        f"{bytes_text(moved.bytes)}, {ended - began:.1f} s"
     )
     click.echo(table_text(["latency", "lines", "p50 ms", "p99 ms", "max ms"], latency_rows(windows, began, ended)))
 

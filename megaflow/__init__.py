@@ -1,13 +1,57 @@
-"""megaflow: stateful streams whose state moves between workers while the stream runs."""
+"""Stateful streams whose state moves between workers while the stream runs.
 
-from megaflow import timely  # first, or importing a floor alone would run in a circle (see test_floor_plan)
-from megaflow.job.launcher.launch import run
-from megaflow.megaphone.bins import stable_hash
-from megaflow.megaphone.routing import Bootstrap, Map, Move
-from megaflow.megaphone.timers import Timers
-from megaflow.stream import Stream
-from megaflow.timely.communication.codec.values import register
+    >>> from megaflow.timely import example
+    >>> def count(word, n, total):
+    ...     total = (total or 0) + n
+    ...     return total, [(word, total)]
+    >>> def dataflow(scope):
+    ...     words = scope.to_stream(["a", "rose", "is", "a", "rose"])
+    ...     return words.map(lambda word: (word, 1)).stateful_state_machine(count).capture()
+    >>> example(dataflow)
+    [(0, [('a', 1), ('a', 2), ('is', 1), ('rose', 1), ('rose', 2)])]
+
+What programs call:
+    stream, scope, program   the fluent face of operators; where streams begin; how workers are started
+    errors                   every error, sorted by whose fault it is
+What is below:
+    timely                   the engine: timely dataflow, with workers that join and leave
+    megaphone                state in bins that move between workers
+What is above:
+    control                  commands on a running job: moves, joins, leaves, load, status
+    spark                    lines from Spark Structured Streaming
+    job                      what `megaflow run` is: processes, lines, epochs, outputs
+    cli                      the command line
+    testing                  a simulated cluster, for tests of programs and of megaflow
+
+A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from megaflow import timely as timely
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Bootstrap", "Map", "Move", "Stream", "Timers", "__version__", "register", "run", "stable_hash", "timely"]
+_NAMES = {
+    "megaflow.job.launcher.python_function": ("run",),
+    "megaflow.megaphone.bins": ("stable_hash",),
+    "megaflow.megaphone.routing": ("Bootstrap", "Map", "Move"),
+    "megaflow.megaphone.timers": ("Timers",),
+    "megaflow.stream": ("Stream",),
+    "megaflow.timely.communication.codec.encode": ("register",),
+}  # module -> what it offers
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted([*_HOMES, "__version__", "timely"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.timely import arguments, worker
-from megaflow.timely import execute as engine
+from megaflow.timely import arguments, runtime, worker
 from megaflow.timely.dataflow.capture.capture import Captured
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-from megaflow.timely.execute import Config, UserProgram
+from megaflow.timely.runtime import Config, UserProgram
 
 __all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args"]
 
@@ -28,7 +27,7 @@ def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = (
     An exception in one worker stops the whole cluster. Raises it here if the worker is in this process, else
     PeerFailed with its report.
     """
-    return engine.execute(config, UserProgram(main, Scope, args))
+    return runtime.execute(config, UserProgram(main, Scope, args))
 
 
 def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:

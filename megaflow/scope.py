@@ -15,8 +15,8 @@ from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, nesting, sources
 from megaflow.timely.dataflow.operators.generic import SourceBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
+from megaflow.timely.dataflow.operators.sources import UnorderedHandle, new_unordered_input
 from megaflow.timely.dataflow.scopes import open_child
-from megaflow.timely.dataflow.unordered import UnorderedHandle, new_unordered_input
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from megaflow.megaphone.stateful import Fold, stateful_state_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, stateful_binary, stateful_unary
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
-from megaflow.timely.dataflow.fusion.stage import Result
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement, nesting
+from megaflow.timely.dataflow.operators.branching import Result
 from megaflow.timely.dataflow.operators.generic import (
     BinaryBuild,
     BinaryNotifyLogic,

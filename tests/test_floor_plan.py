@@ -27,6 +27,25 @@ for name in sys.argv[1:]:
 sys.stdout.write(json.dumps(failures))
 """
 
+# Imports each module by `import a.b.c as module`, which goes from attribute to attribute, after every name of the front
+# doors has been loaded: a function must not hide the module or package of its name.
+IMPORT_EACH_BY_ATTRIBUTES = """
+import json, sys
+import megaflow, megaflow.timely
+for door in megaflow, megaflow.timely:
+    for name in door.__all__:
+        getattr(door, name)
+hidden = []
+for name in sys.argv[1:]:
+    try:
+        exec(f"import {name} as module")
+    except ImportError:
+        module = None
+    if module is not sys.modules.get(name):
+        hidden.append(name)
+sys.stdout.write(json.dumps(hidden))
+"""
+
 LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
@@ -58,6 +77,12 @@ def test_each_module_can_be_imported_first() -> None:
     assert imported.returncode == 0, imported.stdout + imported.stderr
     failures = json.loads(imported.stdout)
     assert not failures, "\n".join(f"importing {name} first:\n{text}" for name, text in failures.items())
+
+
+def test_no_module_is_hidden_by_something_else_of_its_name() -> None:
+    imported = run_python(IMPORT_EACH_BY_ATTRIBUTES, *module_names())
+    assert imported.returncode == 0, imported.stdout + imported.stderr
+    assert json.loads(imported.stdout) == []
 
 
 def test_importing_megaflow_and_its_command_line_loads_no_pyspark() -> None:

@@ -11,11 +11,12 @@ from megaflow.control.client.commands import Conversation, ask_status, stop_job
 from megaflow.control.messages import LatencyWindow
 from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError
-from megaflow.job.app import pickle_app
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launch import RunOptions, launch
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 from megaflow.timely.communication.client import Client
 
 LOOK_SECONDS = 0.02
@@ -26,9 +27,9 @@ class Running:
     """A job that runs while the `with` block does, unless its lines end before."""
 
     def __init__(self, dataflow: Callable[[Any], Any], lines: Any, writer: Writer, **more: Any) -> None:
-        self._options = RunOptions(pickle_app(dataflow), lines, **more)
+        self._spec, self._lines = JobSpec(pickle_app(dataflow), **more), lines
         self._writer = writer
-        self._account: Account | None = None
+        self._account: RunSummary | None = None
         self._error: BaseException | None = None
         self._job: Job | None = None
         self._known = threading.Event()  # whether there is a job, or will never be one
@@ -56,7 +57,7 @@ class Running:
     def converse(self) -> Conversation:
         """Return a conversation with the coordinator, once all workers have read or applied something."""
         talk = self._connect()
-        while not all(worker["lines"] or worker["records"] for worker in ask_status(talk, tables=False)["workers"]):
+        while not all(worker.lines or worker.records for worker in ask_status(talk, tables=False).workers):
             time.sleep(LOOK_SECONDS)
         return talk
 
@@ -71,7 +72,7 @@ class Running:
         with self._dial() as client:
             stop_job(Conversation(client, PATIENCE_SECONDS))
 
-    def account(self) -> Account:
+    def account(self) -> RunSummary:
         """Wait for its end; return the account, or raise what made it fail."""
         self._thread.join()
         if self._account is None:
@@ -80,7 +81,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self._account = launch(self._options, lambda: self._writer, started=self._show)
+            self._account = launch(self._spec, self._lines, lambda: self._writer, started=self._show)
         except BaseException as error:  # for the main thread
             self._error = error
         self._known.set()

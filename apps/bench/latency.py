@@ -23,9 +23,10 @@ from apps.bench.plain import TICK_SECONDS, keys_of_ticks
 from apps.bench.report import Found, Goal
 from apps.bench.rescaling_load import LIGHT, numbered
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, plain
-from megaflow.job.app import pickle_app
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 
 P50, P99, MAX = "p50 ms", "p99 ms", "max ms"
@@ -116,8 +117,8 @@ def run_program(name: str, rate: int, seconds: int) -> Found:
 
 def run_job(name: str, path: Path, rate: int) -> Found:
     """Run a job whose lines come at this rate."""
-    options = RunOptions(pickle_app(numbered), str(path), processes=PROCESSES, rate=float(rate), args=(BINS, *LIGHT))
-    account = launch(options, NothingWriter)
+    spec = JobSpec(pickle_app(numbered), processes=PROCESSES, rate=float(rate), args=(BINS, *LIGHT))
+    account = launch(spec, str(path), NothingWriter)
     check_count(name, account.records, account.lines)
     late = between(account.latency, min(begin for begin, _ in account.flows) + WARM_UP_SECONDS, float("inf"))
     return one(name, {P50: late.quantile(0.5), P99: late.quantile(0.99), MAX: late.max_ms})

@@ -19,7 +19,7 @@ from apps.bench.job import write_numbers
 from apps.bench.migration_job import KeyCount, Load, before, calm_job, rate_for
 from apps.bench.migration_load import MOVABLE, PINNED, plain_rate, side_at
 from apps.bench.processes import processor_seconds
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 
 WARM_UP_SECONDS = 60.0  # that there are lines for
 PLAIN_LINES = 500_000

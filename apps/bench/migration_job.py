@@ -14,10 +14,11 @@ from apps.bench.job import Running, between, latency, write_numbers
 from apps.bench.migration_load import Packed, key_count
 from megaflow.control.client.commands import Conversation, ask_status
 from megaflow.control.worker.latency import WINDOW_SECONDS
-from megaflow.job.app import pickle_app
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 
 PROCESSES = 2
 RATE_SHARE = 0.2  # of what the processes can do: a worker that owns a million keys keeps up
@@ -51,12 +52,12 @@ class KeyCount:
         self.running = running
         self.talk = talk
         self.load = load
-        self.account: Account | None = None  # set when it has ended
-        self.pids = {worker["id"]: worker["pid"] for worker in ask_status(talk, tables=False)["workers"]}
+        self.account: RunSummary | None = None  # set when it has ended
+        self.pids = {worker.id: worker.pid for worker in ask_status(talk, tables=False).workers}
         self._outputs = outputs
 
     @property
-    def ended(self) -> Account:
+    def ended(self) -> RunSummary:
         """What it came to."""
         assert self.account is not None, "it runs"
         return self.account
@@ -83,8 +84,8 @@ class KeyCount:
                 raise click.ClickException(f"{self.load.rate:,.0f} lines/s are too many for this machine: use --rate")
 
     def _lines(self) -> tuple[float, int]:
-        workers = ask_status(self.talk, tables=False)["workers"]
-        return time.monotonic(), sum(worker["lines"] for worker in workers)
+        workers = ask_status(self.talk, tables=False).workers
+        return time.monotonic(), sum(worker.lines for worker in workers)
 
 
 @contextlib.contextmanager
@@ -113,7 +114,7 @@ def rate_for(given: float, value_bytes: int, folder: Path) -> float:
     path = folder / "trial.txt"
     write_numbers(path, TRIAL_LINES)
     args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
-    account = launch(RunOptions(pickle_app(key_count), str(path), processes=PROCESSES, args=args), NothingWriter)
+    account = launch(JobSpec(pickle_app(key_count), processes=PROCESSES, args=args), str(path), NothingWriter)
     return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
 
 

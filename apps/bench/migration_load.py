@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Any
 
 from apps.bench.rescaling_load import key_of
-from megaflow.job.rendering import Form
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.spec import Form
 from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.pact import Pipeline
@@ -100,7 +101,7 @@ def packing(side: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
     return build
 
 
-class Packed:
+class Packed(Writer):
     """The outputs of `key_count`, kept as they come: 16 bytes for each record."""
 
     form: Form = "records"
@@ -129,12 +130,6 @@ class Packed:
                     return False
                 seen[number] = 1
         return sum(seen) == lines
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def plain_rate(keys: int, value_bytes: int, lines: int) -> float:

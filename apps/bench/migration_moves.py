@@ -15,7 +15,7 @@ maxima as well; of memory the move in which a process grew most.
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from apps.bench.job import timeline, write_numbers
 from apps.bench.migration_job import KeyCount, Load, before, calm_job, medians, rate_for
 from apps.bench.migration_load import plain_rate
 from apps.bench.processes import Memory
+from megaflow.cli.text import table_text
 from megaflow.control.client.commands import ask_status, run_plan, total
-from megaflow.control.client.move_request import Selection, make_plan
-from megaflow.control.client.text import table_text
+from megaflow.control.client.move_request import Selection, make_plan, table_of
 
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
 GRADUAL = STRATEGIES[:-1]
@@ -73,7 +73,7 @@ def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
     moves: list[Record] = []
     with calm_job(load, path) as job, Memory(job.pids) as memory:
         source, target = sorted(job.pids)
-        table = ask_status(job.talk)["operators"][0]["table"]
+        table = table_of(ask_status(job.talk))
         half = [bin for bin, owner in enumerate(table) if owner == source]
         for turn in range(sizes.repeat):
             first = turn % len(GRADUAL)
@@ -114,7 +114,7 @@ def move(job: KeyCount, strategy: str, bins: Sequence[int], to: int, sizes: Size
     batch = sizes.batch if strategy == BATCHED else None
     selection = Selection(bins=",".join(map(str, bins)), to=to, strategy=strategy, batch=batch)
     plan = make_plan(ask_status(job.talk), selection)
-    account = total(list(run_plan(job.talk, plan, time.sleep)))
+    account = asdict(total(list(run_plan(job.talk, plan, time.sleep))))
     ended = time.monotonic()
     job.running.rest(sizes.after)
     moments = {"calm": calm, "began": began, "ended": ended, "after": time.monotonic()}

@@ -13,9 +13,10 @@ from apps.bench.processes import Peaks
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import count
-from megaflow.job.app import pickle_app
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 
@@ -56,7 +57,7 @@ def run_plain(path: Path, records: int) -> Found:
 def run_job(path: Path, records: int) -> Found:
     """Run a job, and watch the memory of its worker."""
     with Peaks() as peaks:
-        account = launch(RunOptions(pickle_app(dataflow), str(path)), NothingWriter)
+        account = launch(JobSpec(pickle_app(dataflow)), str(path), NothingWriter)
     check_count(MEGAFLOW, account.records, records)
     return one(MEGAFLOW, figures(records, account.flow_seconds, max(peaks.by_pid.values(), default=0.0)))
 

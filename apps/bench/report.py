@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.bench.experiment import COLOURS, plain_axes
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 
 HELD, MISSED, UNKNOWN = "held", "missed", "not measured"
 PEERS = ("Bytewax", "Pathway", "Spark")  # begin the rows of others, for their colour

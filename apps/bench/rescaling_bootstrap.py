@@ -18,7 +18,7 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size,
 from apps.bench.job import Running, write_numbers
 from apps.bench.rescaling_job import Growth, Tally, grow, shrink
 from apps.bench.rescaling_load import LIGHT, numbered
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 
 FIRST_RECORD_SECONDS_MAX = 1.0
 WARM_UP_SECONDS = 1.0

@@ -16,7 +16,9 @@ from megaflow.control.client.commands import (
     total,
 )
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
-from megaflow.job.rendering import Form
+from megaflow.control.reports import MoveReport
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.spec import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Growth:
     worker: int
     seconds: dict[str, float]  # phase -> duration; together they are all
     bytes: int  # of progress
-    moved: dict[str, Any]  # the account of the moves
+    moved: MoveReport
 
     def record(self) -> dict[str, Any]:
         """Return it for `--json`."""
@@ -39,14 +41,14 @@ class Growth:
 def grow(talk: Conversation) -> Growth:
     """Add a process and give it its share of the bins."""
     began = time.monotonic()
-    record = add_processes(talk, 1)
+    added = add_processes(talk, 1)
     joined = time.monotonic()
-    [join] = record["joins"]
+    [join] = added.joins
     moved = total(list(run_plan(talk, make_plan(ask_status(talk), Selection(balance=True)), time.sleep)))
     ended = time.monotonic()
-    asking = joined - began - sum(join["seconds"].values())  # until it was heard, and until the answer had come
-    seconds = {"asking": asking, **join["seconds"], "moves": ended - joined}
-    return Growth(began, joined, ended, join["workers"][0], seconds, join["bytes"], moved)
+    asking = joined - began - sum(join.seconds.values())  # until it was heard, and until the answer had come
+    seconds = {"asking": asking, **join.seconds, "moves": ended - joined}
+    return Growth(began, joined, ended, join.workers[0], seconds, join.bytes, moved)
 
 
 def shrink(talk: Conversation, worker: int) -> None:
@@ -57,7 +59,7 @@ def shrink(talk: Conversation, worker: int) -> None:
     remove_worker(talk, worker)
 
 
-class Tally:
+class Tally(Writer):
     """The outputs of `rescaling_load.numbered`: which lines were counted, and when each worker first did it."""
 
     form: Form = "records"
@@ -85,9 +87,3 @@ class Tally:
         """Whether so many different lines were counted, each once, as a Counter counts them."""
         once = [number for number, times in enumerate(self._times) if times == 1]
         return not self._wrong and len(once) == read and Counter(map(key_of, once)) == self._last
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""

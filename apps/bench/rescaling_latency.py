@@ -21,9 +21,9 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size,
 from apps.bench.job import Running, between, latency, timeline, write_numbers
 from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.control.worker.latency import Histogram
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.loop import RunSummary
 
 SECONDS_MAX = 90.0  # that there are lines for
 LINE_BYTES = 200  # of the saturated job: a batch of 6 KB is some milliseconds of its work
@@ -98,12 +98,12 @@ def measure_steady(sizes: Sizes, path: Path) -> Record:
     return {"rate": sizes.rate, "seconds": growth.seconds, **record, "exact": tally.is_exact(account.lines)}
 
 
-def phases(account: Account, names: Sequence[str], moments: Sequence[float]) -> list[Record]:
+def phases(account: RunSummary, names: Sequence[str], moments: Sequence[float]) -> list[Record]:
     """Return how late the lines were that were done between each two moments."""
     return [{"phase": name, **figures(account, *part)} for name, part in zip(names, pairwise(moments))]
 
 
-def course(account: Account, growths: Sequence[Growth], over: float) -> Record:
+def course(account: RunSummary, growths: Sequence[Growth], over: float) -> Record:
     """Return what is drawn: how late lines were over time, and when processes joined."""
     origin = min(begin for begin, _ in account.flows)
     joins = [[each.began - origin, each.joined - origin, each.ended - origin] for each in growths]
@@ -111,7 +111,7 @@ def course(account: Account, growths: Sequence[Growth], over: float) -> Record:
     return {"joins": joins, "timeline": points}
 
 
-def figures(account: Account, start: float, end: float) -> Record:
+def figures(account: RunSummary, start: float, end: float) -> Record:
     """Return how late the lines were that were done in a stretch of time."""
     late: Histogram = between(account.latency, start, end)
     return {"seconds": end - start, "lines": late.lines, **latency(late)}

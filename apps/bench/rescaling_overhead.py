@@ -18,11 +18,12 @@ from apps.bench.rescaling_load import pinned_words
 from apps.bench.wordcount import run_plain, write_text
 from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
-from megaflow.control.client.text import table_text
-from megaflow.job.app import pickle_app
+from megaflow.cli.text import table_text
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 
 PROCESSES = 2
 WARM_UP_SECONDS = 1.0  # of an open loop, left out
@@ -64,12 +65,12 @@ def write_lines(source: Path, target: Path, lines: int) -> None:
         text.writelines(content[number % len(content)] for number in range(lines))
 
 
-def run(job: Callable[[Any], Any], path: Path, rate: float | None) -> Account:
+def run(job: Callable[[Any], Any], path: Path, rate: float | None) -> RunSummary:
     """Run it to the end of the text."""
-    return launch(RunOptions(pickle_app(job), str(path), processes=PROCESSES, rate=rate), NothingWriter)
+    return launch(JobSpec(pickle_app(job), processes=PROCESSES, rate=rate), str(path), NothingWriter)
 
 
-def steady_p99(account: Account) -> float:
+def steady_p99(account: RunSummary) -> float:
     """Return the p99 in ms without the beginning."""
     began = min(begin for begin, _ in account.flows)
     return between(account.latency, began + WARM_UP_SECONDS, float("inf")).quantile(0.99)

@@ -12,11 +12,11 @@ from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
 from apps.wordcount import count
-from megaflow.control.client.text import table_text
+from megaflow.cli.text import table_text
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.timely.communication.codec.values import encode
-from megaflow.timely.communication.local import LocalAllocator, LocalFabric
+from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.bootstrap_server import Server
@@ -46,7 +46,7 @@ class Bench:
         self.commands: list[InputHandle[Any]] = [InputHandle() for _ in everyone.ids]
         self.workers: list[Worker] = []
         for index in everyone.ids:
-            allocator = LocalAllocator(fabric, index, fabric.inboxes[index])
+            allocator = fabric.allocator(index)
             self.workers.append(Worker(allocator, everyone, Scope, clocks))
             with self.workers[index].dataflow("progress") as scope:
                 pairs = scope.input_from(self.records[index]).map(lambda key: (key, 1)).exchange(lambda pair: pair[0])

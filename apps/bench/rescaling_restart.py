@@ -21,8 +21,9 @@ from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
 from apps.bench.job import Running
 from apps.bench.rescaling_job import grow
 from apps.bench.rescaling_load import FIRST, RESTORED, OpenLoop, packed, stamped
-from megaflow.control.client.text import table_text
-from megaflow.job.rendering import Form
+from megaflow.cli.text import table_text
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.spec import Form
 
 STEP_SECONDS = 0.1  # of the timelines
 GAP_SECONDS = 0.2  # what is longer is time without output
@@ -46,7 +47,7 @@ class Sizes:
 
 
 @dataclass
-class Outputs:
+class Outputs(Writer):
     """What comes out: the state as it tells, and when how many records of the load came and how late they were."""
 
     form: Form = "records"
@@ -66,12 +67,6 @@ class Outputs:
                 due = min(due, float(stamp))
         if found:
             self.seen.append((now, found, now - due))
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """The next job goes on."""
 
 
 def measure(sizes: Sizes) -> Record:

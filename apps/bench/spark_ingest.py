@@ -29,11 +29,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from apps.bench.report import Found, Goal
 from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_count, one
 from megaflow.errors import SourceError
-from megaflow.job.app import pickle_app
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 from megaflow.job.worker.flow import Flow
-from megaflow.spark.java import find_java
+from megaflow.spark.preflight import find_java
 from megaflow.spark.spark_session import spark_session, start_query
 from megaflow.stream import Stream
 
@@ -152,8 +153,8 @@ def run_job(folder: str, lines: int, transfer: str | None) -> float:
     if transfer is not None:
         os.environ[TRANSFER] = transfer
     try:
-        options = RunOptions(pickle_app(dataflow), f"spark:text:{folder}?trigger=availableNow")
-        account = launch(options, NothingWriter)
+        source = f"spark:text:{folder}?trigger=availableNow"
+        account = launch(JobSpec(pickle_app(dataflow)), source, NothingWriter)
     finally:
         os.environ.pop(TRANSFER, None)
         if before is not None:

@@ -13,9 +13,10 @@ from typing import Any
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import dataflow
-from megaflow.job.app import pickle_app
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.launch import RunOptions, launch
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
 
 RATE = "M words/s"
 ONE, TWO = "megaflow, one process", "megaflow, two processes"
@@ -33,7 +34,7 @@ def run_plain(path: Path) -> dict[str, Any]:
 
 def run_job(job: Callable[[Any], Any], path: Path, processes: int, expected: int) -> float:
     """Run a job to the end of its lines; the seconds while they flowed. Raises WrongCounts."""
-    account = launch(RunOptions(pickle_app(job), str(path), processes=processes), NothingWriter)
+    account = launch(JobSpec(pickle_app(job), processes=processes), str(path), NothingWriter)
     check_count(f"{processes} processes", account.records, expected)
     return account.flow_seconds
 

@@ -12,15 +12,14 @@ from typing import Any, NoReturn
 from megaflow.errors import UsageError
 from megaflow.job.app import find_app
 from megaflow.job.spec import AppFile
-from megaflow.job.worker.app_loading import load
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.flow import Flow, load
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import worker as engine
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.input_handle import InputHandle

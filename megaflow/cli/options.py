@@ -1,4 +1,4 @@
-"""What the commands of the command line share: their options, and bars that show how far one has come."""
+"""What the commands of the command line share: their options, what they tell the user, and progress bars."""
 
 import contextlib
 import sys
@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
-
-from megaflow.control.messages import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -21,11 +19,11 @@ def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
 def steering(command: F) -> F:
     """Add the options that every control command has."""
     for decorate in reversed((
-        option("--job", env="JOB", metavar="NAME", help="The job; not needed if only one is running."),
+        option("--job", env="JOB", metavar="NAME", help="The job's name; not needed if only one job is running."),
         option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where a process of it listens; the secret is taken from MEGAFLOW_SECRET."),
+               help="Where one of the job's processes listens; its secret is taken from MEGAFLOW_SECRET."),
         option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
-               help="How long to wait until a command has taken effect."),
+               help="How long to wait for an answer, and for the command to take effect."),
         option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
     )):  # fmt: skip
         command = decorate(command)
@@ -37,33 +35,40 @@ def profiling(command: F) -> F:
     for decorate in reversed((
         option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
                type=click.Path(file_okay=False),
-               help="Write to DIR/operators.txt where each worker's time went, by operator; if not given: profile."),
+               help="Write to DIR/operators.txt where each worker's time went, by operator. DIR is `profile` if not "
+               "given."),
         option("--profile-calls", env="PROFILE_CALLS", is_flag=True,
-               help="With --profile: also in which functions, to DIR/calls.txt, DIR/worker-N.pstats. It is cProfile, "
-               "which slows down each call of a function: operators with many small calls look heavier than they are."),
+               help="With --profile: also write the time of each function, to DIR/calls.txt and DIR/worker-N.pstats. "
+               "This uses cProfile, which slows down every function call: operators that make many small calls look "
+               "slower than they are."),
     )):  # fmt: skip
         command = decorate(command)
     return command
 
 
+def say(text: str) -> None:
+    """Tell the user something that is no result."""
+    print(f"megaflow: {text}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[Progress], None] | None]:
-    """Give what shows how far a long command has come, on a terminal."""
+def progress_bar(label: str) -> Iterator[Callable[[Any], None] | None]:
+    """Give a function that shows the `Progress` of a long command; None where there is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=lambda what: what or "") as bar:
 
-        def show(news: Progress) -> None:
-            bar.length = news.steps
-            bar.update(news.done - bar.pos, news.what)
+        def show(progress: Any) -> None:
+            bar.length = progress.steps
+            bar.update(progress.done - bar.pos, progress.what)
 
         yield show
 
 
 @contextlib.contextmanager
 def counted(things: Iterable[T], length: int, label: str) -> Iterator[Iterable[T]]:
-    """Give the same things, and show how many have come, on a terminal."""
+    """Give the same things; on a terminal, show how many have come."""
     if not sys.stderr.isatty():
         yield things
         return

@@ -1,49 +1,42 @@
-"""The commands that size a running job: `megaflow control recommend` and `autoscale`.
+"""The commands of `megaflow control` that size a running job: `recommend` and `autoscale`.
 
-What is decided, and why, stands in `megaflow.control.client.ds2` and `decisions`; here is the clock.
+`megaflow.control.client.ds2` and `megaflow.control.client.hysteresis` decide, and say why; the clock is here.
 """
 
-import json
 import sys
 import time
 from typing import Any
 
 import click
 
-from megaflow.cli.advice import (
-    change_record,
-    decision_record,
-    decision_text,
-    outcome_text,
-    recommendation_record,
-    recommendation_text,
-)
-from megaflow.cli.options import option, steering
-from megaflow.control.client.autoscale import Change
+from megaflow.cli.json_records import plain, to_json
+from megaflow.cli.options import option, say, steering
+from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
+from megaflow.control.client.autoscale import ScalingOutcome
 from megaflow.control.client.autoscale import autoscale as steer
 from megaflow.control.client.commands import ask_status
-from megaflow.control.client.ds2 import TARGET_UTILIZATION, Goal
+from megaflow.control.client.ds2 import TARGET_UTILIZATION, Goal, Recommendation
 from megaflow.control.client.ds2 import recommend as advise
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.rate_sample import sample
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.job.contact import conversation
 
-GLANCE_SECONDS = 0.1  # between two strokes of a progress bar
+STROKE_SECONDS = 0.1  # of a progress bar
 
 target_utilization = option(
     "--target-utilization", env="TARGET_UTILIZATION", metavar="SHARE", type=float, default=TARGET_UTILIZATION,
-    show_default=True, help="The share of their time that workers shall be busy; the rest is for bursts.",
+    show_default=True, help="The share of their time that workers should be busy; the rest is for bursts.",
 )  # fmt: skip
 target_rate = option(
     "--target-rate", env="TARGET_RATE", metavar="N", type=float,
-    help="Lines per second that shall be worked off; if not given, those that come.",
+    help="Lines per second that the job should process; by default, as many as come.",
 )  # fmt: skip
 
 
 @click.command()
 @option("--over", env="OVER", metavar="SECONDS", type=float, default=5.0, show_default=True,
-        help="How long to look at the job.")  # fmt: skip
+        help="How long to sample the job.")  # fmt: skip
 @target_utilization
 @target_rate
 @steering
@@ -53,33 +46,33 @@ def recommend(
 ) -> None:  # fmt: skip
     """Say how many processes a job needs for the lines that come, and why; change nothing.
 
-    From two looks at it, the useful time of its workers is known, and with it the rate at which each operator
-    could work; so many workers' time it needs for the rate that is asked of it.
+    A sample of the job shows how much useful time its workers spend, and so the rate that each operator could
+    reach. From that follows how many workers it needs for the rate that it should reach.
     """
     goal = Goal(target_utilization, target_rate)
     goal.check()
     check_seconds("--over", over)
     with conversation(job, connect, timeout) as talk:
         first = ask_status(talk, tables=False)
-        look_on(over)
+        wait(over)
         second = ask_status(talk, tables=False)
     try:
         advice = advise(sample(first, second), goal)
     except CommandRefused as error:
         raise CommandRefused(f"no recommendation: {error}; ask again when that is over") from None
-    record = {"job": second["job"], **recommendation_record(advice)}
-    print(json.dumps(record) if as_json else recommendation_text(advice))
+    record = {"job": second.job, **recommendation_record(advice)}
+    print(to_json(record) if as_json else recommendation_text(advice))
 
 
 @click.command()
 @option("--min", "least", env="MIN_PROCESSES", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-        help="Never have fewer processes.")  # fmt: skip
+        help="The job never gets fewer processes.")  # fmt: skip
 @option("--max", "most", env="MAX_PROCESSES", metavar="N", type=click.IntRange(min=1), required=True,
-        help="Never have more processes.")  # fmt: skip
+        help="The job never gets more processes.")  # fmt: skip
 @option("--cool-down", env="COOL_DOWN", metavar="SECONDS", type=float, default=30.0, show_default=True,
-        help="How long a change is to settle before the next.")  # fmt: skip
+        help="How long to wait after a change before the next one.")  # fmt: skip
 @option("--every", env="EVERY", metavar="SECONDS", type=float, default=10.0, show_default=True,
-        help="How often to look at the job; what happens between two looks is judged.")  # fmt: skip
+        help="How long each sample of the job takes; after each comes a decision.")  # fmt: skip
 @target_utilization
 @target_rate
 @steering
@@ -89,25 +82,24 @@ def autoscale(
 ) -> None:  # fmt: skip
     """Add and remove processes as a job needs them, until it ends or Ctrl-C; print each decision.
 
-    It grows when two looks agree that it must, shrinks when three do, one change at a time. The job goes on as it is
-    when this command ends.
+    The job grows when two samples in a row call for it and shrinks when three do, one change at a time. When this
+    command ends, the job goes on as it is.
     """
     goal = Goal(target_utilization, target_rate, least, most)
     goal.check()
     check_seconds("--every", every)
     check_seconds("--cool-down", cool_down, least=0.0)
-    shown: Any = None
+    shown: object = None
     with conversation(job, connect, timeout) as talk:
         for news in steer(talk, Autoscaler(goal, cool_down), every, time.monotonic, time.sleep):
             if as_json:
-                record = change_record(news) if isinstance(news, Change) else decision_record(news)
-                print(json.dumps(record), flush=True)
-            elif isinstance(news, Change):
+                print(to_json(scaling_record(news)), flush=True)
+            elif isinstance(news, ScalingOutcome):
                 print(outcome_text(news), flush=True)
             elif (gist := gist_of(news)) != shown:  # the same again is no news
                 print(decision_text(news), flush=True)
                 shown = gist
-    print("megaflow: the job has ended", file=sys.stderr, flush=True)
+    say("the job has ended")
 
 
 def gist_of(decision: Decision) -> tuple[str, int, int | None]:
@@ -117,17 +109,101 @@ def gist_of(decision: Decision) -> tuple[str, int, int | None]:
 
 
 def check_seconds(name: str, seconds: float, least: float = 0.1) -> None:
-    """Raise UsageError unless this is a time that can be waited for."""
+    """Raise UsageError unless this is a time that one can wait."""
     if not least <= seconds <= 86_400:
-        raise UsageError(f"{name} {seconds:g}: it must be a number of seconds from {least:g} to 86400")
+        raise UsageError(f"{name} {seconds:g}: it must be from {least:g} to 86400 seconds")
 
 
-def look_on(seconds: float) -> None:
+def wait(seconds: float) -> None:
     """Wait, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         time.sleep(seconds)
         return
-    strokes = max(1, round(seconds / GLANCE_SECONDS))
-    with click.progressbar(range(strokes), label="looking at the job", file=sys.stderr) as bar:
+    strokes = max(1, round(seconds / STROKE_SECONDS))
+    with click.progressbar(range(strokes), label="sampling the job", file=sys.stderr) as bar:
         for _ in bar:
             time.sleep(seconds / strokes)
+
+
+def recommendation_text(advice: Recommendation) -> str:
+    """Return a recommendation with its reasoning, and the command that follows it."""
+    rows = [
+        [need.operator, f"{need.offered:.0f}", "-" if need.true_rate is None else f"{need.true_rate:.0f}",
+         f"{need.utilization:.0%}", f"{need.workers:.2f}"]
+        for need in advice.needs
+    ]  # fmt: skip
+    table = [table_text(["operator", "offered/s", "true rate", "utilization", "workers needed"], rows)] if rows else []
+    return "\n".join([*table, *advice.facts, advice.verdict, *advice.remarks, *_what_to_do(advice)])
+
+
+def _what_to_do(advice: Recommendation) -> list[str]:
+    wanted, now = advice.processes, advice.now
+    if wanted == now:
+        return [f"recommended: {_processes(now)}, as now"]
+    head = f"recommended: {_processes(wanted)} instead of {now}:"
+    if wanted > now:
+        return [head, f"  megaflow control add-workers {wanted - now} --balance"]
+    newest_first = advice.sample.processes[: wanted - 1 : -1]
+    return [head, *(f"  megaflow control remove-workers --id {workers[0]}" for workers in newest_first)]
+
+
+def decision_text(decision: Decision) -> str:
+    """Return a decision as a line; one to act with everything that it was made from.
+
+    >>> decision_text(Decision("wait", 2, "bins are moving: nothing is judged by that"))
+    'wait, 2 processes: bins are moving: nothing is judged by that'
+    """
+    head = f"{decision.action}, {_processes(decision.processes)}: {decision.why}"
+    advice = decision.recommendation
+    if advice is None or decision.action not in ("grow", "shrink"):
+        return head
+    head = f"{decision.action} from {advice.now} to {_processes(decision.processes)}: {decision.why}"
+    return "\n".join([head, *(f"  {fact}" for fact in (*advice.facts, *advice.remarks))])
+
+
+def outcome_text(outcome: ScalingOutcome) -> str:
+    """Return what came of a decision.
+
+    >>> outcome_text(ScalingOutcome(failed=("too late",)))
+    'not done: too late'
+    """
+    parts = [joined_text(join) for join in outcome.joins] + [removed_text(left) for left in outcome.left]
+    if outcome.moved is not None and outcome.moved.steps:
+        parts.append(moved_text(outcome.moved))
+    parts += [f"not done: {reason}" for reason in outcome.failed]
+    return "\n".join(parts)
+
+
+def _processes(number: int) -> str:
+    return "1 process" if number == 1 else f"{number} processes"
+
+
+def recommendation_record(advice: Recommendation) -> dict[str, Any]:
+    """Return a recommendation: rates a second, utilizations as shares from 0 to 1."""
+    sample = advice.sample
+    return {
+        "seconds": sample.seconds,
+        "lines": {"wanted": advice.rate, "offered": sample.offered, "done": sample.done, "waiting": sample.waiting,
+                  "unbounded": sample.unbounded},
+        "operators": [
+            {"name": need.operator, "offered": need.offered, "true_rate": need.true_rate,
+             "utilization": need.utilization, "workers": need.workers}
+            for need in advice.needs
+        ],
+        "workers": {"now": sample.workers, "needed": advice.workers, "utilization": advice.utilization,
+                    "busy": plain(sample.busy)},
+        "processes": {"now": advice.now, "recommended": advice.processes},
+        "reasons": [*advice.facts, advice.verdict, *advice.remarks],
+    }  # fmt: skip
+
+
+def scaling_record(news: Decision | ScalingOutcome) -> dict[str, Any]:
+    """Return a decision, or what came of one."""
+    record: dict[str, Any] = plain(news)
+    if isinstance(news, Decision):
+        advice = news.recommendation
+        record["recommendation"] = None if advice is None else recommendation_record(advice)
+    return record
+
+
+COMMANDS: dict[str, click.Command] = {"autoscale": autoscale, "recommend": recommend}

@@ -11,13 +11,17 @@ Five conversations, each a set of frozen records:
 4. *Spark executor to worker process* (role "ingest"): `Stage`…, `StageEnd`, answered by `Staged`.
 5. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
 
+Statuses and accounts, which several of them carry, are in `megaflow.control.reports`.
+
 `Coordinates` is told to the launcher and to all workers. What one coordinator leaves to the next: `handover.JobState`.
 
 Every record is checked by whoever receives it; none is trusted for its type.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 
 # 1. On the control stream -------------------------------------------------------------
 
@@ -67,6 +71,8 @@ class EndOfLines:
 
 # 2. Client to coordinator -------------------------------------------------------------
 
+RUNNER_LENGTH_MAX = 200  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -78,7 +84,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StatusQuery:
-    """Ask for the status record of API.md section 3, answered by `Done`."""
+    """Ask for the `JobStatus`, answered by `Done`."""
 
     bins: bool = False  # with a table per operator
     loads: bool = False  # and with loads by bin and by key
@@ -86,8 +92,7 @@ class StatusQuery:
 
 @dataclass(frozen=True, slots=True)
 class ExplainQuery:
-    """Ask what holds the output back, answered by `Done` with a record of
-    `megaflow.control.coordinator.explanation`."""
+    """Ask what holds the output back, answered by `Done` with an `Explanation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +184,12 @@ class SourceEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class TermsQuery:
-    """Ask any process of a job what one that joins it must know: `Done` carries `Terms`."""
+class SettingsQuery:
+    """Ask any process of a job what one that joins it must know: `Done` carries `JobSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobSettings:
     """What a process that is started by hand has in common with the others."""
 
     job: str
@@ -436,6 +441,13 @@ class SplitsReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class BinsInstalled:
+    """Bins that have come to a worker, and are whole there."""
+
+    entries: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusAsk:
     """The coordinator asks a worker how it does."""
 
@@ -444,52 +456,9 @@ class StatusAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorLoad:
-    """The load of one stateful operator on one worker, of the last seconds; one entry per bin, heaviest first."""
+class StatusAnswer:
+    """A worker's part of the status."""
 
-    operator: str
-    bins: tuple[int, ...]
-    records_per_second: tuple[float, ...]
-    busy_ms_per_second: tuple[float, ...]
-    keys: tuple[int, ...]
-    bytes: tuple[int, ...]  # about
-    hot_keys: tuple[tuple[str, int, float, float], ...]  # (how it shows, bin, records per second, error of that)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """A bin that was moved and is installed; reported by its new owner."""
-
-    operator: str
-    bin: int
-    epoch: int
-    source: int  # worker
-    target: int  # worker
-    bytes: int
-    keys: int
-    seconds: float  # from taken out to installed
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStatus:
-    """One worker's part of the status."""
-
-    id: int
-    worker: int
-    pid: int
-    address: str
-    lines: int  # read so far
-    records: int  # applied by stateful operators so far
-    records_per_second: float  # over the last second or so
-    latency_ms_p50: float  # of the last ten busy seconds, from read (or due) to its epoch closed
-    latency_ms_p99: float
-    latency_ms_max: float
-    bins: dict[str, int]  # operator -> owned bins
-    keys: dict[str, int]  # operator -> keys held
-    ledger: tuple[LedgerEntry, ...]  # new since the last answer
+    id: int  # of the question
+    status: WorkerStatus  # but for the worker's state, which the coordinator knows
     loads: tuple[OperatorLoad, ...] = ()  # if it was asked for them
-    now: float = 0.0  # seconds of its own clock, when it answered
-    busy_seconds: float = 0.0  # so far: not waiting for something to do
-    done: int = 0  # lines so far whose epoch has closed
-    waiting: int | None = 0  # lines due and not read; None: some are, and no rate says how many
-    useful: dict[str, tuple[int, float]] = field(default_factory=dict)  # operator -> (records, seconds) applied so far

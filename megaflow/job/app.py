@@ -1,17 +1,12 @@
-"""Which function is run: FILE[:FUNCTION] from the command line, or a Python function from a notebook."""
+"""FILE[:FUNCTION] on the command line: which function it names, found without running the file."""
 
 import ast
 import difflib
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
-
-import cloudpickle
 
 from megaflow.errors import UsageError
-from megaflow.job.spec import AppFile, PickledFunction
+from megaflow.job.spec import AppFile
 
 FUNCTION = "dataflow"  # the default
 
@@ -66,34 +61,3 @@ def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 pass  # what they bind is their own
             case _:
                 yield from top_level_names(ast.iter_child_nodes(node))
-
-
-def pickle_app(function: Callable[..., Any]) -> PickledFunction:
-    """Return a function as it travels to the worker processes.
-
-    One that they can import goes by its name, any other (from a notebook, a script, a test) with all it refers to.
-    """
-    if not callable(function):
-        raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def can_import(module: ModuleType) -> bool:
-    """Return whether another process with this sys.path finds this very module under its name."""
-    path = None
-    names = module.__name__.split(".")
-    for length in range(1, len(names) + 1):
-        name = ".".join(names[:length])
-        found = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is None:
-            return False
-        path = spec.submodule_search_locations
-    return spec is not None and (not spec.has_location or spec.origin == getattr(module, "__file__", None))

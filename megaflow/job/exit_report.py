@@ -1,7 +1,8 @@
-"""The last word of a worker process: why it ended.
+"""A worker process's report of why it ends.
 
-It goes over a pipe of its own, which outlives the connections: what stops a process closes those first. The launcher
-holds the reading end; its end of file is the process's end. At most a pipe's capacity is said, so saying never blocks.
+The report goes through a pipe of its own, which outlives the connections: what stops a process closes those first. The
+launcher holds the reading end; its end of file is the process's end. A report fits a pipe's capacity, so writing it
+never blocks.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ READ_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LastWord:
+class ExitReport:
     """Why a process ended by itself."""
 
     kind: Literal["failed", "lost"]  # it failed; or it stops because it has lost others
@@ -25,16 +26,16 @@ class LastWord:
     bins: str = ""  # the bins they owned, as ranges
 
 
-def say_last_word(file: int | None, word: LastWord) -> None:
-    """Write it, if there is a pipe and somebody at its other end."""
+def write_report(file: int | None, report: ExitReport) -> None:
+    """Write a process's report; nothing happens if there is no pipe or no reader."""
     if file is None:
         return
-    record = asdict(word) | {"text": word.text[-TEXT_CHARACTERS_MAX:], "bins": word.bins[:BINS_CHARACTERS_MAX]}
+    record = asdict(report) | {"text": report.text[-TEXT_CHARACTERS_MAX:], "bins": report.bins[:BINS_CHARACTERS_MAX]}
     with contextlib.suppress(OSError):
         os.write(file, json.dumps(record).encode())
 
 
-class LastWordPipe:
+class ReportPipe:
     """The launcher's end of the pipe, opened together with the process's end."""
 
     def __init__(self) -> None:
@@ -43,11 +44,11 @@ class LastWordPipe:
         self._data = b""
 
     def fileno(self) -> int:
-        """Return what becomes readable when the process says something or ends."""
+        """Return what becomes readable when the process reports or ends."""
         return self._reading
 
     def read(self) -> bool:
-        """Take in what was said; return whether the process has ended."""
+        """Take in what was written; return whether the process has ended."""
         while self._reading >= 0:
             try:
                 data = os.read(self._reading, READ_BYTES)
@@ -59,16 +60,16 @@ class LastWordPipe:
         return True
 
     @property
-    def word(self) -> LastWord | None:
-        """What was said; None if that is nothing, or was cut short."""
+    def report(self) -> ExitReport | None:
+        """What was read; None if that is nothing, or was cut short."""
         try:
             record = json.loads(self._data)
-            return LastWord(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
+            return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
         except (ValueError, KeyError, TypeError):
             return None
 
     def close_writing(self) -> None:
-        """Close the process's end here, where nobody writes."""
+        """Close the process's end in the launcher, which does not write."""
         os.close(self.writing)
 
     def close(self) -> None:

@@ -2,11 +2,11 @@
 
 1. One file a job, NAME.json, in a folder of mode 0700 that belongs to the user; the file, which holds the secret, has
    mode 0600.
-2. A file appears whole or not at all, and a name belongs to one living job: it is written aside and then linked; or
-   put in the place of the same job's older file, when the coordinator is elsewhere.
+2. A file appears whole or not at all, and a name belongs to one living job: the file is written under another name and
+   then linked; when the coordinator has moved, it replaces the same job's older file.
 3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the
-   process's start time where the operating system tells it; a file whose launcher is gone is removed by whoever
-   sees it.
+   process's start time where the operating system tells it. A process that finds the file of a launcher that is gone
+   removes it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
@@ -53,7 +53,7 @@ def is_alive(job: Job) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return False  # somebody else's process
+        return False  # another user's process
     return job.started is None or process_start(job.pid) == job.started
 
 
@@ -95,7 +95,7 @@ def republish(job: Job) -> None:
 
 
 def _write_aside(job: Job) -> str:
-    """Write a job's file whole, where nobody looks, and return where that is; mode 0600."""
+    """Write a job's file whole under a name that is no job's, and return its path; mode 0600."""
     file, aside = tempfile.mkstemp(dir=private_folder(), prefix=".", suffix=".new")
     with os.fdopen(file, "w", encoding="utf-8") as stream:
         json.dump(asdict(job), stream)
@@ -108,7 +108,7 @@ def publish_numbered(job: Job) -> tuple[Job, Path]:
         name = job.name if number == 1 else f"{job.name}-{number}"
         path = private_folder() / f"{name}.json"
         if not path.exists() or read(path) is None:
-            named = Job(name, job.pid, job.started, job.host, job.port, job.secret)
+            named = replace(job, name=name)
             with contextlib.suppress(CommandRefused):  # taken since: the next one
                 return named, publish(named)
     raise CommandRefused(f"{NAMES_MAX} jobs named {job.name!r} are running")

@@ -1,16 +1,24 @@
-"""What the launcher tells a worker process before it starts: one value, sent over the child's stdin.
+"""What the launcher tells a worker process before it starts: one value, sent over the child's standard input.
 
-The message is 8 bytes of length (big endian) and a pickle. It comes from the parent over a pipe that nobody else
+The message is 8 bytes of length (big endian) and a pickle. It comes from the parent over a pipe that no other process
 can write to; nothing that arrives at a port is ever unpickled.
 """
 
+import contextlib
+import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from megaflow.control.messages import Split
-from megaflow.job.rendering import Form
+from megaflow.errors import UsageError
+
+BACKLOG = 128
 
 Address: TypeAlias = tuple[str, int]  # host and port
+
+Form: TypeAlias = Literal["nothing", "records", "text", "jsonl"]
+"""What a writer of outputs takes: nothing, the records themselves, or lines of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +38,6 @@ class PickledFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Founder:
-    """The process is one of those that the job starts with; the first one coordinates it, to begin with."""
-
-    process: int  # which of them
-    addresses: tuple[Address, ...]  # of each, this one included
-
-
-@dataclass(frozen=True, slots=True)
-class Joiner:
-    """The process joins while the job runs, and is told its number and its workers' ids then."""
-
-    contact: Address  # of some member
-    server: int | None = None  # the worker to be bootstrapped by; None: the coordinator chooses
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileSpec:
     """Where a profile is to be written, and how much of it."""
 
@@ -54,24 +46,70 @@ class ProfileSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildSpec:
-    """All a worker process must know."""
+class JobSpec:
+    """What to run and how, but for the lines."""
 
-    job: str
-    part: Founder | Joiner
-    workers: int  # in each process
-    address: Address  # where others reach this process
-    listener_fd: int  # bound and listening there, inherited
-    secret: bytes
     app: AppFile | PickledFunction
+    processes: int = 1  # at the start
+    workers: int = 1  # in each process
     args: tuple[str, ...] = ()  # for `flow.args`
-    splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
-    pushed: bool = False  # whether the launcher sends `Lines`
-    spark_queries: int = 0  # how many `SourceEnded` to wait for
     rate: float | None = None  # lines per second, of all sources together
+    name: str | None = None  # None: made from the app's
+    listen: str = "127.0.0.1"
     encoding_errors: str = "replace"  # or "strict"
-    output: Form = "records"  # what the launcher is sent
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
     profile: ProfileSpec | None = None
-    word_fd: int | None = None  # for the last word, inherited; None if nobody listens
+
+
+@dataclass(frozen=True, slots=True)
+class Founder:
+    """The process is one of those that the job starts with; at first process 0 coordinates the job."""
+
+    process: int  # which of them
+    addresses: tuple[Address, ...]  # of each, this one included
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningProcess:
+    """The process joins the running job, which then gives it its number and its workers' ids."""
+
+    contact: Address  # of some member
+    server: int | None = None  # the worker to be bootstrapped by; None: the coordinator chooses
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """All that a worker process must know."""
+
+    job: JobSpec
+    name: str  # of the job, as it is published
+    part: Founder | JoiningProcess
+    address: Address  # where others reach this process
+    listener_fd: int  # bound and listening there, inherited
+    secret: bytes
+    splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
+    pushed: bool = False  # whether the launcher sends `Lines`
+    spark_queries: int = 0  # how many `SourceEnded` to wait for
+    output: Form = "records"  # what the launcher is sent
+    report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
+
+
+@contextlib.contextmanager
+def listening(host: str, count: int) -> Iterator[list[socket.socket]]:
+    """Give `count` sockets that listen on free ports of `host`. Raises UsageError if they cannot be had."""
+    with contextlib.ExitStack() as stack:
+        listeners = []
+        try:
+            family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+            for _ in range(count):
+                listeners.append(stack.enter_context(socket.create_server((host, 0), family=family, backlog=BACKLOG)))
+        except OSError as error:
+            raise UsageError(f"--listen {host}: {error.strerror or error}") from error
+        yield listeners
+
+
+def address_of(listener: socket.socket) -> Address:
+    """Return where to reach a listening socket; from this machine, if it listens on all addresses."""
+    host, port = listener.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

@@ -1,9 +1,9 @@
-"""Files as splits: byte ranges whose lines several workers read without asking each other.
+"""Files as splits: byte ranges, so that several workers read the lines of a file without asking each other.
 
 1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
    `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
-2. Whoever holds a split reads the lines that *start* in it. `line_start(file, x)` is the first start
-   of a line at or after byte x, so the holder of [start, end) reads the bytes
+2. The reader of a split reads the lines that *start* in it. `line_start(file, x)` is the first start
+   of a line at or after byte x, so the reader of [start, end) reads the bytes
    [line_start(start), line_start(end)): neighbours agree by construction, whatever lies on the border.
 3. A reader's only state is its position, always the start of a line: a split read in part is again
    a split, from that position on.
@@ -144,6 +144,21 @@ def bytes_of(data: bytes, lines: int) -> int:
     return len(data) if lines else end
 
 
+def decode_lines(data: bytes, errors: str, name: str, position: int) -> list[str]:
+    """Return the lines of `data`, which stands at `position` of the input called `name`.
+
+    Raises SourceError for invalid UTF-8 if `errors` is "strict".
+    """
+    try:
+        return lines_of(data.decode("utf-8", errors))
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"invalid UTF-8 in {name} at byte {position + error.start} "
+            f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
+            f"--encoding-errors replace reads on with U+FFFD in its place"
+        ) from None
+
+
 class SplitReader:
     """Reads one split, block by block; `close()` closes the file.
 
@@ -190,7 +205,7 @@ class SplitReader:
             length = whole_lines(data, self.position + len(data) == self.end)
             if length:
                 self._block = data[:length]
-                lines = self._decode(self._block)
+                lines = decode_lines(self._block, self._errors, repr(self.split.path), self.position)
                 self.position += length
                 return lines
             size *= 2
@@ -222,13 +237,3 @@ class SplitReader:
                 f"where {self.end - self.position} more were expected"
             )
         return data
-
-    def _decode(self, data: bytes) -> list[str]:
-        try:
-            return lines_of(data.decode("utf-8", self._errors))
-        except UnicodeDecodeError as error:
-            raise SourceError(
-                f"invalid UTF-8 in {self.split.path!r} at byte {self.position + error.start} "
-                f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
-                f"--encoding-errors replace reads on with U+FFFD in its place"
-            ) from None

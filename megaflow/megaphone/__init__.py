@@ -1,1 +1,18 @@
-"""Megaphone: state in bins, and the operators F and S that move them between workers while records flow."""
+"""Megaphone: state in bins, and the operators F and S that move them between workers while records flow.
+
+bins            hashes of keys, the bins that they fall into, and the store of those that a worker owns
+routing         which worker owns which bin at which time; the commands that change it
+control_stream  the numbered commands that stateful operators listen to, from where they are validated
+command_log     the same commands where F reads them
+bootstrap       what a worker that has joined needs to route as all others do
+router          F: sends records to the owners of their bins, and takes out the bins that move
+splitting       the loops of F
+chunks          a bin cut into pieces of bounded size
+bin_transfer    the pieces under way, and the credit that bounds them
+stateful_core   S: what all kinds of it share
+stateful, stateful_timed, distribute
+                the kinds: record by record; all records of a key and time, with timers; without a state
+timers          what is due at which time for which key, by bin
+by_time         a dict that knows its least time
+load_meter      records and busy time by bin, and the most frequent keys
+"""

@@ -56,7 +56,7 @@ class RoutingState:
         return RoutingHistory(self.table, self.pending, self.installed)
 
 
-class Newcomer:
+class RoutingBacklog:
     """What F of a worker that has joined has read and received before it has a table.
 
     Bounded by the commands between its Bootstrap and the answer; those before it are not kept.

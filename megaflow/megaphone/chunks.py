@@ -14,7 +14,8 @@ from itertools import chain, islice
 from typing import Any
 
 from megaflow.megaphone.bins import BinStore, Taken
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time
 
 CHUNK_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone.bin_transfer import Credit, Shipper
-from megaflow.megaphone.bootstrap import Newcomer, RoutingState, names
+from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
 from megaflow.megaphone.routing import (
     Bootstrap,
     Command,
@@ -54,7 +54,7 @@ class ControlInput:
         self._bins = bins
         self._membership = context.membership
         self._worker = context.allocator.index
-        self._newcomer = Newcomer(self._worker) if history is None else None  # until it is told the table
+        self._newcomer = RoutingBacklog(self._worker) if history is None else None  # until it is told the table
         self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
         self._commands: dict[int, list[Command]] = {}  # time the control frontier has not passed -> obeyed commands
         self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
@@ -138,7 +138,7 @@ class ControlInput:
         undecided = [Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
         return RoutingState(history.active, history.installed, tuple(history.pending), tuple(undecided), next)
 
-    def _start(self, ports: ControlPorts, newcomer: Newcomer, states: list[RoutingState]) -> None:
+    def _start(self, ports: ControlPorts, newcomer: RoutingBacklog, states: list[RoutingState]) -> None:
         """If the table has come: take the state over, and obey the commands that came after it was cut."""
         for sent in states:
             newcomer.receive(sent)

@@ -5,18 +5,27 @@ they must have the same number of bins. A flow sets a default that is numbered a
 One Bootstrap lets all of them on the new worker know their tables.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from megaflow.errors import BuildError
 from megaflow.megaphone.routing import Bootstrap, Numbered, validate
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time
 
-_DEFAULT = "default control"
+
+@dataclass(slots=True)
+class Controls:
+    """The control streams of one dataflow."""
+
+    default: Port[Numbered] | None = None
+    numbered: dict[Port[Any], Port[Numbered]] = field(default_factory=dict)  # stream as given -> its commands
+    bins: dict[Port[Numbered], int] = field(default_factory=dict)  # commands -> how many bins their operators have
+
 
 
 def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
@@ -55,8 +64,8 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
 
 def set_default(port: Port[Numbered]) -> None:
     """Let the stateful operators of this dataflow listen to `port`, a broadcast stream of numbered commands."""
-    notes = port.scope.graph.notes
-    notes[_DEFAULT] = notes[port] = port  # the second, so that control=flow.control means the same as the default
+    controls = port.scope.graph.extension(Controls)
+    controls.default = controls.numbered[port] = port  # the second: control=flow.control is the same as the default
 
 
 def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[Numbered] | None:
@@ -64,16 +73,13 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[N
 
     Raises BuildError if another operator on the same stream has another number of bins.
     """
-    notes = scope.graph.notes
-    if control is None:
-        numbered: Port[Numbered] | None = notes.get(_DEFAULT)
-        if numbered is None:
+    controls = scope.graph.extension(Controls)
+    numbered = controls.default if control is None else controls.numbered.get(control)
+    if numbered is None:
+        if control is None:
             return None
-    else:
-        numbered = notes.get(control)
-        if numbered is None:
-            numbered = notes[control] = number_commands(control, bins)
-    known = notes.setdefault(("bins", numbered), bins)
+        numbered = controls.numbered[control] = number_commands(control, bins)
+    known = controls.bins.setdefault(numbered, bins)
     if known != bins:
         raise BuildError(
             f"bins={bins}, but another stateful operator on the same control stream has bins={known}; "

@@ -4,19 +4,16 @@ The bins are empty, and move as those of other operators do: so the same command
 a worker that leaves has given them up. S passes records on at once; nothing of a time depends on an empty bin.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from megaflow.megaphone import stateful_core
 from megaflow.megaphone.bins import stable_hash
-from megaflow.megaphone.chunks import Chunk
-from megaflow.megaphone.routing import Numbered
-from megaflow.megaphone.splitting import ByRecord
-from megaflow.megaphone.stateful import assemble, finish
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder
-from megaflow.timely.dataflow.capability import Capability
+from megaflow.megaphone.routing import Numbered, RoutingTable
+from megaflow.megaphone.splitting import Part, Splitter
+from megaflow.megaphone.stateful_core import Core
 from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.pact import Addressed
 
 T = TypeVar("T")
 
@@ -29,23 +26,38 @@ def distribute(
     name: str | None = None,
 ) -> Port[T]:
     """Send each record to the owner of the bin of `hash(record)` at its time. Costs a hash per record."""
-    assembly = assemble([port], hash, control, bins, str(name or "distribute"), ByRecord)
-    installer, view = assembly.installer, assembly.view
-    builder = OperatorBuilder(port.scope, assembly.name)
-    data: Input[T] = builder.new_input(assembly.routed.data[0], Addressed())
-    state: Input[Chunk] = builder.new_input(assembly.routed.state, Addressed(Lane.STATE))
-    output, result = builder.new_output()
+    return stateful_core.build([port], hash, control, bins, str(name or "distribute"), ByRecord, _PassOn)
 
-    def run() -> None:
-        installer.install_all(state.drain())
-        for time, batch in data.drain():
-            view.meter.count(len(batch))
-            output.ship(time, batch)
 
-    def make(capabilities: list[Capability], info: Any) -> Callable[[], None]:
-        capabilities[0].release()
-        return run
+class _PassOn:
+    """S on one worker, which keeps nothing."""
 
-    builder.build(make)
-    finish(assembly, result)
-    return result
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def run(self) -> None:
+        """One invocation: own the bins that have arrived, and pass the records on."""
+        core = self._core
+        core.install()
+        for time, batch in core.data[0].drain():
+            core.view.meter.count(len(batch))
+            core.output.ship(time, batch)
+
+
+class ByRecord(Splitter):
+    """By the record itself, which need not be a pair, nor hashable."""
+
+    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        bin_of = self._store.bin_of_key
+        parts: defaultdict[int, list[Any]] = defaultdict(list)
+        for record in batch:
+            parts[table[bin_of(record)]].append(record)
+        return parts.items()
+
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        record = batch[0]
+        self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
+        return [(self._worker, batch)]
+
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        """Whatever the record is, it is the hash that was wrong."""

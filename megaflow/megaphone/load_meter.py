@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any
 
 from megaflow.errors import CannotTravel
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 
 SAMPLE_MAX = 512  # records a look takes
 KEYS_COUNTED = 256  # a key with more than a 256th of the records is found

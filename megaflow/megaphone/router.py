@@ -13,7 +13,7 @@ the loops would not be legal cycles.
 Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
  1. A record at s is routed by the table in force at s, and only once the control frontier
     has passed s: no command for s or before is still to come. Until then it is stashed,
-    under a capability of the data output (`forwarding`).
+    under a capability of the data output (`Forwarder`).
  2. F holds the state output's capability at t from the moment the command arrives until
     the last chunk is sent, of many that wait for credit (`shipping`). So no S, here or
     elsewhere, applies a record at t or later before every bin that moves at t is in (S
@@ -39,19 +39,20 @@ from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.bootstrap import RoutingState
+from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput, ControlPorts
 from megaflow.megaphone.control_stream import founders_of
-from megaflow.megaphone.forwarding import Forwarder
 from megaflow.megaphone.routing import Numbered, RoutingHistory, RoutingTable, initial_table
-from megaflow.megaphone.splitting import SplitterMaker
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, connect
-from megaflow.timely.dataflow.capability import Capability
+from megaflow.megaphone.splitting import Splitter, SplitterMaker
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
-from megaflow.timely.order import identity
+from megaflow.timely.order import Time, identity
+from megaflow.timely.progress.antichain import Antichain
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,7 @@ def route(
     scope = ports[0].scope
     if scope.depth:
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
-    builder = OperatorBuilder(scope, f"{name}.route")
-    node = builder.graph.nodes[-1]
-    node.shape.append(f"{store.count} bins")  # to be the same on all workers
+    builder = OperatorBuilder(scope, f"{name}.route", f"{store.count} bins")
     here = identity(0)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]
@@ -92,7 +91,7 @@ def route(
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
         routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
         routing_output, routing_port = builder.new_output()
-        connect(routing_port, routing.location, node.queues[-1], Addressed(Lane.STATE))
+        builder.connect(routing, routing_port)
         shipper.credits = routing_output
         commanded = ControlPorts(commands, routing, routing_output, shipper)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
@@ -106,18 +105,54 @@ def route(
     control_input = ControlInput(name, commanded, store.count, history, context)
     router = Router(name, forwarders, control_input, applied, shipper, context)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        for capability in capabilities:
-            capability.release()
-        return router.run
-
-    builder.build(make)
+    builder.build_releasing(router.run)
 
     def close_loop(output: Port[Any]) -> None:
-        from_output = output.scope.graph.nodes[output.node].sources[output.output]
-        builder.graph.connect(from_output, node.targets[-1])
+        builder.connect(applied, output)
 
     return Routed([port for _, port in data_outputs], state_port, router, shipper, close_loop)
+
+
+class Forwarder:
+    """One data input of F on one worker, the output that it leads to, and the batches that wait between them.
+
+    An F of an operator with two inputs has two of these. Each frontier moves by itself, and the tables are the same for
+    both, so the two halves of a bin go to one worker.
+    """
+
+    def __init__(self, data: Input[Any], output: Output[Any], splitter: Splitter) -> None:
+        self._data = data
+        self._output = output
+        self._splitter = splitter
+        self._stash: ByTime[tuple[Capability, list[list[Any]]]] = ByTime(lambda time: (mint(output, time), []))
+
+    def keep_all(self) -> bool:
+        """Keep what has arrived; return whether anything waits."""
+        for time, batch in self._data.drain():
+            self._keep(time, batch)
+        return bool(self._stash)
+
+    def forward(self, passed: Antichain, history: RoutingHistory) -> None:
+        """Route what control has passed, first what has waited for that; keep the rest."""
+        while (waiting := self._stash.least()) is not None and not passed.less_equal(waiting):
+            capability, batches = self._stash[waiting]
+            for batch in batches:
+                self._send(waiting, batch, history)
+            self._stash.take(waiting)
+            capability.release()
+        for time, batch in self._data.drain():
+            if passed.less_equal(time):
+                self._keep(time, batch)
+            else:
+                self._send(time, batch, history)
+
+    def _keep(self, time: Time, batch: list[Any]) -> None:
+        assert isinstance(time, int)
+        self._stash[time][1].append(batch)
+
+    def _send(self, time: Time, batch: list[Any], history: RoutingHistory) -> None:
+        for worker, part in self._splitter.split(batch, history.at(time)):
+            self._output.ship_to(worker, time, part)
 
 
 class Router:

@@ -25,23 +25,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from megaflow.errors import ProgramError
-from megaflow.megaphone.bins import BinStore, stable_hash
-from megaflow.megaphone.chunks import Chunk, Installer
+from megaflow.megaphone import stateful_core
+from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.routing import Numbered
 from megaflow.megaphone.splitting import ByKey, complain_about
-from megaflow.megaphone.stateful import StatefulView, TravelTrial, assemble, finish
+from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.timers import Timers
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.activator import OperatorInfo
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.pact import Addressed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,7 +67,8 @@ def stateful_unary(
     `records` are the payloads of the key's timers that are due, then its values in the order of arrival.
     """
     title = str(name or getattr(fold, "__name__", "stateful_unary"))
-    return _build([port], "fold(key, time, records, state, timers)", fold, hash, control, bins, title)
+    policy = partial(_TimedFolds, fold=fold, call="fold(key, time, records, state, timers)")
+    return stateful_core.build([port], hash, control, bins, title, ByKey, policy)
 
 
 def stateful_binary(
@@ -88,102 +86,60 @@ def stateful_binary(
     right one. Both in the order of arrival.
     """
     title = str(name or getattr(fold, "__name__", "stateful_binary"))
-    return _build([left, right], "fold(key, time, left, right, state, timers)", fold, hash, control, bins, title)
+    policy = partial(_TimedFolds, fold=fold, call="fold(key, time, left, right, state, timers)")
+    return stateful_core.build([left, right], hash, control, bins, title, ByKey, policy)
 
 
-def _build(
-    ports: Sequence[Port[Any]],
-    call: str,
-    fold: Callable[..., Any],
-    hash: Callable[[Any], int],
-    control: Port[Numbered] | None,
-    bins: int,
-    name: str,
-) -> Port[Any]:
-    assembly = assemble(ports, hash, control, bins, name, ByKey)
-    builder = OperatorBuilder(ports[0].scope, name)
-    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in assembly.routed.data]
-    state: Input[Chunk] = builder.new_input(assembly.routed.state, Addressed(Lane.STATE))
-    output, result = builder.new_output()
-    folder = _Folder(fold, call, assembly.store, name)
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        capabilities[0].release()
-        activate = info.activator.activate
-        return _Machine(data, state, output, folder, assembly.installer, assembly.view, activate).run
-
-    builder.build(make)
-    finish(assembly, result)
-    return result
-
-
-class _Machine:
+class _TimedFolds:
     """S on one worker: what waits for its time to be closed."""
 
-    def __init__(
-        self,
-        data: Sequence[Input[Any]],
-        state: Input[Chunk],
-        output: Output[Any],
-        folder: _Folder,
-        installer: Installer,
-        view: StatefulView,
-        activate: Callable[[], None],
-    ) -> None:
-        self._data = data
-        self._state = state
-        self._output = output
-        self._folder = folder
-        self._installer = installer
-        self._view = view
-        self._activate = activate
-        self._timers = folder.store.timers
-        self._stash: dict[int, list[list[list[Any]]]] = {}  # time -> input -> batches in arrival order
-        self._waiting: list[int] = []  # heap: the times in the stash
+    def __init__(self, core: Core, fold: Callable[..., Any], call: str) -> None:
+        """`call`: how the fold is called, for messages."""
+        self._core = core
+        self._fold = fold
+        self._call = call
+        self._data = core.data
+        self._state = core.state
+        self._output = core.output
+        self._timers = core.store.timers
+        self._handle = Timers(core.name, self)
+        self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
         self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
+
+    def _nothing(self, time: int) -> list[list[list[Any]]]:
+        return [[] for _ in self._data]
 
     def run(self) -> None:
         """One invocation: install state, keep what has arrived, apply what is closed."""
-        self._installer.install_all(self._state.drain())
+        self._core.install()
         for number, data in enumerate(self._data):
             for arrived_at, batch in data.drain():
                 assert isinstance(arrived_at, int)
-                self._keep(arrived_at, number, batch)
+                self._stash[arrived_at][number].append(batch)
+                self._core.view.waiting += len(batch)
         frontiers = [each.frontier for each in (*self._data, self._state)]
         left = _TIMES_PER_RUN
         while (time := self._least()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
             if not left:
-                self._activate()
+                self._core.activate()
                 break
             left -= 1
             self._apply(time)
         self._hold(time)
 
-    def _keep(self, time: int, number: int, batch: list[Any]) -> None:
-        if time not in self._stash:
-            self._stash[time] = [[] for _ in self._data]
-            heappush(self._waiting, time)
-        self._stash[time][number].append(batch)
-        self._view.waiting += len(batch)
-
     def _least(self) -> int | None:
         """The first time at which something waits."""
-        due = self._timers.least()
-        if self._waiting and (due is None or self._waiting[0] < due):
-            return self._waiting[0]
-        return due
+        due, kept = self._timers.least(), self._stash.least()
+        return kept if due is None or (kept is not None and kept < due) else due
 
     def _apply(self, time: int) -> None:
-        inputs: list[list[list[Any]]] = [[] for _ in self._data]
-        if self._waiting and self._waiting[0] == time:
-            heappop(self._waiting)
-            inputs = self._stash.pop(time)
-        meter = self._view.meter
-        began = meter.now()
-        out = self._folder.apply(time, inputs)
+        inputs = self._stash.take(time) or self._nothing(time)
+        view = self._core.view
+        began = view.meter.now()
+        out = self._outputs(time, inputs)
         records = list(chain.from_iterable(chain.from_iterable(inputs)))
-        meter.note(records, began)
-        self._view.waiting -= len(records)
+        view.meter.note(records, began)
+        view.waiting -= len(records)
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
 
@@ -204,27 +160,17 @@ class _Machine:
                 self._held = mint(self._output, least)
                 held.release()
 
-
-class _Folder:
-    """Applies the fold to what a time has; the loops that touch every record and key."""
-
-    def __init__(self, fold: Callable[..., Any], call: str, store: BinStore, name: str) -> None:
-        self.store = store
-        self._fold = fold
-        self._call = call  # how the fold is called, for messages
-        self._name = name
-        self._trial = TravelTrial(name)
-        self._handle = Timers(name, self)
-
     def set_timer(self, time: int, key: Any, payload: Any) -> None:
-        """Called through the handle that the fold has."""
-        self._trial.check(key, payload, "a timer's payload for ")
-        self.store.timers.add(time, self.store.bin_of_key(key), key, payload)
+        """Set a timer of a key: called through the handle that the fold has."""
+        self._core.try_travel(key, payload, "a timer's payload for ")
+        self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
 
-    def apply(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
-        """The outputs of a time: the timers that are due and the batches of each input, by key. Order: see `_group`."""
-        fold, store, timers = self._fold, self.store, self._handle
-        states = store.states
+    def _outputs(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
+        """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs.
+
+        One of the two loops that touch every key or record; the other is in `_group`, which says the order.
+        """
+        fold, timers, states, come_or_go = self._fold, self._handle, self._core.store.states, self._core.come_or_go
         groups = self._group(time, inputs)
         out: list[Any] = []
         timers.time = time
@@ -234,17 +180,13 @@ class _Folder:
                 timers.key = key
                 records = [group.get(key) or [] for group in groups]
                 state, outputs = fold(key, time, *records, before, timers)
-                if before is not None and state is not None:
+                if before is None or state is None:
+                    come_or_go(key, before, state)
+                else:
                     states[key] = state
-                elif state is not None:
-                    store.create(key, state)
-                    self._trial.check(key, state, "the state of ")
-                elif before is not None:
-                    store.forget(key)
                 out += outputs
         except (TypeError, ValueError) as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                raise self._complaint(error) from error
+            self._core.explain(error, self._call, [])
             raise
         timers.time = None
         return out
@@ -252,8 +194,8 @@ class _Folder:
     def _group(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[dict[Any, list[Any]]]:
         """For each input: key -> records, first of the keys with timers. Each list is the fold's own."""
         groups: list[defaultdict[Any, list[Any]]] = [defaultdict(list) for _ in inputs]
-        for bin, due in self.store.timers.pop(time).items():
-            assert bin in self.store.bins, f"a timer of bin {bin} is due at time {time}, but the bin is not here"
+        for bin, due in self._timers.pop(time).items():
+            assert bin in self._core.store.bins, f"a timer of bin {bin} is due at time {time}, but the bin is not here"
             groups[0].update(due)
         for group, batches in zip(groups, inputs, strict=True):
             for batch in batches:
@@ -261,14 +203,6 @@ class _Folder:
                     for key, value in batch:
                         group[key].append(value)
                 except (TypeError, ValueError) as error:
-                    complain_about(batch, self._name, error)
+                    complain_about(batch, self._core.name, error)
                     raise
         return list(groups)
-
-    def _complaint(self, error: Exception) -> ProgramError:
-        """What is wrong when the loop itself raised: how the fold is made."""
-        return ProgramError(
-            f"{self._name}: the fold is called as {self._call} and must return (new state, outputs), outputs being a "
-            "list or another iterable; return (state, []) for no output, (None, []) to forget the key's state; "
-            f"here: {error}"
-        )

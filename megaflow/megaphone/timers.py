@@ -10,10 +10,10 @@ Records wait elsewhere: F has sent them to the owner of their time already, so t
 """
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
 from typing import Any, Protocol, TypeAlias
 
 from megaflow.errors import ProgramError
+from megaflow.megaphone.by_time import ByTime
 
 Timer: TypeAlias = tuple[int, Any, Any]  # time, key, payload
 
@@ -24,29 +24,22 @@ class TimerStore:
     The payloads of one key and time stay in the order in which they were set. Work is by what is due or moves, never by
     the number of bins: there is no entry for a bin, or a time, without timers.
 
-    Invariant: `_bins` names exactly the (bin, time) of `_times`, and each time of `_times` is in `_heap`.
+    Invariant: `_bins` names exactly the (bin, time) of `_times`.
     """
 
-    __slots__ = ("_bins", "_heap", "_times")
+    __slots__ = ("_bins", "_times")
 
     def __init__(self) -> None:
-        self._times: dict[int, dict[int, dict[Any, list[Any]]]] = {}  # time -> bin -> key -> payloads; none empty
+        self._times: ByTime[dict[int, dict[Any, list[Any]]]] = ByTime(lambda time: {})  # bin -> key -> payloads
         self._bins: dict[int, set[int]] = {}  # bin -> its times; none empty
-        self._heap: list[int] = []  # all times, and some that are gone
 
     def least(self) -> int | None:
         """Return the first time at which something is due; None if there is nothing. Cost: logarithmic, amortised."""
-        heap, times = self._heap, self._times
-        while heap and heap[0] not in times:
-            heappop(heap)
-        return heap[0] if heap else None
+        return self._times.least()
 
     def add(self, time: int, bin: int, key: Any, payload: Any) -> None:
         """Set a timer."""
-        bins = self._times.get(time)
-        if bins is None:
-            bins = self._times[time] = {}
-            heappush(self._heap, time)
+        bins = self._times[time]
         keys = bins.get(bin)
         if keys is None:
             keys = bins[bin] = {}
@@ -55,7 +48,7 @@ class TimerStore:
 
     def pop(self, time: int) -> dict[int, dict[Any, list[Any]]]:
         """Remove what is due at a time: bin -> key -> payloads. Cost: linear in the bins with something due."""
-        bins = self._times.pop(time, {})
+        bins = self._times.take(time) or {}
         for bin in bins:
             self._forget(bin, time)
         return bins
@@ -67,10 +60,7 @@ class TimerStore:
             bins = self._times[time]
             taken += [(time, key, payload) for key, payloads in bins.pop(bin).items() for payload in payloads]
             if not bins:
-                del self._times[time]
-        if len(self._heap) > 2 * len(self._times) + 8:  # or bins that go to and fro would fill it
-            self._heap = list(self._times)
-            heapify(self._heap)
+                self._times.take(time)
         return taken
 
     def install(self, bin: int, timers: Iterable[Timer]) -> None:
@@ -89,7 +79,7 @@ class TimerStore:
         assert pairs == {(bin, time) for bin, times in self._bins.items() for time in times}
         assert all(self._times.values()) and all(self._bins.values()), "an empty entry is kept"
         assert all(payloads for bins in self._times.values() for keys in bins.values() for payloads in keys.values())
-        assert set(self._times) <= set(self._heap) and len(self._heap) <= 2 * len(self._times) + 9 + len(self._bins)
+        self._times._check()
 
 
 class _Alarms(Protocol):

@@ -1,1 +1,8 @@
-"""All that knows pyspark: lines from Structured Streaming."""
+"""Lines from Spark Structured Streaming. Nothing else in megaflow knows pyspark.
+
+query_spec     what `--lines spark:…` says
+preflight      what can be known to fail before Spark starts
+spark_session  a Spark session of our own
+source         a streaming query that feeds a job, in the launcher
+push           how lines leave Spark, in its executors
+"""

@@ -1,6 +1,6 @@
-"""What a Spark task does: send the lines of its partition to a worker.
+"""How the lines of a batch leave Spark: each Spark task sends those of its partition to a worker.
 
-Runs inside Spark's executors, so that no line passes through the driver. The task ends well
+The tasks run inside Spark's executors, so no line passes through the driver. A task ends well
 only after the worker has acknowledged the count; if anything fails it raises, and Spark runs it
 again as another attempt.
 
@@ -9,24 +9,36 @@ the lines of a message joined by a separator that is in none of them. Joining Ar
 line, and the worker needs no Arrow. Bytes that are not UTF-8 become U+FFFD: in Java with rows, here with Arrow, into
 which Spark puts the bytes of a file as they are (an encoded surrogate becomes one in Java, three here).
 
+Arrow is taken, without being asked for, when all that Spark wants for it is installed here (`pip install
+'megaflow[arrow]'`); `MEGAFLOW_SPARK_TRANSFER=rows` forces rows. What is staged and committed, and by which protocol, is
+the same either way. Executors elsewhere are assumed to have what is installed here, as they must have megaflow; where
+they have no Arrow, force rows.
+
 What is staged is no proof that the task went well: if something before it in the pipeline fails (a
 user's UDF, say), the rows here just end, early, and the part is staged and acknowledged before Spark
 fails the attempt. Only the results that Spark hands to the driver tell which attempts count.
 """
 
+import functools
+import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from megaflow.control.messages import Refused, Stage, Staged, StageEnd
-from megaflow.errors import ProtocolError, SourceError
+from megaflow.errors import ProtocolError, SourceError, UsageError
 from megaflow.timely.communication.client import Client
 
 CHUNK_BYTES = 64 << 10  # text in one message: large against its frame, small against the worker's step
 CONNECT_TIMEOUT_SECONDS = 30.0
 ANSWER_TIMEOUT_SECONDS = 300.0  # the worker may be in a long step of user code; a dead one is noticed by TCP
+
+
+VARIABLE = "MEGAFLOW_SPARK_TRANSFER"
+
+Transfer: TypeAlias = Literal["arrow", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +65,43 @@ class Winner(NamedTuple):
 WINNER_SCHEMA = "partition long, worker long, attempt long, lines long"  # of a Winner, as Spark writes it
 
 
-class Joined(NamedTuple):
+class JoinedLines(NamedTuple):
     """Lines as one text: `text.split(separator)`."""
 
     lines: int  # at least one
     text: str
     separator: str
+
+
+def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, str]:
+    """Return how lines are to travel, and a sentence that says so and why.
+
+    Imports pyspark, and pandas and pyarrow if they are there. Raises UsageError if the environment asks for what there
+    is not.
+    """
+    asked = environ.get(VARIABLE, "")
+    if asked not in ("", "rows"):
+        raise UsageError(f"{VARIABLE}={asked}: it must be rows, or not set: Arrow is used where it is installed")
+    if asked:
+        return "rows", f"lines leave Spark as rows ({VARIABLE}={asked})"
+    from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+    try:
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        wanted = str(error).rpartition("] ")[2].partition(";")[0]  # Pandas >= 2.2.0 must be installed
+        return "rows", f"lines leave Spark as rows; for Arrow, which is faster, {wanted}: pip install 'megaflow[arrow]'"
+    return "arrow", "lines leave Spark as Arrow batches"
+
+
+def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
+    """Have Spark's tasks stage the one text column of a batch; return those that went well, one a partition."""
+    if transfer == "rows":
+        winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job)).collect()
+        return winners
+    pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
+    return [Winner(*row) for row in pushed.collect()]
 
 
 def push_rows(job: StageJob, partition: int, rows: Iterable[tuple[str | None]]) -> Iterator[Winner]:
@@ -80,7 +123,7 @@ def push_batches(job: StageJob, batches: Iterable[Any]) -> Iterator[Any]:
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
 
 
-def _push(job: StageJob, partition: int, texts: Iterator[Joined]) -> Iterator[Winner]:
+def _push(job: StageJob, partition: int, texts: Iterator[JoinedLines]) -> Iterator[Winner]:
     attempt = _task().taskAttemptId()
     first = next(texts, None)
     if first is None:
@@ -128,16 +171,18 @@ def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def join_lines(lines: list[str]) -> Joined:
+def join_lines(lines: list[str]) -> JoinedLines:
     """Join lines, of which there must be some.
 
-    >>> join_lines(["a", "b"]), join_lines(["a\\nb", "\\0"])
-    (Joined(lines=2, text='a\\nb', separator='\\n'), Joined(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n'))
+    >>> join_lines(["a", "b"])
+    JoinedLines(lines=2, text='a\\nb', separator='\\n')
+    >>> join_lines(["a\\nb", "\\0"])
+    JoinedLines(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n')
     """
     return _join(len(lines), lambda separator: separator.join(lines))
 
 
-def join_column(column: Any, limit_bytes: int) -> Iterator[Joined]:
+def join_column(column: Any, limit_bytes: int) -> Iterator[JoinedLines]:
     """Join the strings of an Arrow array, about `limit_bytes` of UTF-8 at a time; nulls are left out.
 
     Cost: some microseconds a text, and what copying takes.
@@ -164,7 +209,7 @@ def join_column(column: Any, limit_bytes: int) -> Iterator[Joined]:
         start = end
 
 
-def _join(lines: int, joined: Callable[[str], str]) -> Joined:
+def _join(lines: int, joined: Callable[[str], str]) -> JoinedLines:
     """Join with the first separator that is in no line.
 
     It is there as often as it should be if and only if it is nowhere else: no two places of it can overlap.
@@ -172,5 +217,5 @@ def _join(lines: int, joined: Callable[[str], str]) -> Joined:
     for separator in chain("\n\0", (f"\0{number}\n" for number in count())):
         text = joined(separator)
         if text.count(separator) == lines - 1:
-            return Joined(lines, text, separator)
+            return JoinedLines(lines, text, separator)
     raise AssertionError("a text of finite length holds every number")

@@ -3,7 +3,7 @@
 `SparkFeed` runs in the launcher. For each micro-batch of the query
 
 1. the coordinator tells the ingest ports of the workers,
-2. every Spark task stages its partition at one of them (`megaflow.spark.{transfer, push}`),
+2. every Spark task stages its partition at one of them (`megaflow.spark.push`),
 3. the coordinator is asked to commit the attempts that Spark reports as successful, one a
    partition, and answers when the workers can take more.
 
@@ -16,9 +16,7 @@ what was committed; if the old one has left when it is asked, the launcher has b
 """
 
 import functools
-import glob
 import logging
-import os
 import re
 import tempfile
 import threading
@@ -39,10 +37,9 @@ from megaflow.control.messages import (
     SourceEnded,
 )
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
-from megaflow.spark.java import find_java
-from megaflow.spark.push import StageJob
-from megaflow.spark.query_spec import FILE_FORMATS, TRIGGER_SECONDS, SparkSpec
-from megaflow.spark.transfer import Transfer, choose_transfer, push_frame
+from megaflow.spark.preflight import check_spark
+from megaflow.spark.push import StageJob, Transfer, choose_transfer, push_frame
+from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec
 from megaflow.timely.communication.client import Client
 
 CONNECT_TIMEOUT_SECONDS = 30.0
@@ -52,20 +49,6 @@ MOVES_MAX = 10  # a coordinator that moves faster than it can be asked
 FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
 
 log = logging.getLogger("megaflow.spark")
-
-
-def check_spark(spec: SparkSpec) -> None:
-    """Raise SourceError for what can be known to fail before Spark starts: no Java, no such folder."""
-    find_java()
-    if spec.format not in FILE_FORMATS or re.match(r"[A-Za-z][\w+.-]+:", spec.path):
-        return
-    if os.path.isfile(spec.path):
-        raise SourceError(
-            f"{spec}: Spark's streams read folders, and {spec.path} is a file; name its folder, "
-            f"or read it without Spark: --lines {spec.path}"
-        )
-    if not glob.has_magic(spec.path) and "{" not in spec.path and not os.path.isdir(spec.path):
-        raise SourceError(f"{spec}: there is no folder {os.path.abspath(spec.path)}")
 
 
 class SparkFeed:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from megaflow.scope import Scope
 from megaflow.testing.network import Network
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.explain import unsent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import PathSummaries, frontier_by_brute_force, path_summaries
@@ -36,6 +37,8 @@ class Monitor:
             for number in self._truth:
                 running = [(worker.index, g) for worker in workers for g in worker.graphs() if g.number == number]
                 self._check_frontiers(running, at_rest)
+                if at_rest:
+                    self._check_credit(running)
 
     def _account(self, workers: Sequence[EngineWorker[Scope]]) -> None:
         for worker in workers:
@@ -57,7 +60,7 @@ class Monitor:
             return
         number, builder = running[0][1].number, running[0][1].builder
         counts = [(location, time, count) for (location, time), count in self._truth[number]]
-        counts += [(location, time, delta) for _, graph in running for (location, time), delta in graph.unsent()]
+        counts += [(location, time, delta) for _, graph in running for (location, time), delta in unsent(graph)]
         for location, name in enumerate(builder.names):
             truth = frontier_by_brute_force(builder, counts, location, self._paths[number])
             for index, graph in running:
@@ -72,6 +75,17 @@ class Monitor:
                     raise Violation(
                         f"seed {self.seed}: nothing is under way, but worker {index} shows the frontier {shown} "
                         f"at {name} instead of {truth}"
+                    )
+
+    def _check_credit(self, running: list[tuple[int, Graph]]) -> None:
+        """Compare what senders count as not given back with what receivers keep; nothing is under way."""
+        for source, sender in running:
+            for target, receiver in running:
+                used, kept = sender.handoffs.credit_in_use(target), receiver.handoffs.credit_kept(source)
+                if source != target and used != kept:
+                    raise Violation(
+                        f"seed {self.seed}: nothing is under way, but worker {source} waits for {used} records (by "
+                        f"channel) of worker {target}, which keeps {kept}"
                     )
 
     def _check_owners(self, workers: Sequence[EngineWorker[Scope]]) -> None:

@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from random import Random
 
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time
 
 Route = tuple[int, int, Lane]  # source, target, lane
@@ -28,11 +30,11 @@ class Network:
         """The end of one worker."""
         return self._allocators.setdefault(index, SimulatedAllocator(index, self))
 
-    def put(self, route: Route, body: bytes) -> None:
+    def put(self, route: Route, message: bytes) -> None:
         """Send a message on its way."""
         if route[0] in self._dead or route[1] in self._dead:
             return
-        self._routes.setdefault(route, deque()).append(body)
+        self._routes.setdefault(route, deque()).append(message)
         self._weights.setdefault(route, self._random.random() ** 3 + 0.01)
 
     def waiting(self) -> Iterable[tuple[Route, float]]:
@@ -48,9 +50,17 @@ class Network:
 
     def deliver(self, route: Route) -> None:
         """Let the oldest message of a route arrive."""
-        source, target, lane = route
-        channel, body = decode(self._routes[route].popleft())
-        self._allocators[target].arrived.append(Envelope(lane, channel, source, body))
+        self._allocators[route[1]].arrived.append(_opened(route, self._routes[route].popleft()))
+
+    def under_way(self, route: Route) -> list[Envelope]:
+        """What has been sent on a route and has not arrived, the oldest first."""
+        return [_opened(route, sent) for sent in self._routes.get(route, ())]
+
+
+def _opened(route: Route, message: bytes) -> Envelope:
+    source, _, lane = route
+    dataflow, number, body = decode(message)
+    return Envelope(Channel(lane, dataflow, number), source, body)
 
 
 class SimulatedAllocator:
@@ -62,19 +72,20 @@ class SimulatedAllocator:
         self.arrived: deque[Envelope] = deque()  # appended by deliveries, drained by the worker
         self._network = network
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Encode and queue."""
         if target == self.index:
-            self.arrived.append(Envelope(lane, channel, self.index, body))
+            self.arrived.append(Envelope(channel, self.index, body))
         else:
-            self._network.put((self.index, target, lane), encode((channel, body)))
+            message = encode((channel.dataflow, channel.number, body))
+            self._network.put((self.index, target, channel.lane), message)
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Encode and queue for each."""
-        if lane is Lane.PROGRESS and channel[0] >= 0 and channel[1] == 0:
-            self._network.broadcasts.append((channel[0], self.index, body[1]))  # type: ignore[index]
+        if channel.is_progress:
+            self._network.broadcasts.append((channel.dataflow, self.index, body[1]))  # type: ignore[index]
         for target in targets:
-            self.send(target, lane, channel, body)
+            self.send(target, channel, body)
 
     def flush(self) -> None:
         """Nothing is held back."""

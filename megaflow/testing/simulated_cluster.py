@@ -20,6 +20,7 @@ from megaflow.testing.network import Network, SimulatedAllocator
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.order import Time
 from megaflow.timely.rescale.messages import Admission
@@ -43,7 +44,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class Member:
+class SimulatedWorker:
     """One worker of the simulated cluster."""
 
     worker: EngineWorker[Scope]
@@ -85,7 +86,7 @@ class SimulatedCluster:
         self._clock = 0.0
         self._planned: list[tuple[int, Change]] = []
         self._sent = 0  # records
-        self._members: list[Member] = []
+        self._members: list[SimulatedWorker] = []
         self._run: tuple[Build, int, list[tuple[Time, Any]]] | None = None  # build, last time, outputs
         self._rescaling: Rescaling | None = None
 
@@ -126,7 +127,7 @@ class SimulatedCluster:
         """Why planned changes did not take place."""
         return self._rescaling.refusals if self._rescaling is not None else []
 
-    def _add(self, index: int, script: Script, admission: Admission | None) -> Member:
+    def _add(self, index: int, script: Script, admission: Admission | None) -> SimulatedWorker:
         assert self._run is not None and self._rescaling is not None
         build, last, outputs = self._run
         allocator = self._network.allocator(index)
@@ -150,21 +151,21 @@ class SimulatedCluster:
             result = build(worker, scope.input_from(records), scope.input_from(commands))
             result.inspect_time(lambda time, record: outputs.append((time, record))).probe_with(probe)
         self.workers.append(worker)
-        member = Member(worker, allocator, records, commands, script, last, probe)
+        member = SimulatedWorker(worker, allocator, records, commands, script, last, probe)
         self._members.append(member)
         self._rescaling.watch(member)
         if index != 0:
             commands.close()
         return member
 
-    def _admit(self, admission: Admission) -> Member:
+    def _admit(self, admission: Admission) -> SimulatedWorker:
         """Start a worker that was admitted."""
         member = self._add(admission.ids[0], Script(deque(), deque()), admission)
         assert member.worker.rescaling.joiner is not None
         member.worker.rescaling.joiner.begin()
         return member
 
-    def _bury(self, member: Member) -> None:
+    def _bury(self, member: SimulatedWorker) -> None:
         """Let a worker die that is no member yet."""
         self._network.kill(member.worker.index)
         self._members.remove(member)
@@ -206,7 +207,7 @@ class SimulatedCluster:
             actions[partial(self._network.deliver, route)] = 2 * weight
         return actions
 
-    def _feed_records(self, member: Member) -> None:
+    def _feed_records(self, member: SimulatedWorker) -> None:
         """Send the next record if it is due now, else move on to the next time; close after the last."""
         handle, script, time = member.records, member.script.records, member.records.time
         assert isinstance(time, int)
@@ -219,7 +220,7 @@ class SimulatedCluster:
         else:
             handle.close()
 
-    def _may_feed_commands(self, member: Member) -> bool:
+    def _may_feed_commands(self, member: SimulatedWorker) -> bool:
         """Whether there is something to do on the control stream: its end waits for the changes."""
         assert self._rescaling is not None
         script, time = member.script.commands, member.commands.time
@@ -243,7 +244,7 @@ class SimulatedCluster:
         assert self._rescaling is not None
         return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
 
-    def _feed_commands(self, member: Member) -> None:
+    def _feed_commands(self, member: SimulatedWorker) -> None:
         assert self._rescaling is not None
         handle, script, time = member.commands, member.script.commands, member.commands.time
         assert isinstance(time, int)
@@ -266,15 +267,17 @@ class SimulatedCluster:
         """The workers that show frontiers: not those that are still joining."""
         return [worker for worker in self.workers if not worker.rescaling.joining]
 
-    def _step(self, member: Member) -> None:
+    def _step(self, member: SimulatedWorker) -> None:
         member.running = member.worker.step()
         member.worker.rescaling._check()
+        for graph in member.worker.graphs():
+            graph.handoffs._check()
         if self._monitor is not None:
             self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE)
 
     def _stuck(self) -> None:
         held = [
-            f"worker {member.worker.index}: {graph.describe_pointstamps()}"
+            f"worker {member.worker.index}: {describe_pointstamps(graph)}"
             for member in self._members
             for graph in member.worker.graphs()
         ]

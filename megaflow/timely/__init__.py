@@ -1,54 +1,48 @@
 """Timely dataflow in Python: the engine under megaflow, usable alone.
 
     from megaflow.timely import execute_from_args, InputHandle, ProbeHandle
+
+progress       counts of what may still arrive, and the frontiers that they imply
+communication  frames and links between workers; communication.codec turns values into bytes
+dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
+rescale        how workers join and leave while dataflows run
+runtime        starts the workers of this process; worker steps one
+
+A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
 """
 
-from megaflow.program import Scope, Stream, Worker, example, execute, execute_from_args
-from megaflow.timely.dataflow.activator import OperatorInfo
-from megaflow.timely.dataflow.builder import Input, Output
-from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.capture.capture import EventReader, EventWriter
-from megaflow.timely.dataflow.capture.event_format import Messages, Progress
-from megaflow.timely.dataflow.capture.event_link import EventLink
-from megaflow.timely.dataflow.fusion.stage import Err, Ok
-from megaflow.timely.dataflow.input_handle import InputHandle
-from megaflow.timely.dataflow.notificator import FrontierNotificator
-from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
-from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflow.unordered import UnorderedHandle
-from megaflow.timely.execute import Config
-from megaflow.timely.order import Product, Time, less_equal, less_than
-from megaflow.timely.progress.antichain import Antichain
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "Antichain",
-    "Broadcast",
-    "Capability",
-    "Config",
-    "Err",
-    "EventLink",
-    "EventReader",
-    "EventWriter",
-    "Exchange",
-    "FrontierNotificator",
-    "Input",
-    "InputHandle",
-    "Messages",
-    "Ok",
-    "OperatorInfo",
-    "Output",
-    "Pipeline",
-    "ProbeHandle",
-    "Product",
-    "Progress",
-    "Scope",
-    "Stream",
-    "Time",
-    "UnorderedHandle",
-    "Worker",
-    "example",
-    "execute",
-    "execute_from_args",
-    "less_equal",
-    "less_than",
-]
+_NAMES = {
+    "megaflow.program": ("Scope", "Stream", "Worker", "example", "execute", "execute_from_args"),
+    "megaflow.timely.dataflow.builder": ("Input", "Output"),
+    "megaflow.timely.dataflow.capability": ("Capability",),
+    "megaflow.timely.dataflow.capture.capture": ("EventReader", "EventWriter"),
+    "megaflow.timely.dataflow.capture.event_format": ("Messages", "Progress"),
+    "megaflow.timely.dataflow.capture.event_link": ("EventLink",),
+    "megaflow.timely.dataflow.context": ("OperatorInfo",),
+    "megaflow.timely.dataflow.input_handle": ("InputHandle",),
+    "megaflow.timely.dataflow.notificator": ("FrontierNotificator",),
+    "megaflow.timely.dataflow.operators.branching": ("Err", "Ok"),
+    "megaflow.timely.dataflow.pact": ("Broadcast", "Exchange", "Pipeline"),
+    "megaflow.timely.dataflow.probe": ("ProbeHandle",),
+    "megaflow.timely.dataflow.operators.sources": ("UnorderedHandle",),
+    "megaflow.timely.order": ("Product", "Time", "less_equal", "less_than"),
+    "megaflow.timely.progress.antichain": ("Antichain",),
+    "megaflow.timely.runtime": ("Config",),
+}  # module -> what it offers
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,26 +5,70 @@ What comes for one that is not built yet is kept.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from megaflow.errors import BuildError, ProtocolError
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.dataflow.context import Context
-from megaflow.timely.dataflow.flow_control.handoffs import RETURNS
 from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
+from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import Event, Joined, Left
 
-_PROGRESS, _SIGNATURE = 0, 1  # second part of a dataflow's channels on the PROGRESS lane
+
+@dataclass(frozen=True, slots=True)
+class DataflowStatistics:
+    """One running dataflow on one worker."""
+
+    number: int
+    name: str
+    operators: int
+    channels: int
+    runs: int  # of operators, since the start
+    queued_batches: int  # at inputs
+    queued_records: int
+    batches_sent: int  # of progress
+    batches_received: int  # of progress
+    pointstamps: int  # places and times with a count, as this worker knows them
+    fused: tuple[tuple[str, ...], ...] = ()  # names of operators that are run as one, the first of which does it
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """One worker: its running dataflows, by number."""
+
+    worker: int
+    steps: int
+    dataflows: tuple[DataflowStatistics, ...]
+
+
+def dataflow_statistics(graph: Graph) -> DataflowStatistics:
+    """Count. Costs a pass over what is queued and what is outstanding."""
+    batches = [batch for queue in graph.queues for _, batch in queue.batches]
+    return DataflowStatistics(
+        graph.number,
+        graph.name,
+        len(graph.nodes),
+        len(graph.queues),
+        graph.runs,
+        len(batches),
+        sum(map(len, batches)),
+        graph.caster.batches_sent,
+        graph.caster.batches_received,
+        sum(1 for _ in graph.tracker.pointstamps()),
+        tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
+    )
 
 
 class Dataflows:
     """One writer: the worker's thread."""
 
-    def __init__(self, context: Context, post: Callable[[int, str, Any], None]) -> None:
+    def __init__(self, context: Context, dispatch: Dispatch) -> None:
         self.running: dict[int, Graph] = {}  # by number
         self.building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
         self.begun = 0  # the number of the next
@@ -33,7 +77,8 @@ class Dataflows:
         self._context = context
         self._allocator = context.allocator
         self._views = context.views  # those of stateful operators, which come and go with their dataflows
-        self._dropping = Dropping(self._allocator.index, self._members, context.audience, post)
+        self._dropping = Dropping(self._allocator.index, self._members, context.audience, dispatch.post)
+        self._handlers = dispatch.handlers  # with those of the running dataflows
 
     def begin(self, name: str | None, founders: Membership) -> Graph:
         """Begin to build the next one."""
@@ -51,12 +96,17 @@ class Dataflows:
         number = graph.number
         self.building.discard(number)
         self.running[number] = graph
+        graph.handlers[Channel.signature(number)] = partial(_check_signature, graph)
+        self._handlers.update(graph.handlers)
         started(graph)
         if graph.context.log.emit is not None:
             tell_built(graph, graph.context.log.emit)
         self._announce(number, (graph.name, signature(graph)), self._context.audience())
         for envelope in self._early.pop(number, []):
-            self._deliver(graph, envelope)
+            if envelope.channel in graph.handlers:
+                graph.handlers[envelope.channel](envelope.source, envelope.body)
+            else:
+                self.take_unclaimed(envelope)
         if self._dropping.is_wanted(number):
             self._stop(number)
 
@@ -73,24 +123,26 @@ class Dataflows:
             for graph in self.running.values():
                 graph.handoffs.forget(event.ids)
 
-    def look(self, number: int) -> Graph | Literal["later"] | None:
+    def find(self, number: int) -> Graph | Literal["later"] | None:
         """Return a dataflow: None if it is complete, "later" if it is not built yet."""
         if number >= self.begun or number in self.building:
             return "later"
         return self.running.get(number)
 
-    def take(self, envelope: Envelope) -> None:
-        """Take in what has come for a dataflow."""
-        number = envelope.channel[0]
-        graph = self.running.get(number)
-        if graph is not None:
-            self._deliver(graph, envelope)
-        elif number in self._dropping:
-            pass
-        elif number >= self.begun or number in self.building:
+    def take_unclaimed(self, envelope: Envelope) -> None:
+        """Take in what no running dataflow has a channel for. Raises ProtocolError for what must not come."""
+        channel, source, _ = envelope
+        number = channel.dataflow
+        if number in self._dropping:
+            return
+        if number >= self.begun or number in self.building:
             self._early.setdefault(number, []).append(envelope)
-        elif envelope.lane is not Lane.PROGRESS and envelope.channel[1] != RETURNS:
-            raise ProtocolError(f"worker {envelope.source} sent records to dataflow {number}, which is complete")
+        elif number in self.running:
+            raise ProtocolError(
+                f"worker {source} sent records: dataflow {self.running[number].name!r} has no channel {channel.number}"
+            )
+        elif channel.is_records:
+            raise ProtocolError(f"worker {source} sent records to dataflow {number}, which is complete")
 
     def step(self) -> None:
         """Step those that have something to do; let go of those that are complete."""
@@ -98,7 +150,7 @@ class Dataflows:
             if graph.active and not graph.over:
                 graph.step()
             if not graph.over and graph.complete:
-                del self.running[number]
+                self._let_go(number)
                 graph.shut()
 
     def are_active(self) -> bool:
@@ -108,11 +160,15 @@ class Dataflows:
                 return True
         return False
 
+    def statistics(self) -> tuple[DataflowStatistics, ...]:
+        """Count for all that run, by number."""
+        return tuple(map(dataflow_statistics, self.running.values()))
+
     def leave(self) -> None:
         """Let go of all: the cluster has let go of this worker."""
-        for graph in self.running.values():
+        for number, graph in list(self.running.items()):
+            self._let_go(number)
             graph.shut()
-        self.running.clear()
         self._views.clear()
 
     def drop(self, number: int) -> None:
@@ -134,10 +190,17 @@ class Dataflows:
         self._dropping.free()
 
     def _stop(self, number: int) -> None:
-        graph = self.running.pop(number, None)
+        graph = self._let_go(number)
         if graph is not None:
             self._views[:] = [view for view in self._views if view not in graph.views]
         self._dropping.stop(number, graph)
+
+    def _let_go(self, number: int) -> Graph | None:
+        """Take a dataflow out of those that run; return it, if it is one."""
+        graph = self.running.pop(number, None)
+        for channel in graph.handlers if graph is not None else ():
+            del self._handlers[channel]
+        return graph
 
     def _members(self) -> tuple[int, ...]:
         return self._context.membership().ids
@@ -146,15 +209,9 @@ class Dataflows:
         own = self._allocator.index
         others = [worker for worker in audience if worker != own]
         if others and own in self._members():
-            self._allocator.send_all(others, Lane.PROGRESS, (number, _SIGNATURE), graph)
+            self._allocator.send_all(others, Channel.signature(number), graph)
 
-    def _deliver(self, graph: Graph, envelope: Envelope) -> None:
-        index = envelope.channel[1]
-        if index == RETURNS:
-            graph.handoffs.hear(envelope.source, envelope.body)
-        elif envelope.lane is not Lane.PROGRESS:
-            graph.receive_data(envelope.source, index, envelope.body)
-        elif index == _PROGRESS:
-            graph.receive_progress(envelope.source, envelope.body)
-        else:
-            check_equal(graph, envelope.source, None if envelope.body is None else tuple(envelope.body[1]))
+
+def _check_signature(graph: Graph, source: int, body: tuple[str, tuple[str, ...]] | None) -> None:
+    """Compare with what another worker has built; None: it has ended without this dataflow. Raises GraphMismatch."""
+    check_equal(graph, source, None if body is None else tuple(body[1]))

@@ -56,7 +56,20 @@ def report_on(graph: Graph) -> Report:
     for node in graph.nodes:
         for location, queue in zip(node.targets, node.queues, strict=True):
             queued.extend(((location, time), len(batch)) for time, batch in queue.batches)
-    return _stamps(capabilities), _stamps(queued), _stamps(graph.unsent())
+    return _stamps(capabilities), _stamps(queued), _stamps(unsent(graph))
+
+
+def unsent(graph: Graph) -> list[tuple[tuple[int, Time], int]]:
+    """Return what was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
+    return [*graph.changes, *graph.caster.held()]
+
+
+def describe_pointstamps(graph: Graph) -> str:
+    """Return what holds time back as far as this worker knows: count, place and time of each pointstamp, in words."""
+    return ", ".join(
+        f"{count} at {graph.builder.names[location]} time {time!r}"
+        for location, time, count in graph.tracker.pointstamps()
+    )
 
 
 def _stamps(changes: Iterable[tuple[tuple[int, Time], int]]) -> Stamps:

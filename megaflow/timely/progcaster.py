@@ -49,7 +49,8 @@ two workers that each release one of the two would otherwise wait for each other
 from collections.abc import Callable, Collection, Iterator
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel
 from megaflow.timely.log import Log, ProgressReceived, ProgressSent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.change_batch import ChangeBatch
@@ -82,7 +83,7 @@ class Progcaster:
         `eager`: hold nothing.
         """
         self.batches_sent = 0  # the number of the next
-        self._channel = (dataflow, 0)
+        self._channel = Channel.progress(dataflow)
         self._allocator = allocator
         self._audience = audience
         self._told: tuple[int, ...] = ()  # the audience of the last time, which is another object when it changes
@@ -189,14 +190,14 @@ class Progcaster:
         expected = self._next_from.get(source, 0)
         if number != expected:
             raise ProtocolError(
-                f"worker {source} sent progress batch {number} of dataflow {self._channel[0]}; {expected} was due"
+                f"worker {source} sent progress batch {number} of dataflow {self._channel.dataflow}; {expected} was due"
             )
         self._next_from[source] = number + 1
         self._tracker.extend(batch)
         if self.record is not None:
             self.record(source, number, batch)
         if self._log.emit is not None:
-            self._log.emit(ProgressReceived(self._channel[0], source, number, tuple(batch)))
+            self._log.emit(ProgressReceived(self._channel.dataflow, source, number, tuple(batch)))
         if self._gates:
             self._open_gates()
 
@@ -223,7 +224,7 @@ class Progcaster:
         changes = self._held.drain()
         batch = [(*place, delta) for place, delta in changes]
         number = self.batches_sent
-        self._allocator.send_all(self._others(), Lane.PROGRESS, self._channel, (number, batch))
+        self._allocator.send_all(self._others(), self._channel, (number, batch))
         self.batches_sent += 1
         self._tracker.extend(batch)
         if self.record is not None:
@@ -232,4 +233,4 @@ class Progcaster:
             if place[0] in self._sources:
                 self._own.update(place, delta)
         if self._log.emit is not None:
-            self._log.emit(ProgressSent(self._channel[0], number, tuple(batch)))
+            self._log.emit(ProgressSent(self._channel.dataflow, number, tuple(batch)))

@@ -1,12 +1,11 @@
 """The worker: one thread of control that can be stepped by hand.
 
-A step is: receive what has arrived, fold progress, let each active dataflow show its
-frontiers, run its operators once and broadcast what they did, then flush. Nothing in it
-blocks; only `step_or_park` waits, and only in the transport. A worker with work to do looks at the sockets at most
-every fraction of a millisecond, and one with none looks as it parks.
+A step is: receive what has arrived, fold progress, let each active dataflow show its frontiers, run its operators once
+and broadcast what they did, then flush. Nothing in it blocks; only `step_or_park` waits, and only in the transport. A
+worker with work to do polls the sockets at most every fraction of a millisecond, and one without as it parks.
 
-A worker owns its dataflows; nothing else writes them. What other threads want of it they
-hand over with `Context.activate`, which wakes it.
+A worker owns its dataflows; nothing else writes them. What other threads want of it they hand over with
+`Context.activate`, which wakes it.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError, CommandRefused, ProgramError
-from megaflow.timely.alarms import Timers
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Allocator, Envelope, Lane
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
-from megaflow.timely.dataflow.context import Context
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflows import Dataflows
+from megaflow.timely.dataflows import Dataflows, WorkerStatistics
+from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.drop import TOPIC as DROP
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
 from megaflow.timely.log import Log, Parked, Unparked
-from megaflow.timely.mail import Mailbox
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Time
 from megaflow.timely.rescale.host import Door, Host
 from megaflow.timely.rescale.member import Member
-from megaflow.timely.rescale.messages import LANE_CHANNEL, Admission, Process
 from megaflow.timely.rescale.messages import TOPIC as RESCALE
-from megaflow.timely.statistics import WorkerStatistics, worker_statistics
+from megaflow.timely.rescale.messages import Admission, Process
+from megaflow.timely.scheduled_calls import ScheduledCalls
 
 S = TypeVar("S")
 
-_LONGEST_WAIT_SECONDS = 0.1  # `step_while` looks at its predicate this often: it may depend on more than dataflows
+_LONGEST_WAIT_SECONDS = 0.1  # between checks of `step_while`'s predicate, which may depend on more than dataflows
 
 
 class Worker(Generic[S]):
@@ -65,9 +64,9 @@ class Worker(Generic[S]):
         self._make_scope = make_scope
         self._now = clocks[0]  # monotonic
         self._thread = threading.get_ident()
-        self._timers = Timers()
+        self._scheduled = ScheduledCalls(self._now)
         self._handed: deque[Callable[[], None]] = deque()  # appended by any thread, drained by the worker
-        self._mail = Mailbox()
+        self._dispatch = Dispatch(allocator)
         context = Context(
             allocator,
             lambda: self.rescaling.membership,
@@ -79,7 +78,7 @@ class Worker(Generic[S]):
             self.log,
             eager,
         )
-        self._dataflows = Dataflows(context, self.post)
+        self._dataflows = Dataflows(context, self._dispatch)
         host = Host(
             allocator,
             self._dataflows.running,
@@ -93,9 +92,11 @@ class Worker(Generic[S]):
         )
         self.rescaling = Member(host, membership, processes, admission)
         self.rescaling.subscribe(self._dataflows.hear_of_change)
+        hear_lane = self.rescaling.hear_lane
+        self._dispatch.handlers |= {Channel.membership(lane): partial(hear_lane, lane) for lane in Lane}
         self.on_mail(RESCALE, self.rescaling.hear)
         self.on_mail(DROP, self._dataflows.hear_of_drop)
-        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.look)
+        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.find)
         self.on_mail(ASK, self.explainer.answer)
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
@@ -195,14 +196,12 @@ class Worker(Generic[S]):
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
         """
         graph = self._dataflows.begin(name, self._founders())
-        views = len(self.stateful)
         try:
             yield self._make_scope(ScopeRef(graph))
             self._dataflows.start(graph, fusion)
         except BaseException:
             graph.over = True
             raise
-        graph.views = self.stateful[views:]
         self._dataflows.run(graph, self.rescaling.started)
 
     def _founders(self) -> Membership:
@@ -243,25 +242,23 @@ class Worker(Generic[S]):
 
     def statistics(self) -> WorkerStatistics:
         """Steps taken; of each running dataflow what was run, sent and received and what waits."""
-        return worker_statistics(self.index, self._steps, self._dataflows.running.values())
+        return WorkerStatistics(self.index, self._steps, self._dataflows.statistics())
 
     # Stepping ---------------------------------------------------------------------------
 
     def step(self) -> bool:
         """Do what can be done now, without waiting; False when no dataflow is left."""
         self._receive(self.has_work())
-        self._run()
-        return bool(self._dataflows.running) or self.rescaling.joining
+        return self._run()
 
     def step_or_park(self, seconds: float | None = None) -> bool:
         """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
-        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # to park is to look, too
-            wait = self._timers.wait(self._now(), seconds)
+        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # `park` receives, too
+            wait = self._scheduled.wait(seconds)
             if wait is None or wait > 0:
                 self._park(wait)
                 self._receive(True)
-        self._run()
-        return bool(self._dataflows.running) or self.rescaling.joining
+        return self._run()
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
         """Step, parking when idle, as long as `predicate()` is true."""
@@ -286,14 +283,15 @@ class Worker(Generic[S]):
             emit(Unparked())
         self.parked_seconds += self._now() - began
 
-    def _run(self) -> None:
+    def _run(self) -> bool:
+        """Do what is due; tell whether a dataflow is left."""
         self._steps += 1
         self._running = True
         try:
             self._dataflows.free()
             while self._handed:
                 self._handed.popleft()()
-            self._timers.run(self._now)
+            self._scheduled.run_due()
             if self.rescaling.left:
                 self._dataflows.leave()
             if not self.rescaling.joining:
@@ -302,6 +300,7 @@ class Worker(Generic[S]):
             self._allocator.flush()
         finally:
             self._running = False
+        return bool(self._dataflows.running) or self.rescaling.joining
 
     def _activate(self, what: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:
@@ -314,12 +313,12 @@ class Worker(Generic[S]):
         if threading.get_ident() != self._thread:
             self._activate(lambda: self._activate_after(seconds, what))
             return
-        self._timers.set(self._now() + seconds, what)
+        self._scheduled.call_later(seconds, what)
 
     # Receiving --------------------------------------------------------------------------
 
     def _receive(self, busy: bool = False) -> bool:
-        """Take in what has arrived; tell whether that was anything, for more than dataflows may have to act on it."""
+        """Take in what has arrived; tell whether that was anything, which more than dataflows may have to act upon."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
         arrived = self._allocator.receive(busy)
@@ -328,23 +327,20 @@ class Worker(Generic[S]):
         return bool(arrived)
 
     def _take_in(self, envelopes: list[Envelope]) -> None:
-        rescaling = self.rescaling
+        rescaling, handlers = self.rescaling, self._dispatch.handlers
         for envelope in envelopes:
             if rescaling.attentive and rescaling.takes(envelope):
                 continue
-            if envelope.channel == MAIL_CHANNEL:
-                self._mail.deliver(envelope.source, envelope.body)
-            elif envelope.channel == LANE_CHANNEL:
-                rescaling.hear_lane(envelope)
+            handler = handlers.get(envelope.channel)
+            if handler is None:
+                self._dataflows.take_unclaimed(envelope)
             else:
-                self._dataflows.take(envelope)
-
-    # Mail -------------------------------------------------------------------------------
+                handler(envelope.source, envelope.body)
 
     def post(self, target: int, topic: str, body: object) -> None:
-        """Send a message outside dataflows to a worker, itself included; FIFO per pair of workers. Does not block."""
-        self._allocator.send(target, Lane.MAIL, MAIL_CHANNEL, (topic, body))
+        """Send mail to a worker, this one included; FIFO for each pair of workers. Does not block."""
+        self._dispatch.post(target, topic, body)
 
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:
         """Call `handler(source, body)` for each message on `topic`, those that came before included."""
-        self._mail.serve(topic, handler)
+        self._dispatch.on_mail(topic, handler)

@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from megaflow.cli import main as module
+from megaflow.cli import steering
+from megaflow.cli.json_records import plain
 from megaflow.cli.main import cli
+from megaflow.cli.text import NOTHING, bytes_text, status_text
 from megaflow.control.client.commands import Conversation, run_plan, total
 from megaflow.control.client.move_request import Plan
-from megaflow.control.client.text import NOTHING, bytes_text, status_text
 from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import (
     Accepted,
@@ -28,10 +30,12 @@ from megaflow.control.messages import (
     ResumePlan,
     StatusQuery,
 )
+from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.job.job_file import Job, process_start, publish
-from megaflow.job.launcher.loop import Account
+from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
+from tests.control.status_records import status_of
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +60,11 @@ def megaflow(*words: str, **environment: str) -> Result:
 def options_of(*command: str) -> dict[str, Any]:
     found: Any = cli
     for name in command:
-        found = found.commands[name]
+        found = found.get_command(None, name)
     return {option.opts[0]: option for option in found.params if option.param_type_name == "option"}
 
 
-COMMANDS = [("run",), *(("control", name) for name in sorted(module.control.commands))]
+COMMANDS = [("run",), *(("control", name) for name in module.control.list_commands(None))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -147,19 +151,19 @@ def test_options_and_arguments_reach_the_launcher(
 ) -> None:
     seen = []
 
-    def launched(options: Any, output: Any, **more: Any) -> Account:
-        seen.append(options)
+    def launched(spec: Any, lines: Any, output: Any, **more: Any) -> RunSummary:
+        seen.append((spec, lines))
         more["started"](Job("app", 1, None, "h", 1, "s"))
-        return Account(lines=7, records=9, seconds=1.5)
+        return RunSummary(lines=7, records=9, seconds=1.5)
 
-    monkeypatch.setattr(module, "launch", launched)
+    monkeypatch.setattr("megaflow.job.launcher.launch.launch", launched)
     words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
     result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
     assert result.exit_code == 0
-    (options,) = seen
-    assert (options.lines, options.processes, options.workers, options.rate) == ("x", 2, 3, 50.0)
-    assert options.profile == ProfileSpec(os.path.abspath("profile"))
-    assert options.args == ("--lines", "y") and options.debug and options.encoding_errors == "replace"
+    [(spec, lines)] = seen
+    assert (lines, spec.processes, spec.workers, spec.rate) == ("x", 2, 3, 50.0)
+    assert spec.profile == ProfileSpec(os.path.abspath("profile"))
+    assert spec.args == ("--lines", "y") and spec.debug and spec.encoding_errors == "replace"
     assert result.stderr.splitlines() == [
         "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
         "megaflow: 7 lines, 9 records, 1.50 seconds",
@@ -178,16 +182,16 @@ def test_options_and_arguments_reach_the_launcher(
 def test_what_a_run_raises_becomes_an_exit_code(
     app: str, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, said: str
 ) -> None:
-    def failing(*_: Any, **__: Any) -> Account:
+    def failing(*_: Any, **__: Any) -> RunSummary:
         raise raised
 
-    monkeypatch.setattr(module, "launch", failing)
+    monkeypatch.setattr("megaflow.job.launcher.launch.launch", failing)
     result = megaflow("run", app, "--lines", "x")
     assert result.exit_code == code and result.stderr.startswith(said)
 
 
 def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "launch", lambda *_, **__: Account(1, 2, 3.0, interrupted=True))
+    monkeypatch.setattr("megaflow.job.launcher.launch.launch", lambda *_, **__: RunSummary(1, 2, 3.0, interrupted=True))
     result = megaflow("run", app, "--lines", "x")
     assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
 
@@ -249,7 +253,7 @@ class FakeConversation:
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
             self.with_loads += body.loads
-            return self.record
+            return status_of(self.record)
         if isinstance(body, BeginPlan):
             return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
         if isinstance(body, ResumePlan):
@@ -262,19 +266,19 @@ class FakeConversation:
                 more = status([], tuple(ids))["workers"]
                 self.record["workers"] = [*self.record["workers"], *more]
                 seconds = {"start": 0.5, "connect": 0.25, "routing": 0.125}
-                joins = [{"workers": [id], "seconds": seconds, "bytes": 900, "paused": 0.0} for id in ids]
-                return {"joins": joins, "failed": self.failed}
+                joins = tuple(JoinedProcess((id,), seconds, 900, 0.0) for id in ids)
+                return JoinReport(joins, tuple(self.failed))
             case RemoveWorker(worker, ask_only):
                 if worker == 0:
                     raise CommandRefused("worker 0 cannot be removed")
-                return None if ask_only else {"workers": [worker], "seconds": 0.5}
+                return None if ask_only else RemovalReport((worker,), 0.5)
             case BootstrapWorker(server, worker):
-                return {"worker": worker, "server": server, "epoch": 9, "seconds": 0.25, "paused": 0.125}
+                return BootstrapReport(worker, server, 9, 0.25, 0.125)
         if len(self.moved) >= self.last:
             raise CommandRefused("too late")
         assert self.plans.kept is not None and body.plan == self.plans.kept.number
         self.moved.append([(move.bin, move.worker) for move in body.commands])
-        return {"epoch": 9, "bins": len(body.commands), "bytes": 1024, "keys": 10, "seconds": 0.25}
+        return StepReport(9, len(body.commands), 1024, 10, 0.25)
 
 
 @pytest.fixture
@@ -291,7 +295,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
         def __exit__(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(module, "conversation", Opened)
+    monkeypatch.setattr(steering, "conversation", Opened)
     yield fake
 
 
@@ -339,7 +343,7 @@ def test_loads_are_asked_for_where_the_plan_goes_by_them_and_only_there(job: Fak
 
 def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    monkeypatch.setattr(steering.time, "sleep", pauses.append)
     assert megaflow("control", "move-bins", "--map", os.devnull, "--gap", "2.5").exit_code == 1
     assert megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "2.5").exit_code == 0
     assert pauses == [2.5] and len(job.moved) == 2
@@ -390,12 +394,12 @@ def test_the_status_is_a_table_or_one_line_of_json(job: FakeConversation) -> Non
     assert lines[0] == "job app: running, epoch 9, output complete before 8"
     assert lines[1].split()[:3] == ["worker", "pid", "address"] and lines[2].split()[-2:] == ["2", "20"]
     assert lines[-2:] == ["  worker 0: 0,2", "  worker 1: 1,3"]
-    assert json.loads(megaflow("control", "status", "--json").stdout) == job.record
+    assert json.loads(megaflow("control", "status", "--json").stdout) == plain(status_of(job.record))
 
 
 def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
-    answers = iter([job.record, job.record])
+    monkeypatch.setattr(steering, "WATCH_SECONDS", 0.0)
+    answers = iter([status_of(job.record)] * 2)
 
     def ask(body: Any) -> Any:
         try:
@@ -410,7 +414,7 @@ def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.M
 
 def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: FakeConversation) -> None:
     entry = {"operator": "count", "bin": 1, "epoch": 2, "from": 0, "to": 1, "bytes": 900, "keys": 9, "seconds": 0.1}
-    plan = Plans(KeptPlan(4, (1, 1, 1, 1), "fluid", None, 0.0, 2, "pid 1")).record((0, 1, 0, 1))
+    plan = plain(Plans(KeptPlan(4, (1, 1, 1, 1), "fluid", None, 0.0, 2, "pid 1")).status((0, 1, 0, 1)))
     job.record = status([0, 1, 0, 1], ledger=[entry], plan=plan)
     operator = job.record["operators"][0]
     operator["loads"] = load_rows([0, 1, 0, 1], 1.0, 2.0, 3.0, 4.5)
@@ -420,7 +424,8 @@ def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: Fa
     assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
     assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
     assert "plan: fluid, 2 of 2 bins left; pid 1 ended before it was over: megaflow control resume" in text
-    assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == job.record and job.with_loads == 2
+    assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == plain(status_of(job.record))
+    assert job.with_loads == 2
 
 
 def test_added_workers_are_shown_phase_by_phase(job: FakeConversation) -> None:
@@ -489,7 +494,7 @@ def test_the_status_shows_who_comes_and_goes() -> None:
     waiting = {"change": "remove-workers", "worker": 1, "done": 0, "steps": 3, "waiting": True}
     record = status([0, 0], (0, 1, 2), changes=[change, waiting])
     record["workers"][1]["state"], record["workers"][2]["state"] = "leaving", "joined"
-    lines = status_text(record).splitlines()
+    lines = status_text(status_of(record)).splitlines()
     assert "worker 1: is leaving" in lines and "worker 2: has joined, and knows no routing table yet" in lines
     assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
     assert "changing: remove-workers (worker 1), waiting" in lines
@@ -525,9 +530,7 @@ def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
 
 def test_the_total_of_no_step_is_nothing() -> None:
     talk: Any = FakeConversation(status([0]))
-    assert total(list(run_plan(talk, Plan((), (), []), lambda _: None))) == {
-        "steps": 0, "bins": 0, "bytes": 0, "keys": 0, "seconds": 0, "epochs": []
-    }  # fmt: skip
+    assert total(list(run_plan(talk, Plan((), (), []), lambda _: None))) == MoveReport(0, 0, 0, 0, 0, ())
     assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1048576.0 TiB"
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner, Result
 from megaflow.cli import scaling as module
 from megaflow.cli.main import cli
 from megaflow.control.messages import AddProcesses
-from tests.control.client.looks import PaperJob
+from megaflow.control.reports import PendingMove
+from tests.control.client.paper_job import PaperJob
 from tests.control.client.test_autoscale import Cluster
 
 
@@ -89,8 +91,8 @@ def test_a_recommendation_is_one_line_of_json(job: Cluster) -> None:
 
 
 def test_there_is_no_recommendation_while_something_changes(job: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = job._look
-    monkeypatch.setattr(job, "_look", lambda: look() | {"pending": [{"epoch": 3, "bins": 1}]})
+    status = job._status
+    monkeypatch.setattr(job, "_status", lambda: replace(status(), pending=(PendingMove(3, 1),)))
     result = megaflow("recommend")
     assert result.exit_code == 1 and result.stdout == ""
     assert result.stderr == "megaflow: no recommendation: bins are moving; ask again when that is over\n"

@@ -1,29 +1,33 @@
-"""Jobs for the tests here, ended with them, and a text to count."""
+"""Jobs and clusters for the tests here, ended with them, and a text to count."""
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import Run
+from tests.cluster.processes import Cluster, Run
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    runs: list[Run] = []
+    with ExitStack() as stack:
 
-    def starting(*words: str, **more: Any) -> Run:
-        runs.append(Run(tmp_path, *words, **more))
-        return runs[-1]
+        def starting(*words: str, **options: Any) -> Run:
+            run = Run(tmp_path, *words, **options)
+            stack.callback(run.process.finish)
+            return run
 
-    yield starting
-    for one in runs:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
-        one.reader.join()
+        yield starting
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.finish()
 
 
 @pytest.fixture

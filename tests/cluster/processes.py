@@ -1,20 +1,38 @@
-"""Engine programs as real processes: started, watched, and killed at the end whatever happens."""
+"""Real processes for tests: started, steered, read as they write, and killed at the end whatever happens.
 
+`Process` is one of them, `Cluster` those of an engine program, `Run` a `megaflow run` with the commands that steer it,
+`run_processes` a function that runs in several.
+"""
+
+import json
 import os
-import signal
+import pickle
+import random
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from tempfile import TemporaryDirectory
+from typing import IO, Any, TypeVar
+
+from megaflow.job.job_file import process_start
+from megaflow.program import Worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-END_SECONDS = 30.0
+WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
+END_SECONDS = 60.0  # for a process to end that is about to, and for a line that is about to come, on a busy machine
+STATUS_SECONDS = 100.0  # for a job to come to where a test wants it
+STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job or cluster runs any more
+
+_PORTS = range(10_000, 32_000)  # below those that systems give to connections, which could take one that was just free
+_PORTS_OF_A_SESSION = 1_000  # of pytest; several of them run at a time
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -24,26 +42,27 @@ class Ended:
     code: int
     output: str
     errors: str
-    seconds: float  # from the start of the wait
 
 
-class Reading(subprocess.Popen[str]):
-    """A process whose output is read as it comes: lines that somebody waits for are not lost to who wants all.
+class Process(subprocess.Popen[str]):
+    """A process whose output and errors are read as they come, each by a thread.
 
-    (`communicate` after a `readline` would lose them: it reads the pipe, and not what was read from it ahead.)
+    (`communicate` after a `readline` would lose lines: it reads the pipe, and not what was read from it ahead.)
     """
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
-        super().__init__(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-        assert self.stdout is not None and self.stderr is not None
-        self._output: list[str] = []
-        self._errors: list[str] = []
+        """`options`: those of Popen, `stdout` and `stderr` among them: what goes elsewhere is not read."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        super().__init__(command, text=True, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
+        self.output: list[str] = []  # lines, with their ends
+        self.errors: list[str] = []
         self._seen = 0  # lines of output that were waited for
-        self._ended = False  # all its output is read
+        self._ended = self.stdout is None  # all its output is read
         self._came = threading.Condition()
         self._readers = [
             threading.Thread(target=self._read, args=(pipe, lines), daemon=True)
-            for pipe, lines in ((self.stdout, self._output), (self.stderr, self._errors))
+            for pipe, lines in ((self.stdout, self.output), (self.stderr, self.errors))
+            if pipe is not None
         ]
         for reader in self._readers:
             reader.start()
@@ -55,15 +74,15 @@ class Reading(subprocess.Popen[str]):
                     lines.append(line)
                     self._came.notify_all()
         with self._came:
-            self._ended |= lines is self._output
+            self._ended |= lines is self.output
             self._came.notify_all()
 
     def read_line(self) -> str:
         """Wait for the next line of output; "" at its end."""
         with self._came:
-            came = self._came.wait_for(lambda: self._seen < len(self._output) or self._ended, END_SECONDS)
-            assert came, f"no line for {END_SECONDS:g} s, after {self._output}"
-            line = "".join(self._output[self._seen : self._seen + 1])
+            came = self._came.wait_for(lambda: self._seen < len(self.output) or self._ended, END_SECONDS)
+            assert came, f"no line for {END_SECONDS:g} s, after {self.output}"
+            line = "".join(self.output[self._seen : self._seen + 1])
             self._seen += len(line) > 0
         return line
 
@@ -72,78 +91,213 @@ class Reading(subprocess.Popen[str]):
         while line := self.read_line():
             if line.rstrip("\n") == wanted:
                 return
-        raise AssertionError(f"it never printed {wanted!r}, but {self._output}; {''.join(self._errors)}")
+        raise AssertionError(f"it never printed {wanted!r}, but {self.output}; {''.join(self.errors)}")
 
-    def end(self, seconds: float = END_SECONDS) -> "Ended":
+    def write_line(self, line: str) -> None:
+        """Send it a line of input."""
+        assert self.stdin is not None
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
+
+    def end(self, seconds: float = END_SECONDS) -> Ended:
         """Wait for its end; return what is left of it, with all that it has ever written."""
-        began = time.monotonic()
         self.wait(seconds)
         for reader in self._readers:
             reader.join(seconds)
-        return Ended(self.returncode, "".join(self._output), "".join(self._errors), time.monotonic() - began)
+        return Ended(self.returncode, "".join(self.output), "".join(self.errors))
 
     def finish(self) -> None:
         """Kill it, if it still runs, and let go of its pipes."""
         self.kill()
         self.end()
         if self.stdin is not None:
-            self.stdin.close()
+            with suppress(BrokenPipeError):
+                self.stdin.close()
 
 
-class Programs:
-    """The processes of one program."""
+class Cluster:
+    """The processes of an engine program, each of which finds its address in a host file."""
 
-    def __init__(self, folder: Path, program: str | Path, words: Sequence[str], counts: Sequence[int]) -> None:
-        hosts = folder / "hosts.txt"
-        hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in free_ports(len(counts))))
-        command = [sys.executable, str(program), *words, f"-n{len(counts)}", "-h", str(hosts)]
-        self.processes = [
-            Reading(
-                [*command, f"-p{index}", f"-w{workers}"],
-                cwd=ROOT,
-                env={**os.environ, "MEGAFLOW_SECRET": "a secret of the tests", "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-            )
-            for index, workers in enumerate(counts)
-        ]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hosts = folder / "hosts"
+        self.addresses: list[str] = []
+        self.processes: list[Process] = []
+        self.environment = {**os.environ, "MEGAFLOW_SECRET": "a secret of the tests", "PYTHONPATH": str(ROOT)}
 
-    def wait(self, index: int) -> Ended:
-        """Wait for the end of one."""
-        return self.processes[index].end()
+    def script(self, text: str, name: str = "program.py") -> Path:
+        """Write a program of the test's own."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
 
-    def wait_all(self) -> list[Ended]:
-        """Wait for the end of all. Their output is read one after another: it must be small."""
-        return [self.wait(index) for index in range(len(self.processes))]
+    def give_addresses(self, count: int) -> None:
+        """Write the host file."""
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        self.hosts.write_text("\n".join(self.addresses))
+
+    def start(self, program: Path, *words: Sequence[str]) -> None:
+        """Start one process for each list of words; -n, -p and -h are added."""
+        self.give_addresses(len(words))
+        for index, more in enumerate(words):
+            self.run(program, f"-n{len(words)}", f"-p{index}", "-h", str(self.hosts), *more)
+
+    def run(self, program: Path, *words: str, **options: Any) -> Process:
+        """Start one process."""
+        command = [sys.executable, str(program), *words]
+        self.processes.append(Process(command, **{"cwd": self.folder, "env": self.environment, **options}))
+        return self.processes[-1]
+
+    def end(self, *processes: Process) -> list[Ended]:
+        """Wait for the end of these, or of all."""
+        return [process.end() for process in processes or self.processes]
 
     def succeed(self) -> str:
         """Wait for all; return what they wrote, unless one failed."""
-        ended = self.wait_all()
+        ended = self.end()
         assert [each.code for each in ended] == [0] * len(ended), "\n".join(each.errors for each in ended)
         return "".join(each.output for each in ended)
 
-    def read_line(self, index: int) -> str:
-        """Wait for the next line of one."""
-        return self.processes[index].read_line()
-
-    def kill(self, index: int) -> None:
-        """End one as the machine would: at once, without a word."""
-        self.processes[index].send_signal(signal.SIGKILL)
+    def finish(self) -> None:
+        """Kill those that still run."""
+        with ExitStack() as stack:
+            for process in self.processes:
+                stack.callback(process.finish)
 
 
 @contextmanager
-def programs(folder: Path, program: str | Path, *words: str, workers: Sequence[int] = (1, 1)) -> Iterator[Programs]:
+def programs(folder: Path, program: Path, *words: str, workers: Sequence[int] = (1, 1)) -> Iterator[Cluster]:
     """Start one process for each number of workers; nothing of them is left when the block ends."""
-    started = Programs(folder, program, words, workers)
-    with ExitStack() as stack:
-        for process in started.processes:
-            stack.callback(process.finish)
-        yield started
+    cluster = Cluster(folder)
+    try:
+        cluster.start(program, *([*words, f"-w{count}"] for count in workers))
+        yield cluster
+    finally:
+        cluster.finish()
+
+
+_CALL = """
+import importlib, pickle, sys
+from megaflow.program import execute_from_args
+
+def main(worker):
+    module, function = worker.args
+    return getattr(importlib.import_module(module), function)(worker)
+
+sys.stdout.write(pickle.dumps(execute_from_args(main)).hex())
+"""
+
+
+def run_processes(main: Callable[[Worker], R], processes: int = 2, workers: int = 1) -> list[R]:
+    """Run `main`, a function of a module, on the workers of real processes; return what each returned."""
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / "call.py"
+        program.write_text(_CALL)
+        words = (main.__module__, main.__qualname__)
+        with programs(Path(folder), program, *words, workers=[workers] * processes) as cluster:
+            ended = cluster.end()
+    assert [each.code for each in ended] == [0] * processes, "\n".join(each.errors for each in ended)
+    return [result for each in ended for result in pickle.loads(bytes.fromhex(each.output))]
+
+
+class Run:
+    """A `megaflow run`, and the commands that find it by its folder."""
+
+    def __init__(self, folder: Path, *words: str, **options: Any) -> None:
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.folder = folder / "megaflow"
+        self.process = self.megaflow("run", *words, **options)
+        self.said = self.process.errors
+
+    def megaflow(self, *words: str, **options: Any) -> Process:
+        """Start another command beside it."""
+        return Process([sys.executable, "-m", "megaflow", *words], env=self.environment, **options)
+
+    def end(self) -> tuple[int, str, list[str]]:
+        """Wait for its end; return exit code, output and what it said."""
+        ended = self.process.end(STATUS_SECONDS)
+        return ended.code, ended.output, ended.errors.splitlines()
+
+    def control(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "megaflow", "control", *words]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
+
+    def status(self) -> dict[str, Any]:
+        done = self.control("status", "--json")
+        assert done.returncode == 0, done.stderr
+        record: dict[str, Any] = json.loads(done.stdout)
+        return record
+
+    def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask until the status is as wanted."""
+        wait_until(lambda: any(self.folder.glob("*.json")))
+        found: list[dict[str, Any]] = []
+
+        def as_wanted() -> bool:
+            found[:] = [self.status()]
+            return wanted(found[0])
+
+        wait_until(as_wanted, STATUS_SECONDS)
+        return found[0]
+
+    def reading(self) -> dict[str, Any]:
+        """Return the status once all workers have read something."""
+        return self.status_when(lambda record: all(worker["lines"] for worker in record["workers"]))
+
+    def files(self) -> list[Path]:
+        return list(self.folder.glob("*.json"))
+
+
+# Touches the file that a line names, and is busy for a minute.
+ASLEEP = """
+import pathlib, time
+
+def slow(line):
+    pathlib.Path(line).touch()
+    time.sleep(60)
+    return line
+
+def dataflow(flow):
+    return flow.lines().map(slow)
+"""
+
+
+def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
+    """Start a job of two processes, one of which is in a step of a minute."""
+    app, asleep = folder / "slow.py", folder / "asleep"
+    app.write_text(ASLEEP)
+    run = start(str(app), "--lines", "-", "--processes", "2", *options, stdin=subprocess.PIPE)
+    run.process.write_line(str(asleep))
+    wait_until(asleep.exists)
+    return run
+
+
+def wait_until(true: Callable[[], bool], seconds: float = END_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def lives(pid: int, start: str | None) -> bool:
+    return process_start(pid) == start and not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports that nobody listens on now, and that no other test of this or another session of pytest is given."""
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_numbers)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+def _draw_ports() -> Iterator[int]:
+    first = random.Random(os.getpid()).randrange(_PORTS.start, _PORTS.stop - _PORTS_OF_A_SESSION)
+    while True:
+        yield from range(first, first + _PORTS_OF_A_SESSION)
+
+
+_numbers = _draw_ports()

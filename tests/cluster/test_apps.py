@@ -10,7 +10,10 @@ from tests.cluster.processes import ROOT, programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
-EVERY_SHAPE = pytest.mark.parametrize("workers", [(1, 1), (2, 2)], ids=["one worker each", "two workers each"])
+EVERY_SHAPE = pytest.mark.parametrize(
+    "workers",
+    [pytest.param((1, 1), id="one worker each"), pytest.param((2, 2), id="two workers each", marks=pytest.mark.slow)],
+)
 
 
 def output(folder: Path, app: str, *words: str, workers: tuple[int, ...]) -> str:

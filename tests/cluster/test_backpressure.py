@@ -11,7 +11,8 @@ from megaflow.program import Worker
 from megaflow.timely import Exchange, Pipeline
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
-from tests.timely.cases import run_processes, taking
+from tests.cluster.processes import run_processes
+from tests.timely.cases import taking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -61,7 +62,10 @@ def fast_and_slow(worker: Worker) -> tuple[int, int, int, int]:
     return arrived, total, most, growth
 
 
-@pytest.mark.parametrize(("processes", "workers"), [(1, 2), (2, 1)], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    ("processes", "workers"),
+    [pytest.param(1, 2, id="threads", marks=pytest.mark.slow), pytest.param(2, 1, id="processes")],
+)
 def test_queues_and_memory_stay_within_bounds_and_every_record_arrives(processes: int, workers: int) -> None:
     results = run_processes(fast_and_slow, processes, workers)
     assert [arrived for arrived, _, _, _ in results] == [0, RECORDS]

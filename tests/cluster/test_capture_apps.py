@@ -71,7 +71,10 @@ def check(lines: list[str], senders: int) -> None:
     assert sum(line.startswith("time") for line in lines) == 1
 
 
-@pytest.mark.parametrize(("senders", "receivers"), [(5, 3), (3, 5), (4, 1), (1, 3)])
+@pytest.mark.parametrize(
+    ("senders", "receivers"),
+    [(5, 3), *(pytest.param(*counts, marks=pytest.mark.slow) for counts in [(3, 5), (4, 1), (1, 3)])],
+)
 def test_what_k_workers_send_is_replayed_by_j_workers(start: Start, senders: int, receivers: int) -> None:
     """Case 35."""
     receiving = start("capture_recv.py", senders, "-w", receivers)

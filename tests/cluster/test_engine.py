@@ -9,7 +9,7 @@ import pytest
 from megaflow import stable_hash
 from megaflow.program import Worker
 from megaflow.timely import Exchange, InputHandle
-from tests.timely.cases import run_processes
+from tests.cluster.processes import run_processes
 from tests.timely.dataflow.test_generic import (
     DISTINCT_FEEDS,
     RETRACTED_COUNTS,
@@ -22,7 +22,10 @@ from tests.timely.dataflow.test_movement import is_prime
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
-EVERY_SHAPE = pytest.mark.parametrize("workers", [1, 2], ids=["one worker each", "two workers each"])
+EVERY_SHAPE = pytest.mark.parametrize(
+    "workers",
+    [pytest.param(1, id="one worker each"), pytest.param(2, id="two workers each", marks=pytest.mark.slow)],
+)
 
 
 def primes(worker: Worker) -> list[int]:

@@ -1,24 +1,19 @@
 """Engine programs whose processes join and leave while they run: what they print, and every way to be let down."""
 
-import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
 
 import pytest
 
-from tests.cluster.processes import ROOT, Ended, Reading, free_ports
+from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 HELLO = ROOT / "apps" / "hello.py"
-STOP_SECONDS = 5.0  # promised: after this, no process of a failed cluster runs any more
-PATIENCE_SECONDS = 60.0
 
 PHASES = """
 import sys
@@ -68,66 +63,43 @@ if __name__ == "__main__":
 """
 
 
-class Cluster:
-    """Processes with an address each, from a host file; the first so many start together."""
+class Growing(Cluster):
+    """Processes with an address each, the first so many of which start together."""
 
     def __init__(self, folder: Path, founders: int, addresses: int, workers: int = 1) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.founders = founders
         self.workers = workers
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(addresses)]
-        (folder / "hosts").write_text("\n".join(self.addresses))
-        self.processes: list[Reading] = []
+        self.give_addresses(addresses)
 
-    def script(self, text: str, name: str = "program.py") -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        return path
-
-    def start(self, program: Path, *words: object) -> None:
+    def found(self, program: Path, *words: object) -> None:
         """Start the founders."""
         for address in range(self.founders):
-            self.run(program, address, *words)
+            self.begin(program, address, *words)
 
-    def join(self, program: Path, address: int, server: int, *words: object) -> Reading:
+    def join(self, program: Path, address: int, server: int, *words: object) -> Process:
         """Start a process that joins."""
-        return self.run(program, address, *words, "--join", server)
+        return self.begin(program, address, *words, "--join", server)
 
-    def run(self, program: Path, address: int, *words: object) -> Reading:
-        options = [f"-n{self.founders}", f"-p{address}", f"-w{self.workers}", "-h", str(self.folder / "hosts")]
-        process = Reading(
-            [sys.executable, str(program), *map(str, words), *options, "--nn", str(len(self.addresses))],
-            cwd=self.folder,
-            env={**os.environ, "MEGAFLOW_SECRET": "of the tests", "PYTHONPATH": str(ROOT)},
-            stdin=PIPE,
-        )
-        self.processes.append(process)
-        return process
+    def begin(self, program: Path, address: int, *words: object) -> Process:
+        """Start a process with the address of this number."""
+        options = (f"-n{self.founders}", f"-p{address}", f"-w{self.workers}", "-h", str(self.hosts))
+        return self.run(program, *map(str, words), *options, "--nn", str(len(self.addresses)), stdin=PIPE)
 
-    def end(self, *processes: Reading) -> list[Ended]:
-        """Wait for the end of these, or of all."""
-        return [process.end(PATIENCE_SECONDS) for process in processes or self.processes]
 
-    def succeed(self) -> str:
-        """Wait for all; return what they wrote, unless one failed."""
-        ended = self.end()
-        assert [each.code for each in ended] == [0] * len(ended), "\n".join(each.errors for each in ended)
-        return "".join(each.output for each in ended)
+Clusters = Callable[..., Growing]
 
 
 @pytest.fixture
-def clusters(tmp_path: Path) -> Iterator[Any]:
-    made: list[Cluster] = []
-
-    def make(founders: int, addresses: int, workers: int = 1) -> Cluster:
-        made.append(Cluster(tmp_path, founders, addresses, workers))
-        return made[-1]
-
-    yield make
+def clusters(tmp_path: Path) -> Iterator[Clusters]:
     with ExitStack() as stack:
-        for cluster in made:
-            for process in cluster.processes:
-                stack.callback(process.finish)
+
+        def make(founders: int, addresses: int, workers: int = 1) -> Growing:
+            cluster = Growing(tmp_path, founders, addresses, workers)
+            stack.callback(cluster.finish)
+            return cluster
+
+        yield make
 
 
 def shares(phase: int, *workers: int) -> set[str]:
@@ -146,10 +118,10 @@ def phases(output: str) -> set[str]:
 ROUNDS, PAUSE_MS = 100, 100
 
 
-@pytest.mark.parametrize(("workers", "server"), [(1, 0), (2, 1)])
-def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Any, workers: int, server: int) -> None:
+@pytest.mark.parametrize(("workers", "server"), [(1, 0), pytest.param(2, 1, marks=pytest.mark.slow)])
+def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Clusters, workers: int, server: int) -> None:
     cluster = clusters(2, 3, workers)
-    cluster.start(HELLO, ROUNDS, PAUSE_MS)
+    cluster.found(HELLO, ROUNDS, PAUSE_MS)
     cluster.processes[0].await_line("worker 0: seen 0")
     joined = cluster.join(HELLO, 2, server, ROUNDS, PAUSE_MS)
     output = cluster.succeed()
@@ -163,21 +135,23 @@ def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Any, w
     assert joined.returncode == 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_newcomer_may_join_through_one_that_has_just_joined(clusters: Any, workers: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_newcomer_may_join_through_one_that_has_just_joined(clusters: Clusters, workers: int) -> None:
     cluster = clusters(2, 4, workers)
     program, before, after = cluster.script(PHASES), 3 * workers, 4 * workers
-    cluster.start(program, before, after)
+    cluster.found(program, before, after)
     first = cluster.join(program, 2, 0, before, after)
     first.await_line(f"running {2 * workers}")
     cluster.join(program, 3, 2 * workers, before, after)
     assert phases(cluster.succeed()) == shares(0, *range(before)) | shares(1, *range(after))
 
 
-def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters: Any) -> None:
+@pytest.mark.slow
+def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters: Clusters) -> None:
     cluster = clusters(2, 4)
     program = cluster.script(PHASES)
-    cluster.start(program, 4)
+    cluster.found(program, 4)
     for process in cluster.processes:
         process.await_line(f"running {cluster.processes.index(process)}")
     cluster.join(program, 2, 0, 4)
@@ -202,21 +176,21 @@ execute_from_args(main)
 """
 
 
-def test_who_asks_when_a_worker_has_taken_its_leave_is_too_late(clusters: Any) -> None:
+@pytest.mark.slow
+def test_who_asks_when_a_worker_has_taken_its_leave_is_too_late(clusters: Clusters) -> None:
     cluster = clusters(2, 3)
     program = cluster.script(ENDING)
-    cluster.start(program)
+    cluster.found(program)
     cluster.processes[0].await_line("ending")
     [late] = cluster.end(cluster.join(program, 2, 0, "--connect-timeout", 20))
     assert late.code == 1 and "JoinDenied: this process may not join: too late: the cluster is ending" in late.errors
-    cluster.processes[0].stdin.write("end\n")
-    cluster.processes[0].stdin.flush()
+    cluster.processes[0].write_line("end")
     assert [ended.code for ended in cluster.end(*cluster.processes[:2])] == [0, 0]
 
 
-def test_who_asks_when_all_have_ended_is_told_whom_it_asked(clusters: Any) -> None:
+def test_who_asks_when_all_have_ended_is_told_whom_it_asked(clusters: Clusters) -> None:
     cluster = clusters(2, 3)
-    cluster.start(HELLO)
+    cluster.found(HELLO)
     cluster.succeed()
     [late] = cluster.end(cluster.join(HELLO, 2, 0, "--connect-timeout", 0.5))
     assert late.code == 1 and "ConnectTimeout: nobody has let this process join for 0.5 s: " in late.errors
@@ -226,12 +200,12 @@ def test_who_asks_when_all_have_ended_is_told_whom_it_asked(clusters: Any) -> No
 # Leaving ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_cluster_grows_shrinks_and_grows_on_the_same_address(clusters: Any, workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_cluster_grows_shrinks_and_grows_on_the_same_address(clusters: Clusters, workers: int) -> None:
     cluster = clusters(2, 3, workers)
     program = cluster.script(PHASES)
     few, many = 2 * workers, 3 * workers
-    cluster.start(program, many, few, many)
+    cluster.found(program, many, few, many)
     [left] = cluster.end(cluster.join(program, 2, 0, many, few, many, "leave"))
     assert left.code == 0, left.errors
     assert set(left.output.splitlines()) >= {f"retired {few + number}" for number in range(workers)}
@@ -242,10 +216,11 @@ def test_a_cluster_grows_shrinks_and_grows_on_the_same_address(clusters: Any, wo
     assert found == shares(0, *founders, *third) | shares(1, *founders) | shares(2, *founders, *fourth)
 
 
-def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Any) -> None:
+@pytest.mark.slow
+def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Clusters) -> None:
     cluster = clusters(2, 4)
     program = cluster.script(PHASES)
-    cluster.start(program, 4, 3)
+    cluster.found(program, 4, 3)
     server = cluster.join(program, 2, 0, 4, 3, "leave")
     server.await_line("running 2")
     cluster.join(program, 3, 2, 4, 3)
@@ -264,12 +239,12 @@ MOVING = PHASES.replace("if worker.index == 0:", "if worker.index == worker.peer
 )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_process_of_the_coordinator_leaves_and_then_that_of_the_next_one(clusters: Any, workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_process_of_the_coordinator_leaves_and_then_that_of_the_next_one(clusters: Clusters, workers: int) -> None:
     cluster = clusters(2, 3, workers)
     program, counts = cluster.script(MOVING), [3 * workers, 2 * workers, workers]
-    cluster.run(program, 0, *counts, "leave-0")
-    cluster.run(program, 1, *counts, "leave-1")
+    cluster.begin(program, 0, *counts, "leave-0")
+    cluster.begin(program, 1, *counts, "leave-1")
     cluster.join(program, 2, 1, *counts)
     output = cluster.succeed()
     everybody = range(3 * workers)
@@ -279,11 +254,12 @@ def test_the_process_of_the_coordinator_leaves_and_then_that_of_the_next_one(clu
     )
 
 
-def test_a_cluster_whose_coordinators_have_left_grows_again_on_the_address_of_the_first(clusters: Any) -> None:
+@pytest.mark.slow
+def test_a_cluster_whose_coordinators_have_left_grows_again_on_the_address_of_the_first(clusters: Clusters) -> None:
     cluster = clusters(2, 3)
     program, counts = cluster.script(MOVING), [3, 2, 1, 2]
-    cluster.run(program, 0, *counts, "leave-0")
-    cluster.run(program, 1, *counts, "leave-1")
+    cluster.begin(program, 0, *counts, "leave-0")
+    cluster.begin(program, 1, *counts, "leave-1")
     last = cluster.join(program, 2, 1, *counts)
     last.await_line(f"worker 2 phase 2 {list(range(12))}")
     cluster.founders = 3  # it asks at the first three addresses: none of the first two's processes is there any more
@@ -313,9 +289,9 @@ def member""",
 )
 
 
-def test_a_process_to_which_records_are_pinned_stays_and_is_told_by_which_operator(clusters: Any) -> None:
+def test_a_process_to_which_records_are_pinned_stays_and_is_told_by_which_operator(clusters: Clusters) -> None:
     cluster = clusters(2, 2)
-    cluster.start(cluster.script(PINNED), 2)
+    cluster.found(cluster.script(PINNED), 2)
     output = cluster.succeed()
     [refused] = [line for line in output.splitlines() if line.startswith("refused:")]
     assert "worker 1 cannot retire: dataflow 'phases' has operators whose records go to its founding" in refused
@@ -336,11 +312,11 @@ STUCK = PHASES.replace(
 )
 
 
-@pytest.mark.parametrize("asked", ["built", "begin"])
-def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: Any, asked: str) -> None:
+@pytest.mark.parametrize("asked", ["built", pytest.param("begin", marks=pytest.mark.slow)])
+def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: Clusters, asked: str) -> None:
     cluster = clusters(2, 3)
     program = cluster.script(PHASES)
-    cluster.start(program, 3)
+    cluster.found(program, 3)
     victim = cluster.join(cluster.script(STUCK, "stuck.py"), 2, 0, 3, asked)
     victim.await_line("stuck 2")
     victim.kill()
@@ -350,11 +326,11 @@ def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: A
     assert phases(cluster.succeed()) == shares(0, 0, 1, 3), "its id is not used again"
 
 
-@pytest.mark.parametrize("victim", [1, 2])
-def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Any, victim: int) -> None:
+@pytest.mark.parametrize("victim", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Clusters, victim: int) -> None:
     cluster = clusters(2, 3)
     program = cluster.script(PHASES)
-    cluster.start(program, 3, 99)
+    cluster.found(program, 3, 99)
     cluster.join(program, 2, 0, 3, 99)
     for index, process in enumerate(cluster.processes):
         process.await_line(f"worker {index} phase 0 {list(range(index, 12, 3))}")
@@ -367,11 +343,12 @@ def test_a_member_that_is_killed_stops_all_others_who_name_it(clusters: Any, vic
     assert time.monotonic() - began < STOP_SECONDS
 
 
-def test_the_second_coordinator_that_is_killed_stops_all_others_who_name_it(clusters: Any) -> None:
+@pytest.mark.slow
+def test_the_second_coordinator_that_is_killed_stops_all_others_who_name_it(clusters: Clusters) -> None:
     cluster = clusters(2, 3)
     program, counts = cluster.script(MOVING), [3, 2, 99]
-    first = cluster.run(program, 0, *counts, "leave-0")
-    second = cluster.run(program, 1, *counts)
+    first = cluster.begin(program, 0, *counts, "leave-0")
+    second = cluster.begin(program, 1, *counts)
     third = cluster.join(program, 2, 1, *counts)
     assert cluster.end(first)[0].code == 0
     second.await_line(f"worker 1 phase 1 {list(range(0, 12, 2))}")

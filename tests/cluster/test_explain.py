@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import WORDCOUNT, Run, wait_until
+from tests.cluster.processes import WORDCOUNT, Run, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -63,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
             run.process.send_signal(signal.SIGINT)
             run.process.send_signal(signal.SIGTERM)
             run.process.wait()
-        run.reader.join()
+        run.process.finish()
 
 
 def explanation_when(run: Run, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -103,6 +103,7 @@ def test_a_forgotten_capability_is_named_with_operator_line_worker_and_epoch(
     assert row == ["Hoarder", "output", "0", "1", str(record["frontier"]), "1", "capability", f"{app}:{LINE}"]
 
 
+@pytest.mark.slow
 def test_a_job_that_keeps_up_says_that_nothing_holds_it_back(start: Callable[..., Run]) -> None:
     reading, writing = os.pipe()
     try:

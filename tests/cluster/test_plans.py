@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import ROOT, WORDCOUNT, Run, check_numbered, write_numbered
+from tests.cluster.counts import check_numbered, write_numbered
+from tests.cluster.processes import ROOT, WORDCOUNT, Run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -57,6 +58,7 @@ def test_a_plan_whose_runner_is_killed_leaves_a_consistent_table_and_is_resumed(
     check_numbered(out, text, 2, said)
 
 
+@pytest.mark.slow
 def test_a_new_plan_takes_the_place_of_one_whose_runner_was_killed(start: Callable[..., Run], tmp_path: Path) -> None:
     text = write_numbered(tmp_path / "text.txt", 50_000)
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", "none")
@@ -78,6 +80,7 @@ def test_a_new_plan_takes_the_place_of_one_whose_runner_was_killed(start: Callab
     assert run.control("stop").returncode == 0 and run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_loads_are_shown_and_bins_are_placed_by_them(start: Callable[..., Run], tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "out.jsonl"
     write_numbered(text, 200_000)

@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from tests.cluster.processes import Reading
+from tests.cluster.processes import Process
 
 pytestmark = pytest.mark.cluster
 
 
 def test_lines_that_came_together_with_an_awaited_one_are_not_lost() -> None:
-    process = Reading([sys.executable, "-c", "import sys; sys.stdout.write('one\\ntwo\\nthree\\n')"])
+    process = Process([sys.executable, "-c", "import sys; sys.stdout.write('one\\ntwo\\nthree\\n')"])
     process.await_line("two")
     ended = process.end()
     assert (ended.code, ended.output, ended.errors) == (0, "one\ntwo\nthree\n", "")

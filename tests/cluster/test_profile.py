@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from megaflow.job.launcher.launch import run as run_here
-from tests.cluster.jobs import WORDCOUNT, Run, fall_asleep, wait_until, words_of, write_numbered
+from megaflow.job.launcher.python_function import run as run_here
+from tests.cluster.counts import words_of, write_numbered
+from tests.cluster.processes import WORDCOUNT, Run, fall_asleep, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -38,7 +39,7 @@ def operators(content: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in content["rows"] if row["kind"] == "operator"]
 
 
-@pytest.mark.parametrize("shape", [("2", "1"), ("1", "2")])
+@pytest.mark.parametrize("shape", [("2", "1"), pytest.param(("1", "2"), marks=pytest.mark.slow)])
 def test_the_slow_operator_is_on_top(
     start: Callable[..., Run], tmp_path: Path, text: Path, shape: tuple[str, str]
 ) -> None:
@@ -61,6 +62,7 @@ def test_the_slow_operator_is_on_top(
     assert not list(folder.glob("*.pstats"))
 
 
+@pytest.mark.slow
 def test_functions_are_told_apart_by_operator(start: Callable[..., Run], tmp_path: Path, text: Path) -> None:
     app, folder = tmp_path / "app.py", tmp_path / "profile"
     app.write_text(SPINNING)
@@ -77,6 +79,7 @@ def test_functions_are_told_apart_by_operator(start: Callable[..., Run], tmp_pat
     assert "app.py:2(count)" in shown.stdout
 
 
+@pytest.mark.slow
 def test_those_who_come_and_leave_have_their_part(start: Callable[..., Run], tmp_path: Path) -> None:
     text, folder = write_numbered(tmp_path / "text.txt", 100_000), tmp_path / "profile"
     more = ("--rate", "800", "--output", "none", "--profile", str(folder))
@@ -92,6 +95,7 @@ def test_those_who_come_and_leave_have_their_part(start: Callable[..., Run], tmp
     assert len({worker["pid"] for worker in content["workers"]}) == 3
 
 
+@pytest.mark.slow
 def test_what_killed_workers_have_written_is_shown(start: Callable[..., Run], tmp_path: Path) -> None:
     folder = tmp_path / "profile"
     run = fall_asleep(start, tmp_path, "--profile", str(folder))

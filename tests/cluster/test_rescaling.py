@@ -15,17 +15,8 @@ from typing import Any
 import pytest
 
 from megaflow.job.job_file import process_start
-from tests.cluster.jobs import (
-    ROOT,
-    STOP_SECONDS,
-    WORDCOUNT,
-    Run,
-    check_counts,
-    check_numbered,
-    lives,
-    wait_until,
-    write_numbered,
-)
+from tests.cluster.counts import check_counts, check_numbered, write_numbered
+from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -150,6 +141,7 @@ def test_counts_stay_exact_while_processes_come_and_go(job: Callable[..., Job]) 
     assert [line.split()[2] for line in joined] == ["2", "3", "4"]
 
 
+@pytest.mark.slow
 def test_processes_have_as_many_workers_as_the_others_and_leave_together(job: Callable[..., Job]) -> None:
     count = job(COUNT, "--workers", "2", processes=1)
     [join] = count.control("add-workers", "1", "--balance")["joins"]
@@ -164,6 +156,7 @@ def test_processes_have_as_many_workers_as_the_others_and_leave_together(job: Ca
     count.end_well(workers=2)
 
 
+@pytest.mark.slow
 def test_several_processes_join_at_one_command(job: Callable[..., Job]) -> None:
     count = job(processes=1)
     added = count.control("add-workers", "2", "--balance")
@@ -172,6 +165,7 @@ def test_several_processes_join_at_one_command(job: Callable[..., Job]) -> None:
     count.end_well()
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_job_end_also_when_those_who_had_them_have_left(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -190,6 +184,7 @@ def test_the_lines_of_a_job_end_also_when_those_who_had_them_have_left(
     check_numbered(out, text, 3, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["load", "begin", "hear", "_catch_up"])
 def test_a_joiner_that_is_killed_before_it_takes_part_harms_nobody(job: Callable[..., Job], step: str) -> None:
     count = job(FRAIL)
@@ -204,6 +199,7 @@ def test_a_joiner_that_is_killed_before_it_takes_part_harms_nobody(job: Callable
     count.end_well()
 
 
+@pytest.mark.slow
 def test_a_joiner_whose_program_fails_says_why_and_harms_nobody(job: Callable[..., Job]) -> None:
     count = job(FRAIL)
     count.app.with_name("step").write_text("raise")
@@ -213,6 +209,7 @@ def test_a_joiner_whose_program_fails_says_why_and_harms_nobody(job: Callable[..
     count.end_well()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready(job: Callable[..., Job]) -> None:
     count = job(FRAIL)
     count.app.with_name("step").write_text("sleep")
@@ -227,6 +224,7 @@ def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready
     check_numbered(count.out, count.text, 2, said)
 
 
+@pytest.mark.slow
 def test_a_joiner_that_is_killed_once_it_takes_part_stops_the_job(job: Callable[..., Job]) -> None:
     count = job(FRAIL)
     count.app.with_name("step").write_text("after the commit")
@@ -257,6 +255,7 @@ def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 
+@pytest.mark.slow
 def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., Job]) -> None:
     count = job()
     count.control("add-workers", "1", "--balance")
@@ -272,6 +271,7 @@ def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., J
     count.end_well()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run], tmp_path: Path) -> None:
@@ -309,6 +309,7 @@ def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run],
     check_counts(out, expected)
 
 
+@pytest.mark.slow
 def test_processes_that_coordinate_come_and_go_like_others(job: Callable[..., Job]) -> None:
     count = job(COUNT, "--name", "counting")
     count.control("add-workers", "1", "--balance")
@@ -326,6 +327,7 @@ def test_processes_that_coordinate_come_and_go_like_others(job: Callable[..., Jo
     count.end_well()
 
 
+@pytest.mark.slow
 def test_whoever_watches_a_job_goes_on_when_its_coordinator_has_left(job: Callable[..., Job]) -> None:
     count = job(COUNT, "--name", "counting")
     command = [sys.executable, "-m", "megaflow", "control", "status", "--watch", "--json", "--job", "counting"]
@@ -345,6 +347,7 @@ def test_whoever_watches_a_job_goes_on_when_its_coordinator_has_left(job: Callab
         assert watch.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_finds_the_coordinator_wherever_it_is(job: Callable[..., Job]) -> None:
     count = job()
     count.control("remove-workers", "--id", "0")
@@ -354,6 +357,7 @@ def test_ctrl_c_finds_the_coordinator_wherever_it_is(job: Callable[..., Job]) ->
     check_numbered(count.out, count.text, 2, said)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name(job: Callable[..., Job]) -> None:
     count = job()
     count.control("add-workers", "1", "--balance")
@@ -372,6 +376,7 @@ def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 
+@pytest.mark.slow
 def test_where_the_launchers_lines_come_in_the_coordinator_stays(start: Callable[..., Run], tmp_path: Path) -> None:
     run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
     run.status_when(lambda record: len(record["workers"]) == 2)
@@ -418,6 +423,7 @@ def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job
     count.end_well()
 
 
+@pytest.mark.slow
 def test_a_process_started_by_hand_finds_the_job_and_may_coordinate_it(job: Callable[..., Job]) -> None:
     count = job(COUNT, "--name", "counting")
     count.control("remove-workers", "--id", "0")
@@ -439,6 +445,7 @@ def test_a_process_started_by_hand_finds_the_job_and_may_coordinate_it(job: Call
     count.end_well()
 
 
+@pytest.mark.slow
 def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
     job: Callable[..., Job], tmp_path: Path
 ) -> None:

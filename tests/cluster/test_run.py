@@ -16,20 +16,9 @@ import pytest
 
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.job_file import process_start
-from megaflow.job.launcher.launch import run
-from tests.cluster.jobs import (
-    ROOT,
-    STOP_SECONDS,
-    WORDCOUNT,
-    Run,
-    check_counts,
-    check_numbered,
-    fall_asleep,
-    lives,
-    wait_until,
-    words_of,
-    write_numbered,
-)
+from megaflow.job.launcher.python_function import run
+from tests.cluster.counts import check_counts, check_numbered, words_of, write_numbered
+from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, fall_asleep, lives, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -56,7 +45,9 @@ def test_a_file_is_counted_and_nothing_is_left(start: Callable[..., Run], tmp_pa
     assert run.files() == []
 
 
-@pytest.mark.parametrize("shape", [("1", "1"), ("2", "1"), ("1", "2"), ("2", "2")])
+@pytest.mark.parametrize(
+    "shape", [("2", "2"), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ["11", "21", "12"])]
+)
 def test_every_shape_of_cluster_counts_the_same(
     start: Callable[..., Run], tmp_path: Path, text: Path, shape: tuple[str, str]
 ) -> None:
@@ -91,6 +82,7 @@ def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Pat
     check_numbered(out, text, 2, said)
 
 
+@pytest.mark.slow
 def test_commands_that_cannot_be_change_nothing(start: Callable[..., Run], text: Path) -> None:
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "200", "--processes", "2", "--output", "none")
     table = run.reading()["operators"][0]["table"]
@@ -113,18 +105,17 @@ def test_commands_that_cannot_be_change_nothing(start: Callable[..., Run], text:
 
 def test_lines_come_from_standard_input_as_they_come(start: Callable[..., Run]) -> None:
     run = start(WORDCOUNT, "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
-    stdin, stdout = run.process.stdin, run.process.stdout
-    assert stdin is not None and stdout is not None
     for count in (1, 2, 3):  # each answer comes before the next line is sent
-        stdin.write("word\n")
-        stdin.flush()
-        assert stdout.readline() == f"('word', {count})\n"
-    stdin.write("end")
-    stdin.close()
-    code, output, said = run.end()
-    assert (code, output) == (0, "('end', 1)\n"), said
+        run.process.write_line("word")
+        assert run.process.read_line() == f"('word', {count})\n"
+    assert run.process.stdin is not None
+    run.process.stdin.write("end")
+    run.process.stdin.close()
+    code, _, said = run.end()
+    assert (code, run.process.read_line(), run.process.read_line()) == (0, "('end', 1)\n", ""), said
 
 
+@pytest.mark.slow
 def test_a_large_input_may_be_pushed_from_a_file_or_a_pipe(start: Callable[..., Run], tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     path.write_text("".join(f"line{number % 10} {'x' * 90}\n" for number in range(60_000)))  # thrice the credit
@@ -172,6 +163,7 @@ def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], 
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and run.files() == []
 
 
+@pytest.mark.slow
 def test_no_worker_survives_its_launcher(start: Callable[..., Run], text: Path) -> None:
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--processes", "2", "--output", "none")
     starts = {worker["pid"]: process_start(worker["pid"]) for worker in run.reading()["workers"]}
@@ -183,7 +175,9 @@ def test_no_worker_survives_its_launcher(start: Callable[..., Run], text: Path) 
     assert left and done.returncode == 1 and "no job is running" in done.stderr and run.files() == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 0, marks=pytest.mark.slow)]
+)
 def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path, number: int, code: int) -> None:
     run = start(WORDCOUNT, "--lines", str(text), "--rate", "500", "--processes", "2", "--output", "-")
     read = sum(worker["lines"] for worker in run.reading()["workers"])
@@ -194,6 +188,7 @@ def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path
     assert read <= lines < 4000 and records == lines * 8 == len(output.splitlines()), said
 
 
+@pytest.mark.slow
 def test_the_second_signal_kills(start: Callable[..., Run], tmp_path: Path) -> None:
     run = fall_asleep(start, tmp_path)
     run.process.send_signal(signal.SIGINT)
@@ -206,13 +201,13 @@ def test_the_second_signal_kills(start: Callable[..., Run], tmp_path: Path) -> N
 
 
 def test_who_stops_reading_our_output_stops_the_job(start: Callable[..., Run], text: Path) -> None:
-    run = start(WORDCOUNT, "--lines", str(text))
-    assert run.process.stdout is not None
-    run.process.stdout.readline()
-    run.process.stdout.close()
-    run.process.wait(20)
-    run.reader.join()
-    assert run.process.returncode == 1 and not any("Traceback" in line for line in run.said)
+    reading, writing = os.pipe()
+    run = start(WORDCOUNT, "--lines", str(text), stdout=writing)
+    os.close(writing)
+    assert os.read(reading, 1)
+    os.close(reading)
+    code, _, said = run.end()
+    assert code == 1 and not any("Traceback" in line for line in said)
 
 
 @pytest.mark.spark
@@ -270,6 +265,7 @@ def test_what_goes_wrong_in_a_function_of_this_process_is_raised_here(tmp_path: 
     assert not list((tmp_path / "megaflow").glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
 def test_the_iterables_own_exception_ends_the_job() -> None:
     def lines() -> Iterator[str]:

@@ -1,16 +1,14 @@
 """Real jobs that are told how large they should be, and that are made so."""
 
 import json
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import ROOT, Run, check_numbered, wait_until, write_numbered
+from tests.cluster.counts import check_numbered, write_numbered
+from tests.cluster.processes import Run, wait_until
 
 RATE = "250"  # more than one worker can do: it needs 1.25 s a second
 
@@ -35,28 +33,19 @@ def dataflow(flow):
 
 
 class Autoscale:
-    """A `megaflow control autoscale` in its own process, its decisions read by a thread."""
+    """A `megaflow control autoscale` in its own process, and its decisions."""
 
     def __init__(self, run: Run, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "megaflow", "control", "autoscale", "--json", *words],
-            cwd=ROOT, env=run.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        self.news: list[dict[str, Any]] = []
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
+        self.process = run.megaflow("control", "autoscale", "--json", *words)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.news.append(json.loads(line))
+    @property
+    def news(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.process.output]
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; return exit code and what it said."""
-        assert self.process.stderr is not None
-        code = self.process.wait(60)
-        self.reader.join(10)
-        return code, self.process.stderr.read()
+        ended = self.process.end()
+        return ended.code, ended.errors
 
     def actions(self) -> list[str]:
         return [each["action"] for each in self.news if each.get("action") in ("grow", "shrink")]
@@ -72,10 +61,7 @@ def steer() -> Iterator[Callable[..., Autoscale]]:
 
     yield steering
     for each in made:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.wait()
-        each.reader.join()
+        each.process.finish()
 
 
 @pytest.fixture

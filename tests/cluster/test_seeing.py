@@ -8,11 +8,14 @@ import pytest
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle
 from megaflow.timely.log import Event, MessageReceived, MessageSent, OperatorBuilt, OperatorShut
-from tests.timely.cases import run_processes
+from tests.cluster.processes import run_processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
-EVERY_SHAPE = pytest.mark.parametrize("workers", [1, 2], ids=["one worker each", "two workers each"])
+EVERY_SHAPE = pytest.mark.parametrize(
+    "workers",
+    [pytest.param(1, id="one worker each"), pytest.param(2, id="two workers each", marks=pytest.mark.slow)],
+)
 
 
 def hoarding(worker: Worker) -> list[tuple[Any, ...]]:

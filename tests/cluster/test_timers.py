@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.jobs import Run
+from tests.cluster.processes import Run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
 

@@ -10,8 +10,7 @@ import pytest
 
 import megaflow
 from megaflow.program import Worker
-from tests.cluster.processes import programs
-from tests.timely.cases import run_processes
+from tests.cluster.processes import programs, run_processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -136,7 +135,7 @@ def test_objects_that_hold_a_lock_are_refused_between_processes_by_type_operator
     program = tmp_path / "lock_program.py"
     program.write_text(LOCK)
     with programs(tmp_path, program, how) as started:
-        ended = started.wait_all()
+        ended = started.end()
     assert [each.code for each in ended] == [1, 1]
     for each in ended:  # the one that tried and the one that was told
         assert "a value of type __main__.Job cannot travel between processes" in each.errors
@@ -168,7 +167,7 @@ def test_a_class_that_the_receiver_has_not_imported_is_named(tmp_path: Path) -> 
     program = tmp_path / "absent_program.py"
     program.write_text(ABSENT)
     with programs(tmp_path, program) as started:
-        ended = started.wait_all()
+        ended = started.end()
     assert [each.code for each in ended] == [1, 1]
     assert "ProtocolError: process 0 at 127.0.0.1:" in ended[1].errors
     for each in ended:  # the one that could not read it and the one that sent it

@@ -5,10 +5,11 @@ import threading
 from typing import Any, Self
 
 from megaflow.control.coordinator.events import Asked, Gone
-from megaflow.control.messages import Accepted, Done
+from megaflow.control.messages import Accepted, Done, JobSettings
 from megaflow.control.worker.port_roles import ControlDoor
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 SECRET = b"known to the test only"
@@ -21,7 +22,7 @@ class Office:
         """`elsewhere` is where the coordinator is; None: here. One that `leaves` does so when it has accepted."""
         self.asked: list[Any] = []  # bodies of requests
         self._leaves = leaves
-        self.door = ControlDoor(elsewhere)
+        self.door = ControlDoor(elsewhere, JobSettings("job", 1, None, "replace", "records"))
         if elsewhere is None:
             self.door.serve(self._serve)
         listener = socket.create_server(("127.0.0.1", 0))
@@ -50,7 +51,7 @@ class Office:
         return connect(*self.address)
 
     def _run(self) -> None:
-        allocator = self._fabric.allocator(0)
+        allocator = TcpAllocator(self._fabric, 0)
         while not self._ending.is_set():
             allocator.park(0.02)
             allocator.receive()

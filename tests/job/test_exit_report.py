@@ -6,51 +6,51 @@ import sys
 
 import pytest
 
-from megaflow.job.exit_report import LastWord, LastWordPipe, say_last_word
+from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 
 WORDS = [
-    LastWord("failed", "ValueError: nö"),
-    LastWord("lost", "lost process 2", (4, 5), "0-63, 200"),
-    LastWord("lost", "\ud800\n" * 3, ()),
+    ExitReport("failed", "ValueError: nö"),
+    ExitReport("lost", "lost process 2", (4, 5), "0-63, 200"),
+    ExitReport("lost", "\ud800\n" * 3, ()),
 ]
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_what_is_said_is_heard_and_then_the_end(word: LastWord) -> None:
-    pipe = LastWordPipe()
-    say_last_word(pipe.writing, word)
+def test_what_is_said_is_heard_and_then_the_end(word: ExitReport) -> None:
+    pipe = ReportPipe()
+    write_report(pipe.writing, word)
     assert not pipe.read()
     pipe.close_writing()
     assert pipe.read()
-    assert pipe.word == word
+    assert pipe.report == word
     pipe.close()
     assert pipe.read(), "also when nothing is open any more"
 
 
 def test_a_long_text_is_cut_from_the_front_and_never_blocks() -> None:
-    pipe = LastWordPipe()
-    say_last_word(pipe.writing, LastWord("lost", "\ud800" * 100_000 + "the end", (1,), "0, 2" * 100_000))
+    pipe = ReportPipe()
+    write_report(pipe.writing, ExitReport("lost", "\ud800" * 100_000 + "the end", (1,), "0, 2" * 100_000))
     pipe.close_writing()
     assert pipe.read()
-    assert pipe.word is not None and pipe.word.text.endswith("the end")
+    assert pipe.report is not None and pipe.report.text.endswith("the end")
     pipe.close()
 
 
 def test_without_a_reader_or_a_pipe_nothing_happens() -> None:
-    pipe = LastWordPipe()
+    pipe = ReportPipe()
     pipe.close()
-    say_last_word(pipe.writing, LastWord("failed", "unheard"))
+    write_report(pipe.writing, ExitReport("failed", "unheard"))
     pipe.close_writing()
-    say_last_word(None, LastWord("failed", "unheard"))
+    write_report(None, ExitReport("failed", "unheard"))
 
 
 def test_a_process_that_dies_silently_is_noticed() -> None:
-    pipe = LastWordPipe()
+    pipe = ReportPipe()
     command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     with subprocess.Popen(command, pass_fds=[pipe.writing]) as process:
         pipe.close_writing()
         process.wait()
     os.set_blocking(pipe.fileno(), True)
     assert pipe.read()
-    assert pipe.word is None
+    assert pipe.report is None
     pipe.close()

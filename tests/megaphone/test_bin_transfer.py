@@ -14,8 +14,9 @@ from megaflow.megaphone import chunks as chunking
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Freight
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from tests.simulation import parcels
 from tests.simulation.by_hand import ByHand, Histories, keys_of
 

@@ -13,8 +13,9 @@ from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.megaphone.routing import initial_table
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's, with three bins 0 and 3

@@ -10,6 +10,7 @@ from megaflow.megaphone.control_stream import control_for, number_commands, set_
 from megaflow.megaphone.routing import Numbered
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
+from megaflow.timely.explain import describe_pointstamps
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4
@@ -235,7 +236,7 @@ def test_while_control_stands_still_nothing_at_its_time_or_later_comes_out_and_t
     assert [time for time, _ in hands.outputs] == list(range(7)) and not hands.done()
     for worker in hands.workers:
         (graph,) = worker.graphs()
-        words = graph.describe_pointstamps()
+        words = describe_pointstamps(graph)
         assert "1 at Input.out0" in words and "time 7" in words and "histories.route" in words
     hands.commands.close()
     hands.settle()

@@ -17,7 +17,7 @@ from megaflow.megaphone.load_meter import (
     SpaceSaving,
     bin_sizes,
 )
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 
 
 class Ticking:

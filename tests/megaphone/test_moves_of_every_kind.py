@@ -8,7 +8,7 @@ import pytest
 from megaflow import Map, Move
 from megaflow.megaphone.routing import initial_table
 from megaflow.testing import Join, Leave, SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's, with three bins 0 and 3

@@ -10,7 +10,7 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.router import route
 from megaflow.megaphone.splitting import ByKey
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from tests.simulation.by_hand import ByHand, Histories, key_of
 from tests.timely.workers import ByHand as EngineByHand

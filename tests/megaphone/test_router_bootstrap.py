@@ -20,8 +20,9 @@ from megaflow.megaphone.control_stream import founders_of, set_default
 from megaflow.megaphone.routing import Command, Numbered, RoutingTable, apply, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.explain import describe_pointstamps
 from tests.simulation import parcels, scenarios
 from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 
@@ -255,7 +256,7 @@ def test_a_worker_that_is_not_told_yet_holds_nothing_but_its_own_data() -> None:
     hands.settle()
     assert hands.moved() == [(1, 1, 1, 0)], "what is before its data goes on"
     assert histories.applied == [], "and it holds what comes after"
-    words = hands.workers[0].graphs()[0].describe_pointstamps()
+    words = describe_pointstamps(hands.workers[0].graphs()[0])
     assert "1 at histories.route.out0" in words and "route.out1" not in words and "route.in1" not in words
     hands.command(9, Bootstrap(0, NEW))
     hands.settle()

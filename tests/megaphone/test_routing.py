@@ -20,7 +20,8 @@ from megaflow.megaphone.routing import (
     initial_table,
     validate,
 )
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Product
 
 BINS = 4

@@ -16,8 +16,7 @@ from megaflow.megaphone.routing import difference, initial_table
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4
@@ -277,13 +276,13 @@ def test_each_bin_is_owned_once_or_under_way_at_every_step_and_the_ledger_tells_
 
 def _under_way(hands: ByHand) -> int:
     """How many bins, each empty and one chunk, are on the network or arrived and not read."""
-    queues = [queue for route, queue in hands.network._routes.items() if route[2] is Lane.STATE]
-    sent = [decode(body)[1] for queue in queues for body in queue]
+    routes = [route for route, _ in hands.network.waiting() if route[2] is Lane.STATE]
+    sent = [envelope.body for route in routes for envelope in hands.network.under_way(route)]
     arrived = [
         envelope.body
         for worker in hands.workers
         for envelope in hands.network.allocator(worker.index).arrived
-        if envelope.lane is Lane.STATE
+        if envelope.channel.lane is Lane.STATE
     ]
     return sum(len(parcel) for _, parcel in sent + arrived)
 

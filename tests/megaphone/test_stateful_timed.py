@@ -12,7 +12,7 @@ from megaflow import Map, Move
 from megaflow.errors import BuildError, CannotTravel, ProgramError
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, key_of, keys_of
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's, with three bins 0 and 3

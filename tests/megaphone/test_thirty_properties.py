@@ -250,7 +250,7 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
         [
             "megaphone/test_router_bootstrap.py::test_reconfigurations_before_at_and_after_the_time_of_the_bootstrap_are_the_same_everywhere",
             "megaphone/test_router_bootstrap.py::test_commands_between_join_and_bootstrap_count_once_whichever_the_newcomer_hears",
-            "megaphone/test_routing_state.py::test_commands_below_its_bootstrap_are_in_the_answer_and_those_above_are_kept",
+            "megaphone/test_bootstrap.py::test_commands_below_its_bootstrap_are_in_the_answer_and_those_above_are_kept",
         ],
     ),
     27: (

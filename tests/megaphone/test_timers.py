@@ -89,7 +89,7 @@ def test_a_bin_that_goes_to_and_fro_leaves_nothing_behind() -> None:
     for _ in range(1000):
         store.install(0, store.take(0))
         store._check()
-    assert len(store._heap) < 50 and store.least() == 5
+    assert len(store._times._heap) < 50 and store.least() == 5
 
 
 def test_work_is_by_what_is_due_or_moves_and_not_by_what_there_is() -> None:

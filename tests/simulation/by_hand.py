@@ -15,9 +15,10 @@ from typing import Any
 from megaflow.megaphone.bins import bin_of, stable_hash
 from megaflow.scope import Scope
 from megaflow.testing import Build, Network
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.worker import Worker
 
@@ -128,7 +129,7 @@ class ByHand:
         for handle in [*self.records, *self.controls]:
             handle.close()
         self.settle()
-        held = [graph.describe_pointstamps() for worker in self.workers for graph in worker.graphs()]
+        held = [describe_pointstamps(graph) for worker in self.workers for graph in worker.graphs()]
         assert self.done(), f"nothing can happen any more, but pointstamps are left: {held}"
 
 

@@ -10,8 +10,7 @@ from megaflow.megaphone import chunks as migration
 from megaflow.megaphone.chunks import Chunk
 from megaflow.testing import Network, SimulatedCluster
 from megaflow.testing.network import Route
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.channel import Channel, Lane
 
 
 @contextmanager
@@ -41,17 +40,17 @@ def watch(network: Network, title: str) -> None:
     network.put = put_and_count  # type: ignore[method-assign]
 
 
-def under_way(network: Network, route: Route) -> dict[tuple[int, int], list[int]]:
+def under_way(network: Network, route: Route) -> dict[Channel, list[int]]:
     """Channel -> sizes of the parcels that are on a route, or arrived and not read."""
     source, target, lane = route
-    sent = [decode(body) for body in network._routes.get(route, ())]
+    sent = network.under_way(route)
     sent += [
-        (envelope.channel, envelope.body)
+        envelope
         for envelope in network.allocator(target).arrived
-        if (envelope.source, envelope.lane) == (source, lane)
+        if (envelope.source, envelope.channel.lane) == (source, lane)
     ]
-    found: dict[tuple[int, int], list[int]] = {}
-    for channel, body in sent:
+    found: dict[Channel, list[int]] = {}
+    for channel, _, body in sent:
         if type(body) is tuple and isinstance(body[1][0], Chunk):
             found.setdefault(channel, []).append(sum(chunk.size for chunk in body[1]))
     return found

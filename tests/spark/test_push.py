@@ -1,5 +1,9 @@
-"""Lines are joined so that splitting gives them back, whatever they hold and however they come."""
+"""Lines are joined so that splitting gives them back, whatever they hold and however they come.
 
+Arrow is taken where it is installed, rows where it is not or where they are asked for.
+"""
+
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -7,8 +11,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from megaflow.errors import SourceError
-from megaflow.spark.push import StageJob, chunks, join_column, join_lines, push_batches, push_rows
+from megaflow.errors import SourceError, UsageError
+from megaflow.spark.push import (
+    VARIABLE,
+    StageJob,
+    choose_transfer,
+    chunks,
+    join_column,
+    join_lines,
+    push_batches,
+    push_rows,
+)
 
 LINES = st.lists(st.text(max_size=20) | st.text("\n\0012é", max_size=6), min_size=1, max_size=30)
 JOB = StageJob("q", "r", 0, ((0, "h", 1),), b"secret")
@@ -53,3 +66,30 @@ def test_nothing_is_pushed_outside_a_task(push: Any) -> None:
 
 def test_the_secret_is_not_shown() -> None:
     assert "secret" not in repr(JOB)
+
+
+def test_arrow_is_taken_without_being_asked_for() -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert choose_transfer({}) == ("arrow", "lines leave Spark as Arrow batches")
+
+
+def test_rows_can_be_forced() -> None:
+    assert choose_transfer({VARIABLE: "rows"}) == ("rows", f"lines leave Spark as rows ({VARIABLE}=rows)")
+
+
+@pytest.mark.parametrize("missing", ["pandas", "pyarrow"])
+def test_without_arrow_lines_are_rows_and_what_to_install_is_said(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing == "pyarrow":
+        pytest.importorskip("pandas")
+    monkeypatch.setitem(sys.modules, missing, None)
+    transfer, said = choose_transfer({})
+    assert transfer == "rows"
+    assert f"{missing} >= " in said.lower() and said.endswith("pip install 'megaflow[arrow]'")
+
+
+def test_another_transfer_is_refused() -> None:
+    with pytest.raises(UsageError, match=f"{VARIABLE}=arow: it must be rows, or not set"):
+        choose_transfer({VARIABLE: "arow"})

@@ -33,9 +33,9 @@ from megaflow.control.messages import (
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.job.worker.staging import Staging
+from megaflow.spark.push import VARIABLE, Transfer, choose_transfer
 from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 from megaflow.spark.source import Coordinator, SparkFeed, check_spark
-from megaflow.spark.transfer import VARIABLE, Transfer, choose_transfer
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
@@ -43,6 +43,7 @@ from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),  # one session for all
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
@@ -208,7 +209,7 @@ class Feed(SparkFeed):
         wait_until(lambda: self.done)
 
 
-@pytest.fixture(params=["rows", "arrow"])
+@pytest.fixture(params=[pytest.param("rows", marks=pytest.mark.slow), "arrow"])
 def transfer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transfer:
     """How lines leave Spark in the test."""
     if request.param == "rows":
@@ -262,7 +263,7 @@ def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any,
     assert job.requests[-1] == SourceEnded(feed.query)
 
 
-@pytest.mark.parametrize("how", ["raises", "is killed"])
+@pytest.mark.parametrize("how", ["raises", pytest.param("is killed", marks=pytest.mark.slow)])
 def test_a_task_that_fails_once_loses_and_duplicates_nothing(
     spark: Any, job: Job, tmp_path: Path, how: str, transfer: Transfer
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, tran
     assert [staging.held_bytes for staging in job.stagings.values()] == [0, 0]
 
 
+@pytest.mark.slow
 def test_whatever_a_text_holds_is_staged_as_it_is_and_an_empty_partition_as_nothing(
     spark: Any, job: Job, transfer: Transfer
 ) -> None:
@@ -342,6 +344,7 @@ def test_bytes_that_are_not_utf_8_are_replaced_alike_in_both_transfers(
     assert job.lines == ["\ufffd", "\ufffd", "a\ufffd(", "\ufffd", "fine", "\ufffd\ufffd", "\ufffd\ufffd"]
 
 
+@pytest.mark.slow
 def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_found_when_it_has_gone(job: Job) -> None:
     known = [job.address]
     first, last = Job(), Job()
@@ -372,6 +375,7 @@ def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
     assert job.lines == []
 
 
+@pytest.mark.slow
 def test_stopping_does_not_wait_for_a_coordinator_that_holds_back(spark: Any, job: Job, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.txt", ["a"])
     job.answering.clear()
@@ -399,6 +403,7 @@ def test_a_query_that_fails_is_one_sentence_with_its_cause(spark: Any, job: Job,
     assert job.lines == []
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_coordinator_ends_the_query_with_its_reason(spark: Any, job: Job, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.txt", ["a"])
     job.refusal = "the job is stopping"
@@ -408,6 +413,7 @@ def test_a_refusal_of_the_coordinator_ends_the_query_with_its_reason(spark: Any,
     assert str(feed.error).endswith("refused IngestPorts: the job is stopping")
 
 
+@pytest.mark.slow
 def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     cases = [
@@ -428,6 +434,7 @@ def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: 
         assert isinstance(feed.error, UsageError)
 
 
+@pytest.mark.slow
 def test_a_single_column_of_text_will_do_and_nulls_are_no_lines(
     spark: Any, job: Job, tmp_path: Path, transfer: Transfer
 ) -> None:
@@ -438,6 +445,7 @@ def test_a_single_column_of_text_will_do_and_nulls_are_no_lines(
     assert sorted(job.lines) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_rows_of_a_rate_are_numbers_as_text(spark: Any, job: Job) -> None:
     with Feed(parse_spark_spec("spark:rate:?rowsPerSecond=50"), job):
         job.wait_for_lines(20)
@@ -502,6 +510,7 @@ def java_processes(folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_feed_quietly_and_leaves_nothing_behind(job: Job, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.txt", ["a", "b"])
     launcher = launch(job, tmp_path, f"spark:text:{tmp_path / 'in'}")
@@ -514,6 +523,7 @@ def test_ctrl_c_ends_a_feed_quietly_and_leaves_nothing_behind(job: Job, tmp_path
     assert isinstance(job.requests[-1], SourceEnded)
 
 
+@pytest.mark.slow
 def test_a_java_process_that_is_killed_is_named_as_the_cause(job: Job, tmp_path: Path) -> None:
     write(tmp_path / "in", "a.txt", ["a", "b"])
     spec = f"spark:text:{tmp_path / 'in'}"

@@ -8,8 +8,8 @@ import pytest
 from megaflow.errors import BuildError
 from megaflow.program import Worker, execute
 from megaflow.timely import InputHandle, ProbeHandle
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.execute import Config
+from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.runtime import Config
 from tests.timely.workers import EVERY, ByHand, by_hand
 
 
@@ -118,8 +118,8 @@ def test_what_was_sent_before_the_drop_and_comes_after_it_is_discarded() -> None
     handles[1].flush()
     hand.workers[1].step()
     hand.settle()
-    hand.fabric.allocator(1).send(0, Lane.DATA, (0, 0), (0, [1]))  # data that all other lanes have overtaken
-    hand.fabric.allocator(1).send(0, Lane.PROGRESS, (0, 0), (99, []))
+    hand.fabric.allocator(1).send(0, Channel(Lane.DATA, 0, 0), (0, [1]))  # data that all other lanes have overtaken
+    hand.fabric.allocator(1).send(0, Channel.progress(0), (99, []))
     hand.workers[0].step()
     assert not hand.workers[0].installed_dataflows
 

@@ -343,7 +343,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
         [
             "cluster/test_hello.py::test_an_exception_in_an_operator_stops_all_and_is_told_where_it_happened",
             "cluster/test_hello.py::test_an_exception_in_one_of_several_threads_stops_all_processes",
-            "timely/test_execute.py::test_an_exception_in_another_thread_stops_all_and_is_raised_as_it_is",
+            "timely/test_runtime.py::test_an_exception_in_another_thread_stops_all_and_is_raised_as_it_is",
         ],
     ),
     48: (
@@ -365,7 +365,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
             "timely/dataflow/test_scopes.py::test_an_unconnected_loop_variable_is_named_with_its_scope_and_line",
             "timely/dataflow/test_scopes.py::test_a_cycle_that_does_not_advance_its_rounds_is_refused_operator_by_operator",
             "timely/dataflow/test_scopes.py::test_workers_that_nest_differently_are_told_apart",
-            "timely/test_execute.py::test_unequal_numbers_of_workers_are_refused_on_both_sides",
+            "timely/test_runtime.py::test_unequal_numbers_of_workers_are_refused_on_both_sides",
         ],
     ),
     50: (
@@ -395,7 +395,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
             "cluster/test_travel.py::test_objects_that_hold_a_lock_pass_from_operator_to_operator",
             "cluster/test_travel.py::test_objects_that_hold_a_lock_are_refused_between_processes_by_type_operator_and_remedy",
             "timely/dataflow/test_linear.py::test_records_that_cannot_be_encoded_stay_usable_within_a_process",
-            "timely/test_execute.py::test_a_value_that_cannot_travel_names_its_type_the_operator_and_the_remedy",
+            "timely/test_runtime.py::test_a_value_that_cannot_travel_names_its_type_the_operator_and_the_remedy",
         ],
     ),
     56: (
@@ -407,8 +407,8 @@ CASES: dict[int, tuple[str, list[str]]] = {
     57: (
         "activators",
         [
-            "timely/dataflow/test_activators.py::test_a_source_that_arms_its_timer_ticks_in_time_and_sleeps_between",
-            "timely/dataflow/test_activators.py::test_a_thread_wakes_a_parked_worker_within_milliseconds",
+            "timely/dataflow/test_context.py::test_a_source_that_arms_its_timer_ticks_in_time_and_sleeps_between",
+            "timely/dataflow/test_context.py::test_a_thread_wakes_a_parked_worker_within_milliseconds",
             "timely/test_worker.py::test_a_parked_worker_is_woken_by_an_activation_from_another_thread",
             "timely/test_worker.py::test_a_source_armed_again_by_a_timer_ticks_on_a_parked_worker",
         ],

@@ -10,8 +10,8 @@ import pytest
 from megaflow.errors import NoAnswer, ProgramError
 from megaflow.program import Worker, execute
 from megaflow.timely import Capability, Exchange, InputHandle, Pipeline, ProbeHandle, Product
-from megaflow.timely.execute import Config
 from megaflow.timely.explain import Holding
+from megaflow.timely.runtime import Config
 from tests.timely.workers import EVERY, ByHand, by_hand
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from megaflow.program import Worker, execute
 from megaflow.timely import InputHandle, ProbeHandle
-from megaflow.timely.execute import Config
 from megaflow.timely.log import (
     ChannelBuilt,
     Event,
@@ -24,6 +23,7 @@ from megaflow.timely.log import (
     ScheduleStopped,
     Unparked,
 )
+from megaflow.timely.runtime import Config
 from tests.timely.workers import EVERY, by_hand
 
 

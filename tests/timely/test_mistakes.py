@@ -30,7 +30,7 @@ from megaflow.timely import (
     execute_from_args,
     less_equal,
 )
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from tests.timely.workers import by_hand
 
 HERE = __file__ + ":"
@@ -317,6 +317,6 @@ def test_records_for_a_dataflow_that_is_complete_are_a_broken_protocol() -> None
         scope.to_stream([1]).exchange(lambda x: x)
     hand.settle()
     assert not worker.installed_dataflows
-    hand.fabric.inboxes[0].deliver(Envelope(Lane.DATA, (0, 0), 1, (0, [1])))
+    hand.fabric.inboxes[0].deliver(Envelope(Channel(Lane.DATA, 0, 0), 1, (0, [1])))
     with pytest.raises(ProtocolError, match="worker 1 sent records to dataflow 0, which is complete"):
         worker.step()

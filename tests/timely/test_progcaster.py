@@ -7,7 +7,7 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.timely import Capability, Exchange, InputHandle
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Channel
 from tests.timely.workers import EVERY, ByHand
 
 
@@ -60,9 +60,9 @@ def test_a_missing_or_doubled_batch_breaks_the_protocol(number: int) -> None:
     hand = ByHand(2)
     inputs_by_value(hand, lambda stream: stream)
     other = hand.fabric.allocator(1)
-    other.send(0, Lane.PROGRESS, (0, 0), (0, []))
+    other.send(0, Channel.progress(0), (0, []))
     hand.workers[0].step()
-    other.send(0, Lane.PROGRESS, (0, 0), (number, []))
+    other.send(0, Channel.progress(0), (number, []))
     with pytest.raises(ProtocolError, match=rf"worker 1 sent progress batch {number} of dataflow 0; 1 was due"):
         hand.workers[0].step()
 

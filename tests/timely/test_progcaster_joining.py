@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.allocator import Envelope
+from megaflow.timely.communication.channel import Envelope
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time

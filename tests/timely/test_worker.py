@@ -132,7 +132,7 @@ class Parking(LocalAllocator):
 
     def __init__(self, during: Callable[[], object] = lambda: None) -> None:
         fabric = LocalFabric([0])
-        super().__init__(fabric, 0, fabric.inboxes[0])
+        super().__init__(fabric, 0)
         self.waits: list[float | None] = []
         self.during = during
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from megaflow.program import Worker, execute
 from megaflow.scope import Scope
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Channel
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.capture.capture import Captured
-from megaflow.timely.execute import Config
 from megaflow.timely.membership import founding
+from megaflow.timely.runtime import Config
 
 EVERY = (1, 2, 3)  # numbers of workers that results must not depend on
 Batch = tuple[int, int, int, list[Any]]
@@ -19,14 +19,14 @@ class Recording(LocalAllocator):
     """Writes down the progress batches that it sends: (dataflow, sender, number, changes)."""
 
     def __init__(self, fabric: LocalFabric, index: int, batches: list[Batch]) -> None:
-        super().__init__(fabric, index, fabric.inboxes[index])
+        super().__init__(fabric, index)
         self.batches = batches
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: Any) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: Any) -> None:
         told = list(targets)
-        if told and lane is Lane.PROGRESS and channel[1] == 0:
-            self.batches.append((channel[0], self.index, body[0], list(body[1])))
-        super().send_all(told, lane, channel, body)
+        if told and channel.is_progress:
+            self.batches.append((channel.dataflow, self.index, body[0], list(body[1])))
+        super().send_all(told, channel, body)
 
 
 class ByHand:

@@ -13,7 +13,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from megaflow.control.client.commands import (
     Conversation,
@@ -27,24 +26,25 @@ from megaflow.control.client.commands import (
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
 from megaflow.control.client.rate_sample import processes_of
+from megaflow.control.reports import JoinedProcess, MoveReport, RemovalReport, StepReport
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
 
 HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScalingOutcome:
     """What came of a decision to act."""
 
-    joins: tuple[dict[str, Any], ...] = ()  # accounts of processes that have joined
-    left: tuple[dict[str, Any], ...] = ()  # accounts of processes that have left
-    moved: dict[str, Any] | None = None  # account of the bins
+    joins: tuple[JoinedProcess, ...] = ()  # accounts of processes that have joined
+    left: tuple[RemovalReport, ...] = ()  # accounts of processes that have left
+    moved: MoveReport | None = None  # account of the bins
     failed: tuple[str, ...] = ()  # why not all was done
 
 
 def autoscale(
     talk: Conversation, scaler: Autoscaler, every: float, now: Callable[[], float], sleep: Callable[[float], None]
-) -> Iterator[Decision | Change]:
+) -> Iterator[Decision | ScalingOutcome]:
     """Steer a job until it ends; yield each decision, and what came of those to act. `every` is in seconds."""
     try:
         first = ask_status(talk, tables=False)
@@ -62,7 +62,7 @@ def autoscale(
         return
 
 
-def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], None]) -> Change:
+def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], None]) -> ScalingOutcome:
     """Make the job as large as was decided; return what came of it, a refusal included. Raises PeerLost."""
     try:
         if decision.action == "grow":
@@ -72,35 +72,35 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
     except ClusterError:
         raise
     except MegaflowError as error:
-        return Change(failed=(str(error),))
+        return ScalingOutcome(failed=(str(error),))
 
 
-def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> Change:
+def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> ScalingOutcome:
     missing = processes - len(processes_of(ask_status(talk, tables=False)))
     if missing <= 0:
-        return Change(failed=("somebody else has added processes meanwhile",))
+        return ScalingOutcome(failed=("somebody else has added processes meanwhile",))
     added = add_processes(talk, missing)
     moved = None
     status = ask_status(talk)
-    if added["joins"] and status["operators"]:
+    if added.joins and status.operators:
         plan = make_plan(status, Selection(balance=True))
         if in_hurry and len(plan.steps) > HURRY_STEPS:
             batch = ceil(len(plan.moves) / HURRY_STEPS)
             plan = make_plan(status, Selection(balance=True, strategy="batched", batch=batch))
         moved = total(list(run_plan(talk, plan, sleep)))
-    return Change(joins=tuple(added["joins"]), moved=moved, failed=tuple(dict.fromkeys(added["failed"])))
+    return ScalingOutcome(joins=added.joins, moved=moved, failed=tuple(dict.fromkeys(added.failed)))
 
 
-def _shrink(talk: Conversation, processes: int, sleep: Callable[[float], None]) -> Change:
-    left: list[dict[str, Any]] = []
-    accounts: list[dict[str, Any]] = []
+def _shrink(talk: Conversation, processes: int, sleep: Callable[[float], None]) -> ScalingOutcome:
+    left: list[RemovalReport] = []
+    steps: list[StepReport] = []
     failed: tuple[str, ...] = ()
     try:
         while len(here := processes_of(status := ask_status(talk))) > processes:
             newest = here[-1][0]
             check_removal(talk, newest)
-            accounts += run_plan(talk, plan_removal(status, newest), sleep)
+            steps += run_plan(talk, plan_removal(status, newest), sleep)
             left.append(remove_worker(talk, newest))
     except CommandRefused as error:
         failed = (str(error),)
-    return Change(left=tuple(left), moved=total(accounts), failed=failed)
+    return ScalingOutcome(left=tuple(left), moved=total(steps), failed=failed)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from megaflow.control.client.move_request import Plan
-from megaflow.control.coordinator.plans import RUNNER_LENGTH_MAX
 from megaflow.control.messages import (
+    RUNNER_LENGTH_MAX,
     Accepted,
     AddProcesses,
     BeginPlan,
@@ -27,6 +27,15 @@ from megaflow.control.messages import (
     ResumePlan,
     StatusQuery,
     StopJob,
+)
+from megaflow.control.reports import (
+    BootstrapReport,
+    Explanation,
+    JobStatus,
+    JoinReport,
+    MoveReport,
+    RemovalReport,
+    StepReport,
 )
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
@@ -128,24 +137,24 @@ class Conversation:
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"
 
 
-def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> dict[str, Any]:
-    """Return the status record of a job; its loads cost the workers some ten milliseconds if states are large."""
-    record: dict[str, Any] = conversation.ask(StatusQuery(tables, loads))
-    return record
+def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> JobStatus:
+    """Return the status of a job; its loads cost the workers some ten milliseconds if states are large."""
+    report: JobStatus = conversation.ask(StatusQuery(tables, loads))
+    return report
 
 
-def ask_explanation(conversation: Conversation) -> dict[str, Any]:
-    """Return the record that says what holds a job's output back."""
-    record: dict[str, Any] = conversation.ask(ExplainQuery())
-    return record
+def ask_explanation(conversation: Conversation) -> Explanation:
+    """Return the report that says what holds a job's output back."""
+    report: Explanation = conversation.ask(ExplainQuery())
+    return report
 
 
 def add_processes(
     conversation: Conversation, count: int, show: Callable[[Progress], None] | None = None
-) -> dict[str, Any]:
+) -> JoinReport:
     """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
-    record: dict[str, Any] = conversation.ask(AddProcesses(count), show)
-    return record
+    report: JoinReport = conversation.ask(AddProcesses(count), show)
+    return report
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:
@@ -155,16 +164,16 @@ def check_removal(conversation: Conversation, worker: int) -> None:
 
 def remove_worker(
     conversation: Conversation, worker: int, show: Callable[[Progress], None] | None = None
-) -> dict[str, Any]:
+) -> RemovalReport:
     """Have the process of a worker that owns no bins leave; return who has left."""
-    record: dict[str, Any] = conversation.ask(RemoveWorker(worker), show)
-    return record
+    report: RemovalReport = conversation.ask(RemoveWorker(worker), show)
+    return report
 
 
-def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> dict[str, Any]:
+def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> BootstrapReport:
     """Have a worker that has joined be given the routing table of another one."""
-    record: dict[str, Any] = conversation.ask(BootstrapWorker(server, worker))
-    return record
+    report: BootstrapReport = conversation.ask(BootstrapWorker(server, worker))
+    return report
 
 
 def stop_job(conversation: Conversation) -> None:
@@ -178,7 +187,7 @@ def stop_job(conversation: Conversation) -> None:
 
 def run_plan(
     conversation: Conversation, plan: Plan, pause: Callable[[float], None], number: int | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[StepReport]:
     """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
     `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
@@ -210,20 +219,17 @@ def this_process() -> str:
     return f"pid {os.getpid()} on {os.uname().nodename}"[:RUNNER_LENGTH_MAX]
 
 
-def total(accounts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def total(steps: Sequence[StepReport]) -> MoveReport:
     """Return the account of several steps.
 
-    >>> total([{"epoch": 3, "bins": 1, "bytes": 10, "keys": 2, "seconds": 0.5}] * 2)
-    {'steps': 2, 'bins': 2, 'bytes': 20, 'keys': 4, 'seconds': 1.0, 'epochs': [3, 3]}
+    >>> total([StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
+    MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3))
     """
-    def add(name: str) -> Any:
-        return sum(account[name] for account in accounts)
-
-    return {
-        "steps": len(accounts),
-        "bins": add("bins"),
-        "bytes": add("bytes"),
-        "keys": add("keys"),
-        "seconds": add("seconds"),
-        "epochs": [account["epoch"] for account in accounts],
-    }
+    return MoveReport(
+        len(steps),
+        sum(step.bins for step in steps),
+        sum(step.bytes for step in steps),
+        sum(step.keys for step in steps),
+        sum(step.seconds for step in steps),
+        tuple(step.epoch for step in steps),
+    )

@@ -13,10 +13,11 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from megaflow.control.client.ds2 import TOLERANCE, Goal, Recommendation, recommend
 from megaflow.control.client.rate_sample import processes_of, sample
+from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused
 
 GROW_LOOKS = 2
@@ -55,7 +56,7 @@ class Autoscaler:
         self._seen: deque[int] = deque(maxlen=SHRINK_LOOKS)  # recommended processes, the newest last
         self._growth: _Growth | None = None
 
-    def judge(self, first: dict[str, Any], second: dict[str, Any], now: float) -> Decision:
+    def judge(self, first: JobStatus, second: JobStatus, now: float) -> Decision:
         """Return what to do after two looks at the job. One that says so is to be followed by `changed`."""
         here = len(processes_of(second))
         try:

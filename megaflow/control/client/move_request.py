@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from megaflow.control.client.load_balance import balance_load
 from megaflow.control.client.planner import HOTTEST_FIRST, Step, balance, drain, parse_bins, plan, read_map
-from megaflow.control.load_records import weights
 from megaflow.control.messages import KeptPlan
+from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference, validate
 
@@ -49,16 +48,6 @@ class Plan:
         """(bin, from, to), by bin."""
         return difference(self.table, self.target)
 
-    def record(self) -> dict[str, Any]:
-        """Return it for `--dry-run --json`."""
-        return {
-            "moves": [{"bin": bin, "from": source, "to": target} for bin, source, target in self.moves],
-            "steps": [[move.bin for move in step] for step in self.steps],
-            "gap_s": self.gap,
-            "keys": None if self.size is None else self.size[0],
-            "bytes": None if self.size is None else self.size[1],
-        }
-
 
 def check_selection(selection: Selection) -> None:
     """Raise UsageError unless the words make one selection."""
@@ -86,14 +75,14 @@ def check_gap(seconds: float) -> None:
         raise UsageError(f"--gap must be 0 seconds or more, not {seconds:g}")
 
 
-def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
+def make_plan(status: JobStatus, selection: Selection) -> Plan:
     """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused, as apt.
 
     The status must have loads if the selection needs them; if it has, the plan says what moves with the bins.
     """
     check_selection(selection)
     check_bins(status)
-    table: RoutingTable = tuple(status["operators"][0]["table"])
+    table: RoutingTable = table_of(status)
     members = owners_of(status)
     if selection.by == "load":
         target = balance_load(table, members, loads_of(status))
@@ -106,64 +95,83 @@ def make_plan(status: dict[str, Any], selection: Selection) -> Plan:
     )
 
 
-def remaining_plan(status: dict[str, Any], kept: KeptPlan, gap: float | None = None) -> Plan:
+def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) -> Plan:
     """Return what is left of a plan whose runner has gone, with another gap between the steps if one is given."""
     gap = kept.gap_seconds if gap is None else gap
     check_gap(gap)
-    table: RoutingTable = tuple(status["operators"][0]["table"])
+    table: RoutingTable = table_of(status)
     steps = steps_to(status, table, kept.target, kept.strategy, kept.batch)
     return Plan(table, kept.target, steps, kept.strategy, kept.batch, gap)
 
 
 def steps_to(
-    status: dict[str, Any], table: RoutingTable, target: RoutingTable, strategy: str, batch: int | None
+    status: JobStatus, table: RoutingTable, target: RoutingTable, strategy: str, batch: int | None
 ) -> list[Step]:
     """Return the steps from one table to the other, hottest-first by the loads that the status has."""
     return plan(table, target, strategy, batch, loads_of(status) if strategy == HOTTEST_FIRST else None)
 
 
-def loads_of(status: dict[str, Any]) -> list[float]:
-    """Return the load of each bin; all 0 if none was measured."""
-    return weights(status) or [0.0] * status["operators"][0]["bins"]
+def loads_of(status: JobStatus) -> list[float]:
+    """Return the load of each bin: busy time, or records if none was measured; all 0 if nothing was.
+
+    The operators share one table, so their bins move together and count together.
+    """
+    loads = [each.load for each in status.operators if each.load is not None]
+    for figures in ("busy_ms_per_second", "records_per_second"):
+        weights = [0.0] * status.operators[0].bins
+        for load in loads:
+            for bin, figure in zip(load.bins, getattr(load, figures)):
+                weights[bin] += figure
+        if any(weights):
+            break
+    return weights
 
 
-def plan_removal(status: dict[str, Any], worker: int) -> Plan:
+def plan_removal(status: JobStatus, worker: int) -> Plan:
     """Return the plan that takes all bins from the workers of this worker's process, one by one."""
-    address = next((each["address"] for each in status["workers"] if each["id"] == worker), None)
-    process = {each["id"] for each in status["workers"] if each["address"] == address}  # a port each
-    if not status["operators"]:
+    address = next((each.address for each in status.workers if each.id == worker), None)
+    process = {each.id for each in status.workers if each.address == address}  # a port each
+    if not status.operators:
         return Plan((), (), [])
-    table: RoutingTable = tuple(status["operators"][0]["table"])
+    table: RoutingTable = table_of(status)
     target = table
     for each in sorted(process):
         target = drain(target, each, (owners_of(status) - process) | {each})
     return Plan(table, target, plan(table, target, "fluid"))
 
 
-def check_bins(status: dict[str, Any]) -> None:
+def check_bins(status: JobStatus) -> None:
     """Raise CommandRefused if the job has no bins."""
-    if not status["operators"]:
-        raise CommandRefused(f"job {status['job']!r} has no stateful operator, so there are no bins to move")
+    if not status.operators:
+        raise CommandRefused(f"job {status.job!r} has no stateful operator, so there are no bins to move")
 
 
-def check_no_plan(status: dict[str, Any]) -> None:
+def check_no_plan(status: JobStatus) -> None:
     """Raise CommandRefused if somebody is carrying out a plan, so that no other may begin."""
-    if status["plan"] is not None and status["plan"]["running"]:
-        raise CommandRefused(f"{status['plan']['runner']} is carrying out a plan: wait until it is over")
+    if status.plan is not None and status.plan.running:
+        raise CommandRefused(f"{status.plan.runner} is carrying out a plan: wait until it is over")
 
 
-def owners_of(status: dict[str, Any]) -> set[int]:
+def owners_of(status: JobStatus) -> set[int]:
     """Return the workers that may own bins."""
-    return {worker["id"] for worker in status["workers"] if worker["state"] == "running"}
+    return {worker.id for worker in status.workers if worker.state == "running"}
 
 
-def moving(status: dict[str, Any], table: RoutingTable, target: RoutingTable) -> tuple[int, int] | None:
+def table_of(status: JobStatus) -> RoutingTable:
+    """Return the owner of each bin of a job that has bins, by a status that was asked for them."""
+    table = status.operators[0].table
+    assert table is not None, "the status was asked for with tables"
+    return table
+
+
+def moving(status: JobStatus, table: RoutingTable, target: RoutingTable) -> tuple[int, int] | None:
     """Return how many keys and bytes move with the bins, of all operators; None if the status has no loads."""
-    if not any("loads" in operator for operator in status["operators"]):
+    loads = [each.load for each in status.operators if each.load is not None]
+    if not loads:
         return None
-    bins = {bin for bin, _, _ in difference(table, target)}
-    rows = [row for operator in status["operators"] for row in operator.get("loads", ()) if row["bin"] in bins]
-    return sum(row["keys"] for row in rows), sum(row["bytes"] for row in rows)
+    moved = {bin for bin, _, _ in difference(table, target)}
+    rows = [row for load in loads for row in zip(load.bins, load.keys, load.bytes) if row[0] in moved]
+    return sum(keys for _, keys, _ in rows), sum(size for _, _, size in rows)
 
 
 def wanted_table(table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:

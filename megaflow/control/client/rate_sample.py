@@ -6,8 +6,8 @@ workers there are now if somebody came, left or was given bins in between: such 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
+from megaflow.control.reports import JobStatus, UsefulTime
 from megaflow.errors import CommandRefused
 
 
@@ -38,65 +38,60 @@ class Sample:
         return len(self.busy)
 
 
-def sample(first: dict[str, Any], second: dict[str, Any]) -> Sample:
-    """Return what happened between two looks. Raises CommandRefused, with the reason, for a pair that tells nothing."""
+def sample(first: JobStatus, second: JobStatus) -> Sample:
+    """Return what happened between two statuses. Raises CommandRefused, with the reason, if they do not tell that."""
     if reason := disturbance(first, second):
         raise CommandRefused(reason)
-    before = {worker["id"]: worker for worker in first["workers"]}
-    pairs = [(before[worker["id"]], worker) for worker in second["workers"]]
-    seconds: dict[int, float] = {old["id"]: new["now"] - old["now"] for old, new in pairs}
-
-    def rate(count: str) -> float:
-        return sum(float(new[count] - old[count]) / seconds[old["id"]] for old, new in pairs)
-
-    def useful(operator: str, count: str) -> float:
-        nothing = {"records": 0, "s": 0.0}
-        return sum(
-            float(new["useful"].get(operator, nothing)[count] - old["useful"].get(operator, nothing)[count])
-            / seconds[old["id"]]
-            for old, new in pairs
-        )
-
-    more_waiting = sum(((new["waiting"] or 0) - (old["waiting"] or 0)) / seconds[old["id"]] for old, new in pairs)
-    operators = [operator["name"] for operator in second["operators"]]
+    before = {worker.id: worker for worker in first.workers}
+    pairs = [(before[worker.id], worker, worker.now - before[worker.id].now) for worker in second.workers]
+    operators = [operator.name for operator in second.operators]
+    work = {name: [0.0, 0.0] for name in operators}
+    for old, new, seconds in pairs:
+        for name in operators:
+            was, is_ = old.useful.get(name, UsefulTime()), new.useful.get(name, UsefulTime())
+            work[name][0] += (is_.records - was.records) / seconds
+            work[name][1] += (is_.useful_seconds - was.useful_seconds) / seconds
+    came = (new.lines - old.lines + (new.waiting or 0) - (old.waiting or 0) for old, new, _ in pairs)
     return Sample(
-        seconds=sum(seconds.values()) / len(seconds),
+        seconds=sum(seconds for _, _, seconds in pairs) / len(pairs),
         processes=processes_of(second),
-        offered=max(0.0, rate("lines") + more_waiting),
-        done=rate("done"),
-        waiting=sum(new["waiting"] or 0 for _, new in pairs),
-        unbounded=any(old["waiting"] is None and new["waiting"] is None for old, new in pairs),
-        busy={old["id"]: min(1.0, max(0.0, new["busy_s"] - old["busy_s"]) / seconds[old["id"]]) for old, new in pairs},
-        work={name: Work(useful(name, "records"), useful(name, "s")) for name in operators},
+        offered=max(0.0, sum(lines / seconds for lines, (_, _, seconds) in zip(came, pairs))),
+        done=sum((new.done - old.done) / seconds for old, new, seconds in pairs),
+        waiting=sum(new.waiting or 0 for _, new, _ in pairs),
+        unbounded=any(old.waiting is None and new.waiting is None for old, new, _ in pairs),
+        busy={
+            new.id: min(1.0, max(0.0, new.busy_seconds - old.busy_seconds) / seconds) for old, new, seconds in pairs
+        },
+        work={name: Work(*figures) for name, figures in work.items()},
     )
 
 
-def disturbance(first: dict[str, Any], second: dict[str, Any]) -> str | None:
-    """Return why two looks tell nothing of the workers there are now; None if they do."""
-    for record in (first, second):
-        if record["state"] != "running":
-            return f"job {record['job']!r} is {record['state']}"
-        if record["changes"]:
-            return f"{record['changes'][0]['change']} is under way"
-        if record["pending"] or (record["plan"] is not None and record["plan"]["running"]):
+def disturbance(first: JobStatus, second: JobStatus) -> str | None:
+    """Return why two statuses say nothing about the workers there are now; None if they do."""
+    for status in (first, second):
+        if status.state != "running":
+            return f"job {status.job!r} is {status.state}"
+        if status.changes:
+            return f"{status.changes[0].change} is under way"
+        if status.pending or (status.plan is not None and status.plan.running):
             return "bins are moving"
-        if ids := [worker["id"] for worker in record["workers"] if worker["state"] != "running"]:
+        if ids := [worker.id for worker in status.workers if worker.state != "running"]:
             return f"worker {ids[0]} is not running yet, or not any more"
-    if not second["workers"]:
+    if not second.workers:
         return "no worker has answered"
-    if sorted(worker["id"] for worker in first["workers"]) != sorted(worker["id"] for worker in second["workers"]):
+    before = {worker.id: worker.now for worker in first.workers}
+    if before.keys() != {worker.id for worker in second.workers}:
         return "workers came or left meanwhile"
-    if first["ledger"][-1:] != second["ledger"][-1:]:
+    if first.ledger[-1:] != second.ledger[-1:]:
         return "bins were moved meanwhile"
-    before = {worker["id"]: worker["now"] for worker in first["workers"]}
-    if any(worker["now"] <= before[worker["id"]] for worker in second["workers"]):
-        return "the two looks are one: no time has passed between them"
+    if any(worker.now <= before[worker.id] for worker in second.workers):
+        return "no time has passed between the two statuses"
     return None
 
 
-def processes_of(record: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+def processes_of(status: JobStatus) -> tuple[tuple[int, ...], ...]:
     """Return the workers of each process, sorted: the coordinator's process, which has the least id, comes first."""
     processes: dict[str, list[int]] = {}
-    for worker in sorted(record["workers"], key=lambda each: each["id"]):
-        processes.setdefault(worker["address"], []).append(worker["id"])
+    for worker in sorted(status.workers, key=lambda each: each.id):
+        processes.setdefault(worker.address, []).append(worker.id)
     return tuple(sorted(map(tuple, processes.values())))

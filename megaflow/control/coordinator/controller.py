@@ -7,8 +7,8 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
-4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) comes
-   from the members' ledgers, which are asked for only then.
+4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
+   what members report of each bin they install. If some reports are late, all members are asked: answers come after.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
@@ -19,12 +19,13 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.control import messages
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.assignment import spread
-from megaflow.control.coordinator.epoch_clock import TICK_IDLE_SECONDS, CommandStream
+from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.coordinator.membership_requests import MembershipRequests
@@ -33,13 +34,12 @@ from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurati
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.status import status_record
+from megaflow.control.coordinator.status import operator_statuses
+from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import initial_table
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import JoinDue, LeaveDue
-
-LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -76,7 +76,7 @@ class Controller:
         self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
-        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else ())
+        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._commits = Commits(queries)
         self._changes = MembershipRequests(
             self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
@@ -185,10 +185,8 @@ class Controller:
 
     def _too_late(self) -> str | None:
         """Why nothing new is begun; None if it is."""
-        if self._state not in ("ending", "stopping"):
-            return None
-        why = "all its lines are read" if self._state == "ending" else "it was told to stop"
-        return f"too late: job {self._job!r} is ending, {why}"
+        why = {"ending": "all its lines are read", "stopping": "it was told to stop"}.get(self._state)
+        return None if why is None else f"too late: job {self._job!r} is ending, {why}"
 
     def _refuse_if_ended(self) -> None:
         if reason := self._too_late():
@@ -234,8 +232,9 @@ class Controller:
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 self._release_commits(out)
-            case messages.WorkerStatus(ledger=ledger):
-                self._moves.note(ledger)
+            case messages.BinsInstalled(entries):
+                self._moves.note(entries)
+            case messages.StatusAnswer():
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
             case messages.RoutingReady(worker, seconds):
@@ -256,23 +255,23 @@ class Controller:
         if isinstance(about, Pending):
             out += self._moves.finish(about)
             return
-        states = {id: self._roster.state_of(id) for id in self._roster.members.ids}
-        record = status_record(
-            job=self._job, state=self._state, epoch=self.epoch, frontier=self._frontier,
-            workers=[(question.answers[id], state) for id, state in states.items() if id in question.answers],
-            operators=self._operators,
-            table=self._moves.table if about.request.body.bins else None,
-            pending=self._moves, plan=self._moves.plans.record(self._moves.table),
-            changes=self._changes.records(), ledger=self._moves.ledger,
+        table = self._moves.table
+        answers = [question.answers[id] for id in self._roster.members.ids if id in question.answers]
+        status = JobStatus(
+            self._job, self._state, self.epoch, self._frontier,
+            workers=tuple(replace(each.status, state=self._roster.state_of(each.status.id)) for each in answers),
+            operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
+            pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
+            plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
         )  # fmt: skip
-        out.append(done(about, record))
+        out.append(done(about, status))
 
     # What time brings
 
     def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
         self._frontier = frontier
         for pending in self._moves.passed(frontier, now):
-            if frontier is not None and pending.bins and self._questions.has_room:
+            if frontier is not None and pending.missing and self._questions.has_room:
                 self._ask(pending, out)
             else:  # without a frontier members are leaving and answer no more
                 out += self._moves.finish(pending)

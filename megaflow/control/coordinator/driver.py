@@ -6,10 +6,11 @@ worker's steps.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from megaflow.control.coordinator.controller import Controller
+from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import (
     Advance,
     Answer,
@@ -33,7 +34,6 @@ from megaflow.control.coordinator.events import (
     WorkersJoined,
     WorkersLeft,
 )
-from megaflow.control.coordinator.explanation import explanation_record, is_settled
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.messages import (
     Done,
@@ -42,6 +42,7 @@ from megaflow.control.messages import (
     StartFailed,
     StartProcesses,
 )
+from megaflow.control.reports import Explanation, HeldBy
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -144,12 +145,18 @@ class Coordinator:
             if question is not None and question.silent and now < each.end:
                 waiting.append(each)
                 continue
-            facts = (self._job, each.epoch, each.frontier, question is None)
-            record = explanation_record(*facts)
+            report = Explanation(self._job, each.epoch, each.frontier, settled=question is None)
             if question is not None:
                 self._worker.explainer.forget(question)
-                record = explanation_record(*facts, question.holdings(), question.silent)
-            answer(each.asked.client, Done(each.asked.request.id, record))
+                report = replace(
+                    report,
+                    held_by=tuple(
+                        HeldBy(one.operator, one.where, one.port, one.worker, one.time, one.count, one.kind)
+                        for one in question.holdings()
+                    ),
+                    silent=tuple(sorted(question.silent)),
+                )
+            answer(each.asked.client, Done(each.asked.request.id, report))
         self._explaining = waiting
 
     def _do(self, instructions: Sequence[Instruction]) -> None:
@@ -172,14 +179,14 @@ class Coordinator:
                 case Rule(ids, reason):
                     self._worker.rescaling.coordination.rule(ids, reason)
                 case GiveUp(reason):
-                    self._worker.rescaling.give_up(reason)
+                    self._worker.rescaling.coordination.give_up(reason)
                 case HandOver():
                     self._leave(instruction)
 
     def _leave(self, word: HandOver) -> None:
         """Hand over, and with it what is reported here; what is asked here is to be asked there."""
         rescaling, rest = self._worker.rescaling, list(self._events)
-        rescaling.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
+        rescaling.coordination.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
         rescaling.hand_over(word.state, [(event.source, event.body) for event in rest if isinstance(event, Mailed)])
         time = self._control.give_away()
         assert time == word.state.epoch, (time, word.state.epoch)

@@ -23,6 +23,18 @@ TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a comma
 TICK_SATURATED_SECONDS = 0.050
 TICK_IDLE_SECONDS = 0.250  # an idle job shall cost nothing
 BUSY_SECONDS = 0.200  # sources report data every 100 ms at most; two of those
+LAG_EPOCHS = 3  # a probe this far behind is settled: the source and the way to the probe each hold one
+
+
+def is_settled(epoch: int, frontier: int | None, ended: bool) -> bool:
+    """Tell whether the output is as far as it can be: all before `frontier` is complete, control is at `epoch`.
+
+    `ended`: control is closed, so that all of the output should be complete.
+
+    >>> is_settled(100, 98, False), is_settled(100, 42, False), is_settled(100, 98, True), is_settled(100, None, True)
+    (True, False, False, True)
+    """
+    return frontier is None or (not ended and epoch - frontier <= LAG_EPOCHS)
 
 
 class Pace:

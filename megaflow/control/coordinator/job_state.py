@@ -15,7 +15,8 @@ The part changes hands only when it is at rest:
 from dataclasses import dataclass
 from typing import Final
 
-from megaflow.control.messages import CommitRequest, KeptPlan, LedgerEntry, SourceEnded, StatusQuery, StopJob
+from megaflow.control.messages import CommitRequest, KeptPlan, SourceEnded, StatusQuery, StopJob
+from megaflow.control.reports import LedgerEntry
 from megaflow.megaphone.routing import RoutingTable
 
 BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)

@@ -50,7 +50,6 @@ from megaflow.control.coordinator.request_progress import (
     done,
     progress,
     refused,
-    workers_text,
 )
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
@@ -63,6 +62,7 @@ from megaflow.control.messages import (
     StartFailed,
     Withdraw,
 )
+from megaflow.control.reports import BootstrapReport, ChangeStatus, JoinReport, RemovalReport, workers_text
 from megaflow.errors import CommandRefused
 
 PROCESSES_MAX = 256  # that one request may add
@@ -122,9 +122,9 @@ class MembershipRequests:
     def _all(self) -> list[MembershipRequest]:
         return [*self._adds.values(), *self._removes, *self._tables]
 
-    def records(self) -> list[dict[str, Any]]:
+    def statuses(self) -> tuple[ChangeStatus, ...]:
         """Return what a status shows of them."""
-        return [{**request.record(), "waiting": request.waits} for request in self._all]
+        return tuple(request.status(waiting=request.waits) for request in self._all)
 
     # What clients ask
 
@@ -227,8 +227,8 @@ class MembershipRequests:
         self._roster.left(event.ids, event.members)
         for remove in [remove for remove in self._removes if remove.worker in event.ids]:
             self._removes.remove(remove)
-            account = {"workers": list(event.ids), "seconds": now - remove.start}
-            out += [done(asked, account) for asked in remove.asked]
+            report = RemovalReport(event.ids, now - remove.start)
+            out += [done(asked, report) for asked in remove.asked]
 
     def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
         """Note that a process stays, or does not come."""
@@ -268,10 +268,10 @@ class MembershipRequests:
                     if not arrival.waiting:
                         self._ready(add, arrival, out, now)
         for table in [table for table in self._tables if table.worker == worker]:
-            took = {"seconds": now - table.start, "paused": seconds}
-            account = {"worker": worker, "server": table.server, "epoch": table.epoch, **took}
+            assert table.epoch is not None, "a worker that waits knows no table"
+            report = BootstrapReport(worker, table.server, table.epoch, now - table.start, seconds)
             self._tables.remove(table)
-            out += [done(asked, account) for asked in table.asked]
+            out += [done(asked, report) for asked in table.asked]
 
     # What can be done by now
 
@@ -341,8 +341,8 @@ class MembershipRequests:
         if not add.arrivals:
             out += refused(add, f"no process was added: {'; '.join(dict.fromkeys(add.failures))}")
             return
-        account = {"joins": [arrival.record() for arrival in add.arrivals], "failed": add.failures}
-        out += [done(asked, account) for asked in add.asked]
+        report = JoinReport(tuple(arrival.report() for arrival in add.arrivals), tuple(add.failures))
+        out += [done(asked, report) for asked in add.asked]
 
     def _check(self) -> None:
         assert sum(not remove.waits for remove in self._removes) <= 1, "one leave is due at a time"

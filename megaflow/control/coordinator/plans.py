@@ -19,15 +19,13 @@ nothing behind that is wrong.
 import math
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any
 
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import BeginPlan, KeptPlan, ResumePlan
+from megaflow.control.messages import RUNNER_LENGTH_MAX, BeginPlan, KeptPlan, ResumePlan
+from megaflow.control.reports import PlanStatus
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, RoutingTable, difference
-
-RUNNER_LENGTH_MAX = 200  # characters
 
 
 class Plans:
@@ -105,21 +103,16 @@ class Plans:
                 return f"worker {min(named)} is to own bins by plan {self.kept.number}, which is being carried out"
         return None
 
-    def record(self, table: RoutingTable) -> dict[str, Any] | None:
+    def status(self, table: RoutingTable) -> PlanStatus | None:
         """Return what a status shows of a plan that is not over; None if there is none."""
         kept = self.kept
         if kept is None or kept.over:
             return None
-        return {
-            "number": kept.number,
-            "strategy": kept.strategy,
-            "batch": kept.batch,
-            "gap_s": kept.gap_seconds,
-            "bins": kept.bins,
-            "left": len(difference(table, kept.target)),
-            "runner": kept.runner,
-            "running": self._runner is not None,
-        }
+        left = len(difference(table, kept.target))
+        return PlanStatus(
+            kept.number, kept.strategy, kept.batch, kept.gap_seconds, kept.bins, left, kept.runner,
+            running=self._runner is not None,
+        )  # fmt: skip
 
     def _check_words(self, plan: BeginPlan) -> None:
         if not isinstance(plan.strategy, str) or len(plan.strategy) > RUNNER_LENGTH_MAX:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from megaflow.control.coordinator.events import Mail
-from megaflow.control.messages import StatusAsk, WorkerStatus
+from megaflow.control.messages import StatusAnswer, StatusAsk
 from megaflow.errors import CommandRefused
 
 QUESTIONS_MAX = 1_000  # under way
@@ -19,7 +19,7 @@ class Question(Generic[T]):
 
     about: T
     silent: set[int]  # members that have not answered
-    answers: dict[int, WorkerStatus]  # worker -> what it said
+    answers: dict[int, StatusAnswer]  # worker -> what it said
 
 
 class Questions(Generic[T]):
@@ -50,16 +50,16 @@ class Questions(Generic[T]):
         self._open[id] = Question(about, set(members), {})
         return [Mail(worker, StatusAsk(id, loads)) for worker in members]
 
-    def answered(self, status: WorkerStatus) -> Question[T] | None:
+    def answered(self, answer: StatusAnswer) -> Question[T] | None:
         """Take an answer; return the question if that was the last one to it."""
-        question = self._open.get(status.id)
+        question = self._open.get(answer.id)
         if question is None:
             return None
-        question.answers[status.worker] = status
-        question.silent.discard(status.worker)
+        question.answers[answer.status.id] = answer
+        question.silent.discard(answer.status.id)
         if question.silent:
             return None
-        return self._open.pop(status.id)
+        return self._open.pop(answer.id)
 
     def left(self, ids: tuple[int, ...]) -> list[Question[T]]:
         """Wait for these workers no longer; return the questions that are answered without them."""

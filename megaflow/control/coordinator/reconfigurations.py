@@ -1,7 +1,7 @@
 """The routing table as it was commanded last, and the reconfigurations that have not taken effect yet.
 
-A reconfiguration is done when the probe behind the outputs has passed its epoch and the members have told what it
-took. Its account adds up what their ledgers say.
+A reconfiguration is done when the probe behind the outputs has passed its epoch and the members have reported the bins
+that they have installed. Its account adds up these reports.
 """
 
 from collections import deque
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.plans import Plans
-from megaflow.control.messages import Accepted, Done, LedgerEntry, Reconfigure
+from megaflow.control.messages import Accepted, Done, Reconfigure
+from megaflow.control.reports import LedgerEntry, StepReport
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
 
@@ -28,20 +29,23 @@ class Pending:
     workers: frozenset[int]  # that it names, or that own bins it moves
     start: float  # wall clock, seconds
     seconds: float | None = None  # until the probe had passed; None: it has not
+    missing: int = 0  # reports of bins that have changed owner, one of each stateful operator, still to come
     bytes: int = 0
     keys: int = 0
 
     def account(self) -> Reply:
         """Return the answer when it is done."""
-        account = {"epoch": self.epoch, "bins": self.bins, "bytes": self.bytes,
-                   "keys": self.keys, "seconds": self.seconds}  # fmt: skip
-        return Reply(self.asked.client, Done(self.asked.request.id, account))
+        assert self.seconds is not None, "it is done when the probe has passed"
+        report = StepReport(self.epoch, self.bins, self.bytes, self.keys, self.seconds)
+        return Reply(self.asked.client, Done(self.asked.request.id, report))
 
 
 class Reconfigurations:
     """What was commanded, and what of it is under way. One writer: the controller."""
 
-    def __init__(self, table: RoutingTable) -> None:
+    def __init__(self, table: RoutingTable, operators: int = 1) -> None:
+        """`operators` is the number of the stateful ones; all share the table."""
+        self._operators = operators
         self.table = table  # all that was issued; empty: there are no bins
         self.plans = Plans()
         self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_MAX)  # bins that have moved, the newest
@@ -58,10 +62,8 @@ class Reconfigurations:
     def passed(self, frontier: int | None, now: float) -> Iterator[Pending]:
         """Yield those whose epoch the probe has passed since the last call; without a frontier, all that are left."""
         for pending in self:
-            if frontier is None:
-                yield pending
-            elif pending.seconds is None and frontier > pending.epoch:
-                pending.seconds = now - pending.start
+            if frontier is None or (pending.seconds is None and frontier > pending.epoch):
+                pending.seconds = now - pending.start if pending.seconds is None else pending.seconds
                 yield pending
 
     def check(self, asked: Asked, body: Reconfigure) -> None:
@@ -83,7 +85,9 @@ class Reconfigurations:
         named |= {worker for command in commands if isinstance(command, Map) for worker in command.workers}
         named |= {source for _, source, _ in changes}
         self.table = table
-        self._pending[epoch] = Pending(asked, epoch, len(changes), frozenset(named), now)
+        self._pending[epoch] = Pending(
+            asked, epoch, len(changes), frozenset(named), now, missing=len(changes) * self._operators
+        )
         self.plans.stepped(asked.client, plan, table)
         return Reply(asked.client, Accepted(asked.request.id, epoch))
 
@@ -92,6 +96,7 @@ class Reconfigurations:
         for entry in entries:
             self.ledger.append(entry)
             if pending := self._pending.get(entry.epoch):
+                pending.missing -= 1
                 pending.bytes += entry.bytes
                 pending.keys += entry.keys
 

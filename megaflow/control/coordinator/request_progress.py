@@ -1,12 +1,12 @@
 """Requests about the membership while they are under way: what each has come to so far, and its answers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeAlias
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.messages import Done, Progress, Refused
+from megaflow.control.reports import ChangeStatus, JoinedProcess
 from megaflow.timely.rescale.change_stages import check_transition
 
 
@@ -22,9 +22,9 @@ class Arrival:
     asked: bool = False  # their tables are on their way
     paused: float = 0.0  # seconds that records waited for a table
 
-    def record(self) -> dict[str, Any]:
+    def report(self) -> JoinedProcess:
         """Return its part of the account."""
-        return {"workers": list(self.ids), "seconds": self.seconds, "bytes": self.bytes, "paused": self.paused}
+        return JoinedProcess(self.ids, self.seconds, self.bytes, self.paused)
 
 
 @dataclass(slots=True)
@@ -55,9 +55,11 @@ class Add:
         """The number of processes in words."""
         return "1 process" if self.count == 1 else f"{self.count} processes"
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "add-workers", "processes": self.count, "done": self.done, "steps": self.steps}
+        return ChangeStatus(
+            "add-workers", processes=self.count, done=self.done, steps=self.steps, waiting=waiting
+        )
 
 
 class Removal(StrEnum):
@@ -105,9 +107,11 @@ class Remove:
         """Begin the next stage."""
         self.stage = check_transition(REMOVALS, self.stage, stage)
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "remove-workers", "worker": self.worker, "done": self.done, "steps": self.steps}
+        return ChangeStatus(
+            "remove-workers", worker=self.worker, done=self.done, steps=self.steps, waiting=waiting
+        )
 
 
 @dataclass(slots=True)
@@ -127,9 +131,9 @@ class TableRequest:
         """Whether its turn has not come."""
         return self.epoch is None
 
-    def record(self) -> dict[str, Any]:
+    def status(self, waiting: bool) -> ChangeStatus:
         """Return what a status shows."""
-        return {"change": "bootstrap", "server": self.server, "worker": self.worker, "done": 0, "steps": 1}
+        return ChangeStatus("bootstrap", server=self.server, worker=self.worker, waiting=waiting)
 
 
 MembershipRequest: TypeAlias = Add | Remove | TableRequest
@@ -150,12 +154,3 @@ def progress(request: MembershipRequest, what: str, steps: int = 1) -> list[Repl
     request.done += steps
     news = request.done, request.steps, what
     return [Reply(asked.client, Progress(asked.request.id, *news)) for asked in request.asked]
-
-
-def workers_text(ids: Sequence[int]) -> str:
-    """Return workers for a message.
-
-    >>> workers_text((2,)), workers_text((2, 3))
-    ('worker 2', 'workers 2, 3')
-    """
-    return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))

@@ -4,21 +4,32 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from megaflow.control.coordinator.driver import TOPIC
-from megaflow.control.load_records import operator_load
 from megaflow.control.messages import (
+    BinsInstalled,
     Coordinates,
-    LedgerEntry,
     RoutingReady,
+    StatusAnswer,
     StatusAsk,
+)
+from megaflow.control.reports import (
+    KEYS_REPORTED_MAX,
+    LatencyQuantiles,
+    LedgerEntry,
+    OperatorLoad,
+    UsefulTime,
     WorkerStatus,
 )
 from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import ProtocolError
+from megaflow.megaphone.load_meter import Load
 from megaflow.program import Worker
+
+BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
+KEY_LENGTH_MAX = 60  # characters that are shown
 
 
 class Agent:
@@ -59,6 +70,7 @@ class Agent:
 
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
+        self._report_installed()
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
@@ -70,46 +82,83 @@ class Agent:
     def _read(self, source: int, body: Any) -> None:
         match body:
             case StatusAsk(id, loads):
+                self._report_installed()  # first, for what is asked may be the account of a move
                 self.report(self.status(id, loads))
             case Coordinates():
                 self._moved(body)
             case _:
                 raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
 
+    def _report_installed(self) -> None:
+        """Tell the coordinator which bins have come since the last time."""
+        entries = tuple(
+            LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
+            for view in self._worker.stateful
+            for row in view.take_ledger()
+        )
+        if entries:
+            self.report(BinsInstalled(entries))
+
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
 
-    def status(self, id: int, loads: bool = False) -> WorkerStatus:
-        """The answer to the question `id`; the ledger's new rows go with it, once. `loads` take their time."""
+    def status(self, id: int, loads: bool = False) -> StatusAnswer:
+        """The answer to the question `id`. `loads` take their time."""
         views = self._worker.stateful
         now = self._worker.now()
         self._rate.observe(now, self._records())
         recent = self._lateness.log.recent()
-        return WorkerStatus(
-            id=id,
-            worker=self._worker.index,
+        status = WorkerStatus(
+            id=self._worker.index,
+            state="",
             pid=os.getpid(),
             address=self._address,
             lines=self._lines(),
             records=self._records(),
             records_per_second=self._rate.per_second(),
-            latency_ms_p50=recent.quantile(0.5),
-            latency_ms_p99=recent.quantile(0.99),
-            latency_ms_max=recent.max_ms,
-            bins={view.name: len(view.owned()) for view in views},
-            keys={view.name: view.keys() for view in views},
-            ledger=tuple(
-                LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
-                for view in views
-                for row in view.take_ledger()
-            ),
-            loads=tuple(
-                operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
-                for view in views
-            ) if loads else (),
-            now=now,
-            busy_seconds=now - self._began - self._worker.parked_seconds,
+            latency_ms=LatencyQuantiles(recent.quantile(0.5), recent.quantile(0.99), recent.max_ms),
+            bins=max((len(view.owned()) for view in views), default=0),
+            keys=sum(view.keys() for view in views),
             done=self._lateness.done,
             waiting=self._waiting(now),
-            useful={view.name: (view.records, view.meter.busy_seconds) for view in views},
+            now=now,
+            busy_seconds=now - self._began - self._worker.parked_seconds,
+            useful={view.name: UsefulTime(view.records, view.meter.busy_seconds) for view in views},
         )
+        measured = tuple(
+            operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
+            for view in (views if loads else ())
+        )
+        return StatusAnswer(id, status, measured)
+
+
+def operator_load(
+    name: str, load: Load, keys: Mapping[int, int], sizes: Mapping[int, int], bin_of_key: Callable[[Any], int]
+) -> OperatorLoad:
+    """Return what a worker says of an operator: bins with records or keys, the busiest first.
+
+    `keys` and `sizes` are those of the bins that are here, `bin_of_key` gives the bin of a key.
+    """
+    nothing = (0.0, 0.0)
+    named = [bin for bin in load.bins.keys() | keys.keys() if bin in load.bins or keys[bin]]
+    named.sort(key=lambda bin: (*(-figure for figure in reversed(load.bins.get(bin, nothing))), bin))
+    bins = named[:BINS_REPORTED_MAX]
+    return OperatorLoad(
+        name,
+        tuple(bins),
+        tuple(load.bins.get(bin, nothing)[0] for bin in bins),
+        tuple(load.bins.get(bin, nothing)[1] * 1000 for bin in bins),
+        tuple(keys.get(bin, 0) for bin in bins),
+        tuple(sizes.get(bin, 0) for bin in bins),
+        tuple((shown(key), bin_of_key(key), records, error) for key, records, error in load.keys[:KEYS_REPORTED_MAX]),
+    )
+
+
+def shown(key: object) -> str:
+    """Return what a key looks like.
+
+    >>> shown("word"), len(shown("x" * 100))
+    ("'word'", 60)
+    """
+    text = repr(key)
+    return text if len(text) <= KEY_LENGTH_MAX else text[: KEY_LENGTH_MAX - 1] + "…"

@@ -10,11 +10,14 @@ from typing import Any, Protocol
 
 from megaflow.control.coordinator.events import Asked, Gone, Launched
 from megaflow.control.messages import (
+    Done,
+    JobSettings,
     Lines,
     LinesEnded,
     Moved,
     Refused,
     Request,
+    SettingsQuery,
     Stage,
     Staged,
     StageEnd,
@@ -142,15 +145,16 @@ KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that 
 
 
 class ControlDoor:
-    """Role "control": requests for the coordinator; elsewhere, directions to it.
+    """Role "control": requests for the coordinator; elsewhere, directions to it. Tells the job's settings itself.
 
     It gives requests to the coordinator if that is here, sends them elsewhere (`Moved`) if that is known, and else
     keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
     """
 
-    def __init__(self, coordinator: tuple[str, int] | None) -> None:
+    def __init__(self, coordinator: tuple[str, int] | None, settings: JobSettings) -> None:
         """`coordinator` is where another process listens that knows more; None if the coordinator is to be here."""
         self._coordinator = coordinator
+        self._settings = settings
         self._ask: Callable[[Asked | Gone], None] | None = None
         self._early: list[Asked | Gone] = []
 
@@ -179,10 +183,12 @@ class ControlDoor:
         """Welcome anybody who knows the secret."""
 
     def received(self, connection: Connection, value: Any) -> None:
-        """Pass a request on. Raises ProtocolError for anything else."""
+        """Answer a request or pass it on. Raises ProtocolError for anything else."""
         if not isinstance(value, Request) or type(value.id) is not int:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
-        if self._coordinator is not None:
+        if isinstance(value.body, SettingsQuery):
+            connection.send(Done(value.id, self._settings))
+        elif self._coordinator is not None:
             connection.send(Moved(value.id, *self._coordinator))
         elif self._ask is None and len(self._early) >= KEPT_MAX:
             connection.send(Refused(value.id, f"{KEPT_MAX} requests wait for the coordinator already: ask again later"))

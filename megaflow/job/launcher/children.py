@@ -1,14 +1,15 @@
 """The worker processes of a job as the launcher sees them: started, connected to, watched, ended, blamed.
 
 1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
-2. It gets its `ChildSpec` over its standard input, which then stays open: when the launcher dies, however, the
-   children see the end of it and stop.
-3. It is the leader of a process group of its own: Ctrl-C at a terminal reaches the launcher only, which drains.
+2. It gets its `ChildSpec` over its standard input, which then stays open: however the launcher dies, the children see
+   the end of their input and stop.
+3. It leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
 4. What it prints goes to the launcher's standard error: standard output is for records.
-5. A dead child is noticed by the end of its connection, or of the pipe for its last word, which the kernel closes
-   whatever it died of.
-6. One that is to join a running job is no part of it until the coordinator says so; before that its end is its own.
-   Processes that were started by hand are children, too, from then on, but nobody here can kill them or see them die.
+5. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes
+   whatever the child died of.
+6. A child that is to join the running job becomes part of it when the coordinator says so; if it ends before, that
+   does not concern the job. A process that was started by hand is a child, too, once it has joined, but the launcher
+   cannot kill it or see it die.
 """
 
 import contextlib
@@ -18,19 +19,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from megaflow.errors import ClusterError, PeerFailed, PeerLost, UsageError
-from megaflow.job.exit_report import LastWord, LastWordPipe
-from megaflow.job.spec import Address, ChildSpec, Founder
+from megaflow.errors import ClusterError, PeerFailed, PeerLost
+from megaflow.job.exit_report import ExitReport, ReportPipe
+from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
 COMMAND = (sys.executable, "-m", "megaflow.job.worker.child")
-BACKLOG = 128
-EXIT_SECONDS = 5.0  # from its last word to the end of a process
+EXIT_SECONDS = 5.0  # from its exit report to the end of a process
 STDERR = 2
 STOPPED = "all other workers have been stopped"
 
@@ -39,7 +39,7 @@ class Child:
     """One worker process."""
 
     def __init__(
-        self, address: Address, process: "subprocess.Popen[bytes] | None" = None, pipe: LastWordPipe | None = None
+        self, address: Address, process: "subprocess.Popen[bytes] | None" = None, pipe: ReportPipe | None = None
     ) -> None:
         self.address = address
         self.process = process  # None: it was started by hand
@@ -64,9 +64,9 @@ class Child:
         return bool(self.workers)
 
     @property
-    def word(self) -> LastWord | None:
-        """Its last word, if that was said and `pipe.read` has taken it in."""
-        return None if self.pipe is None else self.pipe.word
+    def report(self) -> ExitReport | None:
+        """Its exit report, if it wrote one and `pipe.read` has taken that in."""
+        return None if self.pipe is None else self.pipe.report
 
     def join(self, workers: Sequence[int]) -> None:
         """Note that it is part of the job."""
@@ -74,7 +74,7 @@ class Child:
         self.running = set(workers)
 
     def send_spec(self, spec: ChildSpec) -> None:
-        """Send the child what it must know."""
+        """Send the child its spec."""
         assert self.process is not None and self.process.stdin is not None
         data = pickle.dumps(spec)
         with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
@@ -105,13 +105,13 @@ class Child:
                 self.process.wait(max(0.0, seconds))
 
     def kill(self) -> None:
-        """End it at once; nothing happens if it has ended."""
+        """End it at once, if it still runs."""
         self.close()
         if self.process is not None:
             self.process.kill()
 
     def release(self) -> None:
-        """Wait for its end and let go of what is left of it."""
+        """Wait for its end and close its files."""
         if self.process is not None:
             self.process.wait()
             assert self.process.stdin is not None
@@ -126,24 +126,24 @@ class Child:
         return None if self.process is None else self.process.poll()
 
     def how_it_ended(self) -> str:
-        """Return the words for its exit code."""
+        """Say how it ended, by its exit code."""
         code = self.exit_code
         if code is None:
-            return "closed its connection without a word"
+            return "closed its connection without giving a reason"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
-        return f"exited with code {code} without a word"
+        return f"exited with code {code} without giving a reason"
 
     def why_it_never_joined(self) -> str:
-        """Return what to say of a process that ended before it was part of the job."""
+        """Say why a process ended before it was part of the job."""
         self.wait(EXIT_SECONDS)  # it has closed its pipe: this takes a moment only
         if self.pipe is not None:
             self.pipe.read()
-        return f"{self} {self.how_it_ended()}" if self.word is None else f"{self}: {self.word.text.strip()}"
+        return f"{self} {self.how_it_ended()}" if self.report is None else f"{self}: {self.report.text.strip()}"
 
 
 class Children:
-    """All worker processes of a job; a context manager that leaves none behind."""
+    """All worker processes of a job; a context manager that leaves none running."""
 
     def __init__(self) -> None:
         self.all: list[Child] = []
@@ -162,28 +162,31 @@ class Children:
         return [child for child in self.all if child.is_member]
 
     def at(self, address: Address) -> Child | None:
-        """Return the one that listens there, the newest first."""
+        """Return the newest child that listens at this address."""
         return next((child for child in reversed(self.all) if child.address == address), None)
 
     def start(
-        self, listeners: Sequence[socket.socket], spec_of: Callable[[int, socket.socket, int], ChildSpec]
+        self,
+        parts: Sequence[Founder | JoiningProcess],
+        listeners: Sequence[socket.socket],
+        spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
     ) -> list[Child]:
-        """Start one process for each listening socket, with `spec_of(number, listener, word_fd)`; close the sockets.
+        """Start a process for each part, with `spec_of(part, listener, report_fd)`; close the listening sockets.
 
         Founders are part of the job at once.
         """
         started = []
-        for number, listener in enumerate(listeners):
-            pipe = LastWordPipe()
+        for part, listener in zip(parts, listeners):
+            pipe = ReportPipe()
             files = (listener.fileno(), pipe.writing)
             process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
-            spec = spec_of(number, listener, pipe.writing)
+            spec = spec_of(part, listener, pipe.writing)
             child = Child(spec.address, process, pipe)
             self.all.append(child)
             pipe.close_writing()
             listener.close()  # so that a dead child refuses connections
-            if isinstance(spec.part, Founder):
-                child.join(founder_ids(number, spec.workers))
+            if isinstance(part, Founder):
+                child.join(founder_ids(part.process, spec.job.workers))
             started.append((child, spec))
         for child, spec in started:
             child.send_spec(spec)
@@ -196,7 +199,7 @@ class Children:
             child.wait(deadline - time.monotonic())
 
     def kill(self, children: Iterable[Child]) -> None:
-        """End those of these that still run, at once, and wait for that."""
+        """End these at once, as far as they still run, and wait for that."""
         children = list(children)
         for child in children:
             child.kill()
@@ -206,8 +209,8 @@ class Children:
     def blame(self, failures: Sequence[str]) -> ClusterError | None:
         """Return why the job failed, judging by those that have exited by themselves; None if it did not.
 
-        A process that was killed is the cause of whatever the others complain of; then counts who complained
-        first (`failures`); then whom others have lost; then a process that ended early and said nothing.
+        A process that was killed is the cause of all that the others report. Next comes the first failure that was
+        reported (`failures`), then a process that others have lost, then one that ended early without a report.
         """
         for child in self.all:
             if child.pipe is not None:
@@ -229,20 +232,20 @@ class Children:
                 return self._loss_of(child, lost)
         return None
 
-    def _lost(self) -> LastWord | None:
-        """What was said of a lost process, by whoever said most."""
-        words = [child.word for child in self.all if child.word is not None]
-        lost = (word for word in words if word.kind == "lost")
-        return max(lost, key=lambda word: (len(word.workers), len(word.bins)), default=None)
+    def _lost(self) -> ExitReport | None:
+        """The report on a lost process that says most."""
+        reports = (child.report for child in self.all)
+        lost = (report for report in reports if report is not None and report.kind == "lost")
+        return max(lost, key=lambda report: (len(report.workers), len(report.bins)), default=None)
 
-    def _loss(self, lost: LastWord) -> ClusterError:
+    def _loss(self, lost: ExitReport) -> ClusterError:
         """The error for a process that others have lost."""
         for child in self.all:
             if set(child.workers) & set(lost.workers):
                 return self._loss_of(child, lost)
         return ClusterError(lost.text)
 
-    def _loss_of(self, child: Child, lost: LastWord | None) -> ClusterError:
+    def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         bins = ""
         if lost is not None and set(lost.workers) & set(child.workers):
             bins = f", and with it bins {lost.bins}" if lost.bins else "; it owned no bins"
@@ -264,23 +267,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-@contextlib.contextmanager
-def listening(host: str, count: int) -> Iterator[list[socket.socket]]:
-    """Give `count` sockets that listen on free ports of `host`. Raises UsageError if they cannot be had."""
-    with contextlib.ExitStack() as stack:
-        listeners = []
-        try:
-            family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-            for _ in range(count):
-                listeners.append(stack.enter_context(socket.create_server((host, 0), family=family, backlog=BACKLOG)))
-        except OSError as error:
-            raise UsageError(f"--listen {host}: {error.strerror or error}") from error
-        yield listeners
-
-
-def address_of(listener: socket.socket) -> Address:
-    """Return where to reach a listening socket; from this machine, if it listens on all addresses."""
-    host, port = listener.getsockname()[:2]
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

@@ -1,29 +1,29 @@
 """The outputs of all workers, put into epoch order and written.
 
-`Gather` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
-come; closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
-them. Workers may come and go: one that comes is told of before it sends anything (and has nothing for epochs that are
-closed by then: see `megaflow.job.worker.output`), one that goes is waited for until it has closed everything. Writers
-take the epochs from there.
+`EpochMerge` decides (no I/O): an epoch is closed when every worker has said that nothing before a later one is still to
+come. Closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
+them. Workers may come and go: the launcher hears of a new worker before that sends anything (it has nothing for epochs
+that are closed by then: see `megaflow.job.worker.output`); a worker that leaves is waited for until it has closed
+everything. A `Writer` takes the closed epochs.
 """
 
 import io
 import sys
 from collections.abc import Iterable
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
-from megaflow.job.rendering import Form
+from megaflow.job.spec import Form
 
 
-class Gather:
+class EpochMerge:
     """Merges the outputs of `workers`; one writer, the launcher's loop.
 
-    >>> gather = Gather([0, 1])
+    >>> merge = EpochMerge([0, 1])
     >>> for batch in OutputBatch(1, 5, ["b"]), OutputBatch(0, 5, ["a"]), OutputBatch(0, 6, ["c"]):
-    ...     gather.add(batch)
-    >>> gather.close(OutputClosed(0, 7)), gather.close(OutputClosed(1, 6))
+    ...     merge.add(batch)
+    >>> merge.close(OutputClosed(0, 7)), merge.close(OutputClosed(1, 6))
     ([], [(5, ['a', 'b'])])
     """
 
@@ -65,12 +65,10 @@ class Gather:
         return [record for worker in sorted(by_worker) for record in by_worker[worker]]
 
 
-class Writer(Protocol):
-    """Where closed epochs go."""
+class Writer:
+    """Where closed epochs go; by itself it wants nothing, and has nothing to flush or close."""
 
-    @property
-    def form(self) -> Form:
-        """What it is given: records, or lines that the workers have rendered."""
+    form: Form = "nothing"  # what it is given: records, or lines that the workers have rendered
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write the records of one epoch; epochs increase."""
@@ -82,22 +80,11 @@ class Writer(Protocol):
         """Flush, and let go of what is open."""
 
 
-class NothingWriter:
-    """`--output none`: nothing is even gathered."""
-
-    form: Form = "nothing"
-
-    def write(self, epoch: int, records: list[Any]) -> None:
-        """Forget them."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+class NothingWriter(Writer):
+    """`--output none`: the workers send no records at all."""
 
 
-class ListWriter:
+class ListWriter(Writer):
     """Keeps the records, for `megaflow.run`."""
 
     form: Form = "records"
@@ -109,20 +96,14 @@ class ListWriter:
         """Keep them."""
         self.records += records
 
-    def flush(self) -> None:
-        """Do nothing."""
 
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class TextWriter:
+class TextWriter(Writer):
     """`--output -`: one line a record."""
 
     form: Form = "text"
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream  # not ours to close
+        self._stream = stream
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
@@ -133,11 +114,11 @@ class TextWriter:
         self._stream.flush()
 
     def close(self) -> None:
-        """Flush the stream."""
+        """Flush the stream, which its owner closes."""
         self._stream.flush()
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(TextWriter):
     """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
 
     form: Form = "jsonl"
@@ -146,21 +127,14 @@ class JsonLinesWriter:
         """Create the file, or empty it. Raises UsageError if that fails."""
         try:
             # A lone surrogate leaves as its escape, which is what JSON has for it.
-            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: SIM115
+            file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: SIM115
         except OSError as error:
             raise UsageError(f"--output jsonl:{path}: cannot write there: {error.strerror}") from error
-
-    def write(self, epoch: int, records: list[Any]) -> None:
-        """Write one line a record."""
-        self._file.write("\n".join(records) + "\n" if records else "")
-
-    def flush(self) -> None:
-        """Flush the file."""
-        self._file.flush()
+        super().__init__(file)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._stream.close()
 
 
 def open_writer(output: str) -> Writer:

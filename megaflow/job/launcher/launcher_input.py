@@ -1,35 +1,23 @@
-"""The lines that the launcher itself reads and sends to the first worker: its standard input, or an iterable.
+"""Where a job's lines come from: files, which the workers read; lines that the launcher reads; a Spark query.
 
-Neither is read further ahead than a credit allows: what was sent and has not been taken in by the worker's source.
+The launcher reads its standard input or an iterable, block by block (see `megaflow.job.launcher.line_pusher`).
 """
 
 import os
 import stat
 import time
-from collections import deque
 from collections.abc import Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.splits import LINE_BYTES_MAX, lines_of, whole_lines
+from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
+from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 
-AHEAD_BYTES_MAX = 2 * 1024 * 1024  # of text; some milliseconds of work, so that the source never waits for the launcher
 BLOCK_BYTES = 64 * 1024
-PULL_SECONDS = 0.02  # an iterable is asked for this long before the loop looks at anything else
-
-
-class PushedSource(Protocol):
-    """Something that yields lines to push."""
-
-    def read(self) -> list[str]:
-        """Return the next lines, perhaps none; blocks if there is no `fileno` to wait for."""
-
-    def fileno(self) -> int | None:
-        """Return what becomes readable when there are lines; None if `read` may be called at any time."""
-
-    @property
-    def done(self) -> bool:
-        """Whether there are no more lines."""
+STDIN = 0
+PULL_SECONDS = 0.02  # an iterable is asked for lines this long at a time; then the loop serves its other files
 
 
 class TextSplitter:
@@ -43,10 +31,9 @@ class TextSplitter:
     def __init__(self, name: str, errors: str = "replace") -> None:
         self._name = name
         self._errors = errors
-        self._rest = b""  # starts a line
-        self._parts: list[bytes] = []  # after _rest, without any line end but perhaps a last \r
+        self._parts: list[bytes] = []  # start a line, without any line end but perhaps a last \r
         self._parts_bytes = 0
-        self._position = 0  # of _rest in the stream
+        self._position = 0  # of the parts in the stream
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that `data` completes."""
@@ -68,14 +55,7 @@ class TextSplitter:
         return self._cut(whole, len(whole))
 
     def _cut(self, whole: bytes, length: int) -> list[str]:
-        try:
-            lines = lines_of(whole[:length].decode("utf-8", self._errors))
-        except UnicodeDecodeError as error:
-            raise SourceError(
-                f"invalid UTF-8 in {self._name} at byte {self._position + error.start} "
-                f"({whole[error.start : error.end].hex(' ')}: {error.reason}); "
-                f"--encoding-errors replace reads on with U+FFFD in its place"
-            ) from error
+        lines = decode_lines(whole[:length], self._errors, self._name, self._position)
         self._position += length
         self._parts = [whole[length:]] if length < len(whole) else []
         self._parts_bytes = len(whole) - length
@@ -117,7 +97,7 @@ class IterableLines:
         self._lines = iter(lines)
 
     def fileno(self) -> int | None:
-        """Return None: an iterable is simply asked."""
+        """Return None: an iterable is read without waiting for anything."""
         return None
 
     def read(self) -> list[str]:
@@ -136,37 +116,36 @@ class IterableLines:
         return lines
 
 
-class Credit:
-    """How much text was sent and not yet taken in.
+PushedLines: TypeAlias = FileLines | IterableLines
+"""Lines that the launcher reads and sends to the first worker."""
 
-    >>> credit = Credit(limit_bytes=10)
-    >>> credit.sent(["12345678"]); credit.sent(["ab", "c"]); credit.is_left
-    False
-    >>> credit.taken(2); credit.is_left
-    True
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    """Where a job's lines come from: exactly one of the three is given."""
+
+    splits: tuple[Split, ...] = ()
+    pushed: PushedLines | None = None
+    spark: SparkSpec | Any | None = None  # or a streaming DataFrame
+
+
+def find_input(lines: Any, workers: int, encoding_errors: str) -> JobInput:
+    """Return what a specification, an iterable of str or a streaming DataFrame stands for.
+
+    A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob. Raises UsageError
+    for what is neither and SourceError for missing files.
     """
-
-    def __init__(self, limit_bytes: int = AHEAD_BYTES_MAX) -> None:
-        self._limit_bytes = limit_bytes
-        self._sent: deque[tuple[int, int]] = deque()  # (lines, bytes) of each message not wholly taken in
-        self._ahead_bytes = 0
-        self._taken = 0  # lines of the first message
-
-    @property
-    def is_left(self) -> bool:
-        """Whether more may be sent."""
-        return self._ahead_bytes < self._limit_bytes
-
-    def sent(self, lines: list[str]) -> None:
-        """Note lines that were sent in one message."""
-        size = sum(map(len, lines)) + len(lines)
-        self._sent.append((len(lines), size))
-        self._ahead_bytes += size
-
-    def taken(self, lines: int) -> None:
-        """Note that so many more lines were taken in."""
-        self._taken += lines
-        while self._sent and self._taken >= self._sent[0][0]:
-            count, size = self._sent.popleft()
-            self._taken -= count
-            self._ahead_bytes -= size
+    if lines == "-" and isinstance(lines, str):
+        return JobInput(pushed=FileLines(STDIN, "standard input", encoding_errors))
+    if isinstance(lines, str) and lines.startswith("spark:"):
+        return JobInput(spark=parse_spark_spec(lines))
+    if isinstance(lines, str | os.PathLike):
+        return JobInput(splits=tuple(plan_splits(find_files(os.fspath(lines)), workers)))
+    if hasattr(lines, "isStreaming"):
+        return JobInput(spark=lines)
+    if isinstance(lines, Iterable) and not isinstance(lines, bytes):
+        return JobInput(pushed=IterableLines(lines))
+    raise UsageError(
+        f"lines must be a specification such as 'books/*.txt', an iterable of str "
+        f"or a streaming DataFrame, not {lines!r:.80} ({type(lines).__name__})"
+    )

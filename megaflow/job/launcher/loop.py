@@ -1,18 +1,18 @@
-"""The launcher's loop: feeds the first worker lines, gathers everybody's outputs, notices ends and failures.
+"""The launcher's loop: sends lines to the first worker, merges the outputs of all, notices ends and failures.
 
-One thread and one selector over the children's connections, signals, standard input and the Spark feed's word.
+One thread and one selector over the children's connections, signals, standard input and the Spark feed.
 
-1. Nothing here decides about the stream: lines go to the first worker, outputs come back with their epochs.
-2. The coordinator may change; the job's file, the Spark feed, and what is asked here go by where it is now.
-3. A job ends when all workers have said `Ended`, those that came to it included (see
-   `megaflow.job.launcher.newcomers`). It fails when one fails or is lost: then the others, which notice by
-   themselves, get a moment to end; whoever is left after that is killed by whoever runs this loop.
+1. The loop decides nothing about the stream: lines go to the first worker, outputs come back with their epochs.
+2. The coordinator may move to another process. The job's file, the Spark feed and the launcher's own requests follow
+   it.
+3. A job ends when all workers have sent `Ended`, those included that joined later (see
+   `megaflow.job.launcher.newcomers`). It fails when a worker fails or is lost. The other processes notice that by
+   themselves and get a moment to end; `launch` kills those that are left after it.
 """
 
 import contextlib
 import functools
 import selectors
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,8 +23,6 @@ from megaflow.control.messages import (
     Ended,
     Failed,
     LatencyWindow,
-    Lines,
-    LinesEnded,
     LinesTaken,
     OutputBatch,
     OutputClosed,
@@ -36,23 +34,23 @@ from megaflow.control.messages import (
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
-from megaflow.job.launcher.epoch_merge import Gather, Writer
-from megaflow.job.launcher.launcher_input import Credit
-from megaflow.job.launcher.line_spec import Origin
+from megaflow.job.launcher.epoch_merge import EpochMerge, Writer
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.line_pusher import LinePusher
 from megaflow.job.launcher.newcomers import Newcomers, Start
-from megaflow.job.launcher.signals import Signals
 from megaflow.job.launcher.stop_request import Stop
+from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
 from megaflow.spark.source import SparkFeed
 from megaflow.timely.communication.tcp import address_text
 
 GRACE_SECONDS = 3.0  # from the first failure to the end of all processes; promised are 5
-SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; it is killed by itself a little earlier
+SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; the feed kills that a little earlier
 
 
 @dataclass(slots=True)
-class Account:
-    """What a run comes to."""
+class RunSummary:
+    """What a run came to."""
 
     lines: int = 0
     records: int = 0
@@ -68,53 +66,50 @@ class Account:
 
 
 class Loop:
-    """What the launcher does while the job runs."""
+    """The launcher while the job runs."""
 
     def __init__(
         self,
         children: Children,
         start: Start,
-        origin: Origin,
+        job_input: JobInput,
         writer: Writer,
         signals: Signals,
         report: Callable[[str], None],
         job: Job,
     ) -> None:
         self._children = children
-        self._pushed = origin.pushed
         self._writer = writer
         self._signals = signals
         self._report = report
         self._job = job
-        self._gather = Gather(worker for child in children.members for worker in child.workers)
-        self._credit = Credit()
-        self._account = Account()
-        self._failures: list[str] = []  # what workers said, first one first
+        self._merge = EpochMerge(worker for child in children.members for worker in child.workers)
+        self._summary = RunSummary()
+        self._failures: list[str] = []  # what workers reported, the first one first
         self._failing_since: float | None = None  # seconds of time.monotonic()
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._selector = selectors.DefaultSelector()
+        self._pusher = LinePusher(job_input.pushed, children.all[0], self._selector)
         self._newcomers = Newcomers(children, start, self._selector, self._answer, self._await, self._lose)
-        self._waiting_for_lines = False  # whether the selector knows the pushed source
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, self._selector, report)
         self._feed: SparkFeed | None = None
-        self._feed_said, self._feed_says = socket.socketpair()
-        if origin.spark is not None:
-            self._feed = SparkFeed(origin.spark, (job.host, job.port), self._secret, self._on_feed_change, report)
+        self._feed_changed = Wakeup()
+        if job_input.spark is not None:
+            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._feed_changed.wake, report)
 
     def close(self) -> None:
-        """Let go of what is open; the Spark session ends."""
+        """Close what is open; the Spark session ends."""
         if self._feed is not None:
             self._feed.stop()
             self._feed.join(SPARK_FAREWELL_SECONDS)
         self._stop.close()
         self._newcomers.close()
         self._selector.close()
-        self._feed_said.close()
-        self._feed_says.close()
+        self._feed_changed.close()
 
-    def run(self, connect_timeout_seconds: float) -> Account:
+    def run(self, connect_timeout_seconds: float) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
         self._connect_timeout_seconds = connect_timeout_seconds
         self._connect()
@@ -122,19 +117,19 @@ class Loop:
         for child in self._children.members:
             self._listen(child)  # what came with the handshake's last bytes
         while self._newcomers.connecting or any(child.client is not None for child in self._children.all):
-            self._await_lines()
+            self._pusher.watch()
             timeout = self._timeout()
             if self._failing_since is not None and timeout == 0.0:
                 break
             for key, _ in self._selector.select(timeout):
                 key.data()
-            if self._asks_at_once():
-                self._push()
+            if self._pusher.is_ready:
+                self._pusher.push()
         self._judge()
-        return self._account
+        return self._summary
 
     def _connect(self) -> None:
-        """Connect to all children, and start the Spark feed; the job fails if a child does not come."""
+        """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
         for child in self._children.members:
             try:
                 client = child.connect(self._secret, self._connect_timeout_seconds)
@@ -143,14 +138,14 @@ class Loop:
                 return
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
         self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
-        self._selector.register(self._feed_said, selectors.EVENT_READ, self._check_feed)
+        self._selector.register(self._feed_changed, selectors.EVENT_READ, self._check_feed)
         if self._feed is not None:
             self._feed.start()
 
     def _timeout(self) -> float | None:
         if self._failing_since is not None:
             return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
-        return 0.0 if self._asks_at_once() else None
+        return 0.0 if self._pusher.is_ready else None
 
     def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
@@ -179,22 +174,22 @@ class Loop:
             self._writer.flush()
 
     def _take(self, child: Child, message: Any) -> bool:
-        """Act on what a child says; return whether something was written."""
+        """Act on a message of a child; return whether something was written."""
         match message:
             case OutputBatch():
-                self._gather.add(message)
+                self._merge.add(message)
             case OutputClosed():
                 return self._write_closed(message)
             case LinesTaken(count):
-                self._credit.taken(count)
+                self._pusher.taken(count)
             case Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
-                self._account.lines += lines
-                self._account.records += records
-                self._account.latency += latency
+                self._summary.lines += lines
+                self._summary.records += records
+                self._summary.latency += latency
                 if flow is not None:
-                    self._account.flows.append(flow)
-                return self._write_closed(OutputClosed(worker, None))  # it may have had no room to say so itself
+                    self._summary.flows.append(flow)
+                return self._write_closed(OutputClosed(worker, None))  # if the worker had no room for it
             case Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
@@ -204,21 +199,21 @@ class Loop:
             case Coordinates(host, port):
                 self._move((host, port))
             case ProcessJoined(workers=workers):
-                self._gather.join(workers)  # first
+                self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
                 self._report(f"{child} has joined")
             case _:
-                raise ProtocolError(f"{child} said {message!r:.100}, which is not for the launcher")
+                raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
         return False
 
     def _write_closed(self, closed: OutputClosed) -> bool:
-        epochs = self._gather.close(closed)
+        epochs = self._merge.close(closed)
         for epoch, records in epochs:
             self._writer.write(epoch, records)
         return bool(epochs)
 
     def _await(self, child: Child) -> None:
-        """Listen to a child that came later."""
+        """Listen to a child that joined later."""
         assert child.client is not None
         self._selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
         self._listen(child)
@@ -234,7 +229,7 @@ class Loop:
                 client.send(answer)
 
     def _move(self, address: Address) -> None:
-        """Note that the coordinator is elsewhere, and have others find it."""
+        """Note where the coordinator is from now on, and publish it."""
         self._job = replace(self._job, host=address[0], port=address[1])
         if self._feed is not None:
             self._feed.move(address)
@@ -250,64 +245,19 @@ class Loop:
     def _fail(self) -> None:
         if self._failing_since is None:
             self._failing_since = time.monotonic()
-
-    # Lines
-
-    def _may_push(self) -> bool:
-        return self._pushed is not None and self._failing_since is None and self._credit.is_left
-
-    def _asks_at_once(self) -> bool:
-        """Whether lines may be pushed whose source is not to be waited for."""
-        return self._pushed is not None and self._pushed.fileno() is None and self._may_push()
-
-    def _await_lines(self) -> None:
-        """Have the selector look at the source of lines exactly while lines may be pushed."""
-        file = None if self._pushed is None else self._pushed.fileno()
-        if file is None:
-            return
-        wanted = self._may_push()
-        if wanted and not self._waiting_for_lines:
-            self._selector.register(file, selectors.EVENT_READ, self._push)
-        elif self._waiting_for_lines and not wanted:
-            self._selector.unregister(file)
-        self._waiting_for_lines = wanted
-
-    def _push(self) -> None:
-        """Send the next lines to the first worker, or say that there are none."""
-        client = self._children.all[0].client
-        if self._pushed is None or client is None:
-            return
-        lines = self._pushed.read()
-        try:
-            if lines:
-                client.send(Lines(lines))
-                self._credit.sent(lines)
-            if self._pushed.done:
-                self._end_pushed()
-                client.send(LinesEnded())
-        except PeerLost:
-            self._end_pushed()  # the end of the connection is noticed, and judged, where it is read
-
-    def _end_pushed(self) -> None:
-        if self._waiting_for_lines and self._pushed is not None and (file := self._pushed.fileno()) is not None:
-            self._selector.unregister(file)
-        self._waiting_for_lines = False
-        self._pushed = None
-
-    def _on_feed_change(self) -> None:
-        self._feed_says.send(b"!")  # from the feed's thread
-
-    def _check_feed(self) -> None:
-        self._feed_said.recv(16)
-        if self._feed is not None and self._feed.error is not None and self._failing_since is None:
-            raise self._feed.error
+            self._pusher.stop()
 
     # The end
 
+    def _check_feed(self) -> None:
+        self._feed_changed.clear()
+        if self._feed is not None and self._feed.error is not None and self._failing_since is None:
+            raise self._feed.error
+
     def _on_signal(self) -> None:
-        self._signals.drain()
-        self._report("stopping: what was read is worked off; a second signal kills")
-        self._end_pushed()
+        self._signals.clear()
+        self._report("stopping: lines that were read are finished; a second signal kills the job")
+        self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()
         others = [child.address for child in self._children.members if child.client is not None]

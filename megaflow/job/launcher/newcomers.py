@@ -1,16 +1,14 @@
-"""Processes that come to a running job, as the launcher sees them.
+"""Processes that join the running job, as the launcher sees them.
 
-1. The coordinator asks for processes (`StartProcesses`); they are started here and ask to join by themselves. Until
-   the coordinator says that one has (`ProcessJoined`) its death is reported to the coordinator, and to nobody else.
-2. One that has joined is first counted among those whose outputs are gathered, and then connected to: it sends
-   nothing before (see `megaflow.job.worker.output`). Connecting is a thread's business, as the process may be in a
-   long step.
-3. A process that was started by hand is first heard of when it has joined.
+1. The coordinator asks for processes (`StartProcesses`); the launcher starts them, and they ask to join by themselves.
+   Until the coordinator says that a process has joined (`ProcessJoined`) its death is reported to the coordinator only.
+2. When a process has joined, the launcher first waits for its outputs, too, and then connects to it: before that the
+   process sends nothing (see `megaflow.job.worker.output`). A thread connects, as the process may be in a long step.
+3. The launcher first hears of a process that was started by hand when it has joined.
 """
 
 import functools
 import selectors
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from typing import TypeAlias
 from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.spec import Address
 
 Start: TypeAlias = Callable[[int, Address], list[Child]]
@@ -26,7 +25,7 @@ Start: TypeAlias = Callable[[int, Address], list[Child]]
 
 
 class Newcomers:
-    """Starts and watches them. One writer: the launcher's loop, which gives its selector."""
+    """Starts and watches these processes. One writer: the launcher's loop, which gives its selector."""
 
     def __init__(
         self,
@@ -45,8 +44,8 @@ class Newcomers:
         self._lost = lost
         self._connecting: set[Child] = set()
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
-        self._said, self._says = socket.socketpair()
-        selector.register(self._said, selectors.EVENT_READ, self._take_results)
+        self._wakeup = Wakeup()
+        selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
 
     @property
     def connecting(self) -> bool:
@@ -54,7 +53,7 @@ class Newcomers:
         return bool(self._connecting)
 
     def start(self, request: StartProcesses) -> None:
-        """Start what the coordinator asks for, and say so."""
+        """Start the processes that the coordinator asks for, and answer it."""
         try:
             started = self._start(request.count, (request.host, request.port))
         except (MegaflowError, OSError) as error:
@@ -80,9 +79,8 @@ class Newcomers:
         return child
 
     def close(self) -> None:
-        """Let go of what is open."""
-        self._said.close()
-        self._says.close()
+        """Close what is open."""
+        self._wakeup.close()
 
     def _connect(self, child: Child, secret: bytes, timeout_seconds: float) -> None:
         error: ClusterError | None = None
@@ -92,12 +90,12 @@ class Newcomers:
             error = trouble
         self._results.append((child, error))
         try:
-            self._says.send(b"!")
+            self._wakeup.wake()
         except OSError:
-            child.close()  # nobody listens any more
+            child.close()  # the launcher's loop has ended
 
     def _take_results(self) -> None:
-        self._said.recv(16)
+        self._wakeup.clear()
         while self._results:
             child, error = self._results.popleft()
             self._connecting.discard(child)
@@ -107,7 +105,7 @@ class Newcomers:
                 self._connected(child)
 
     def _hear(self, child: Child, number: int) -> None:
-        """Take in the last word of a process that was started here, or its end."""
+        """Read the exit report of a process that was started here, or notice its end."""
         assert child.pipe is not None
         if not child.pipe.read():
             return

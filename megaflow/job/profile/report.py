@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from megaflow.errors import UsageError
-from megaflow.job.profile.worker_profile import ENGINE, Call, Tally, WorkerRecord
+from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
 
 OURS = re.compile(r"worker-\d+\.(json|new|pstats)|operators\.(json|txt)|calls\.txt")

@@ -1,31 +1,46 @@
 """What a worker measures of itself under `--profile`: where its time went, operator by operator.
 
-1. At each moment exactly one row is on the clock: an operator, or a part of the engine. A switch reads the clock once
-   and charges what has passed to the row that was on it; so the rows sum to the worker's wall time, nothing is
-   counted twice, and what an operator makes the transport do is the transport's.
-2. It is told when an operator begins and stops, and of each batch, by the worker's log; when the transport works, by
-   an allocator around the worker's own. A run without `--profile` has neither: it pays nothing. With it a run pays
-   for each batch, never for a record.
+1. The worker's log tells when an operator begins and stops, and each batch; an allocator around the worker's own tells
+   when the transport works: what an operator makes the transport do is the transport's. A run without `--profile` has
+   neither: it pays nothing. With it a run pays for each batch, never for a record.
+2. With `--profile-calls` each operator has a cProfile of its own, which is on while the operator runs, and so has
+   everything else: functions are known by the operator for which they ran, also those that several share. A switch
+   costs about a microsecond, once for each time that an operator runs. What cProfile itself costs, for each call of a
+   Python function, is what makes times doubtful here.
 3. The worker's file is written whole or not at all: once in a while, so that something is left of a worker that is
    killed, and at the end, however that comes. A file that cannot be written costs the profile, not the job.
 4. All of it belongs to the worker's thread.
 """
 
 import contextlib
+import cProfile
 import json
 import logging
 import os
+import pstats
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from megaflow.job.profile.call_profile import Calls
+from megaflow.job.profile.ledger import (
+    BUILDING,
+    ENGINE,
+    PARKED,
+    PROGRESS,
+    STEERING,
+    TRANSPORT,
+    Call,
+    Ledger,
+    Tally,
+    WorkerRecord,
+)
 from megaflow.job.spec import ProfileSpec
 from megaflow.program import Worker
-from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.log import (
     ChannelBuilt,
     Event,
@@ -41,111 +56,15 @@ R = TypeVar("R")
 
 NO_PROGRAM = ("<", threading.__file__)  # where the engine's own operators are declared: what started the worker
 SAVE_SECONDS = 2.0  # between two files of a worker that goes on: what a killed one's profile lacks at most
+FUNCTIONS_MAX = 25  # of each operator, in the table; the pstats file has all
 
-BUILDING = "building"
-PROGRESS = "progress and scheduling"
-TRANSPORT = "transport"
-STEERING = "steering"
-PARKED = "parked"
-ENGINE = {  # row -> what it is, for people
-    BUILDING: "loading the program and building its dataflow",
-    PROGRESS: "what the worker does between its operators, and the profile's own account of it",
-    TRANSPORT: "encoding, sending, receiving and decoding what goes between workers, for whichever operator",
-    STEERING: "commands, statistics, reports to the coordinator",
-    PARKED: "nothing to do; what ends the wait is taken in here, too",
-}
+Key: TypeAlias = tuple[int, int] | None  # (dataflow, operator); None: everything else
 
 _log = logging.getLogger("megaflow.profile")
 
-Call: TypeAlias = tuple[str, str, int, float, float]
-"""A function under `--profile-calls`: name, file:line, calls, seconds of its own, seconds with what it called."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """One row: an operator, or a part of the engine."""
-
-    kind: Literal["operator", "engine"]
-    name: str  # with the scopes around it: loop/Map; of fused operators all names, in order: Map + Filter
-    where: str = ""  # file:line of the user's declaration; "" for an operator that the engine adds
-    dataflow: int = -1
-    operator: int = -1  # within the dataflow, equal on all workers
-    activations: int = 0
-    batches_in: int = 0
-    records_in: int = 0
-    batches_out: int = 0  # for each channel and each worker that got some
-    records_out: int = 0
-    seconds: float = 0.0
-    calls: tuple[Call, ...] = ()  # most time of its own first
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
-    """What a worker's file says."""
-
-    worker: int
-    pid: int
-    seconds: float  # wall time; what the rows sum to
-    processor_seconds: float  # of its thread
-    ended: bool  # else it is a look at a worker that went on, and was killed later
-    rows: tuple[Tally, ...]
-
-
-class Ledger:
-    """Who is on the clock.
-
-    >>> seconds = iter([0.0, 1.0, 3.0, 6.0])
-    >>> idle, busy = Tally("engine", "idle"), Tally("operator", "Map")
-    >>> ledger = Ledger(idle, lambda: next(seconds))
-    >>> ledger.enter(busy); ledger.leave(); ledger.settle()
-    >>> idle.seconds, busy.seconds, ledger.seconds
-    (4.0, 2.0, 6.0)
-    """
-
-    __slots__ = ("_below", "_now", "_row", "_since", "began")
-
-    def __init__(self, row: Tally, now: Callable[[], float] = time.perf_counter) -> None:
-        """`row` is charged whenever nobody else is."""
-        self._now = now
-        self._row = row
-        self._below: list[Tally] = []  # interrupted ones, the latest last
-        self.began = self._since = now()
-
-    @property
-    def seconds(self) -> float:
-        """From the beginning to the last switch."""
-        return self._since - self.began
-
-    def enter(self, row: Tally) -> None:
-        """Put a row on the clock; the one before waits until it has left."""
-        self.settle()
-        row.activations += 1
-        self._below.append(self._row)
-        self._row = row
-
-    def leave(self) -> None:
-        """Take the row off the clock that entered last."""
-        self.settle()
-        self._row = self._below.pop()
-
-    def settle(self) -> None:
-        """Charge what has passed."""
-        now = self._now()
-        self._row.seconds += now - self._since
-        self._since = now
-
-    @contextlib.contextmanager
-    def on(self, row: Tally) -> Iterator[None]:
-        """Have a row on the clock in the block."""
-        self.enter(row)
-        try:
-            yield
-        finally:
-            self.leave()
-
 
 class TimedAllocator:
-    """An allocator whose work is on the clock; all else goes to the one that it is around."""
+    """An allocator whose work is on the clock; it passes every call on to the one that it is around."""
 
     def __init__(self, inner: Allocator, ledger: Ledger, transport: Tally, parked: Tally) -> None:
         self._inner = inner
@@ -156,13 +75,13 @@ class TimedAllocator:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         with self._ledger.on(self._transport):
-            self._inner.send(target, lane, channel, body)
+            self._inner.send(target, channel, body)
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         with self._ledger.on(self._transport):
-            self._inner.send_all(targets, lane, channel, body)
+            self._inner.send_all(targets, channel, body)
 
     def flush(self) -> None:
         with self._ledger.on(self._transport):
@@ -177,8 +96,70 @@ class TimedAllocator:
             self._inner.park(seconds)
 
 
+class Calls:
+    """A cProfile of each operator of a worker, and one of everything else."""
+
+    def __init__(self) -> None:
+        self._profiles: dict[Key, cProfile.Profile] = {None: cProfile.Profile()}
+        self._on = self._profiles[None]
+        self._stats: pstats.Stats | None = None
+
+    def begin(self) -> None:
+        """Begin to profile, outside any operator."""
+        self._on.enable()
+
+    def enter(self, key: tuple[int, int]) -> None:
+        """Profile an operator, until it stops."""
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = self._profiles[key] = cProfile.Profile()
+        self._switch(profile)
+
+    def leave(self) -> None:
+        """Profile what follows outside any operator."""
+        self._switch(self._profiles[None])
+
+    def end(self) -> dict[Key, tuple[Call, ...]]:
+        """Stop; return for each operator its functions, most time of its own first."""
+        self._on.disable()
+        found = {}
+        for key, profile in self._profiles.items():
+            profile.create_stats()
+            if not profile.stats:
+                continue
+            found[key] = _functions(profile.stats)
+            if self._stats is None:
+                self._stats = pstats.Stats(profile)
+            else:
+                self._stats.add(profile)
+        return found
+
+    def dump(self, path: Path) -> None:
+        """Write all of it, to be opened by `python -m pstats`. Raises OSError."""
+        if self._stats is not None:
+            self._stats.dump_stats(path)
+
+    def _switch(self, profile: cProfile.Profile) -> None:
+        self._on.disable()
+        self._on = profile
+        profile.enable()
+
+
+def _functions(stats: dict[Any, Any]) -> tuple[Call, ...]:
+    """Return the functions of a profiler's `stats`.
+
+    >>> _functions({("a.py", 3, "f"): (1, 2, 0.5, 1.5, {}), ("~", 0, "<len>"): (1, 1, 0.7, 0.7, {})})
+    (('<len>', '', 1, 0.7, 0.7), ('f', 'a.py:3', 2, 0.5, 1.5))
+    """
+    functions = [
+        (name, f"{file}:{line}" if line else "", calls, own, total)
+        for (file, line, name), (_, calls, own, total, _) in stats.items()
+    ]
+    return tuple(sorted(functions, key=lambda each: -each[3])[:FUNCTIONS_MAX])
+
+
 class Profile:
-    """One worker's."""
+    """The profile of one worker."""
 
     def __init__(self, worker: int, spec: ProfileSpec) -> None:
         self._worker = worker
@@ -222,11 +203,11 @@ class Profile:
             self.save(ended=True)
 
     def building(self) -> contextlib.AbstractContextManager[None]:
-        """Have the building of the dataflow on the clock."""
+        """Put the building of the dataflow on the clock, in the block."""
         return self._ledger.on(self._engine[BUILDING])
 
     def steering(self, turn: Callable[[], R]) -> Callable[[], R]:
-        """Return a `turn` that is on the clock; the worker's file is written in it when that is due."""
+        """Return `turn` put on the clock; it also writes the worker's file when that is due."""
 
         def timed() -> R:
             with self._ledger.on(self._engine[STEERING]):

@@ -2,10 +2,10 @@
 
 It reads its `ChildSpec` from standard input, which then stays open: its end is the launcher's end,
 and the process stops. Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
-launcher as `Failed`, to be shown there last and alone, and as its last word if it is no member yet;
+launcher as `Failed`, to be shown there last and alone, and as its exit report if it is no member yet;
 only what cannot be sent is logged here.
 
-`Process` also runs in a process that was started by hand, to join: see `megaflow.job.join_by_hand`.
+`Process` also runs in a process that was started by hand, to join: see `megaflow.job.worker.join_by_hand`.
 
 Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
 rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
@@ -25,26 +25,25 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from megaflow.control.client.text import ranges_text
-from megaflow.control.messages import Failed, Terms
+from megaflow.control.messages import Failed, JobSettings
 from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
-from megaflow.job.exit_report import LastWord, say_last_word
-from megaflow.job.job_settings import TermsDoor
+from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder
-from megaflow.job.worker.app_loading import App
+from megaflow.job.worker.flow import App
 from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.worker_program import Program, Shared
+from megaflow.job.worker.worker_program import Shared, WorkerProgram
+from megaflow.megaphone.routing import ranges_text
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-from megaflow.timely.execute import Config
+from megaflow.timely.runtime import Config
 
 STDIN = 0
 LENGTH_BYTES = 8
-LAST_WORD_SECONDS = 2.0  # for the launcher to take the report of a failure
-LOOK_SECONDS = 0.02  # between looks whether it has
+FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
+FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 1_000_000)  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
@@ -75,50 +74,47 @@ class Process:
         """`joined` is told of each worker that has joined a running job, on its thread."""
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
-        door = ControlDoor(first if first != spec.address else None)
+        job = spec.job
+        settings = JobSettings(spec.name, job.workers, job.rate, job.encoding_errors, spec.output)
+        control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
-        self.shared = Shared(spec, App(spec.app), LauncherDoor(), door, {}, {}, joined)
+        self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, joined)
         self.told = False  # the launcher knows why this process fails
-        self._running = spec.workers
-        self._silent = threading.Lock()  # taken by the first to say a last word
+        self._running = job.workers
+        self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
     def run(self) -> None:
         """Run the workers; blocks until the job's end, or theirs. Raises what stops it."""
-        execute(self._config(), self._work, self.spec.args)
+        execute(self._config(), self._work, self.spec.job.args)
 
     def _config(self) -> Config:
-        spec, part = self.spec, self.spec.part
+        spec, part, workers = self.spec, self.spec.part, self.spec.job.workers
         more: dict[str, Any] = {
             "secret": spec.secret,
             "roles": self._roles,
-            "watch": {STDIN: self._launcher_ended} if spec.word_fd is not None else {},
-            "connect_timeout_seconds": spec.connect_timeout_seconds,
+            "watch": {STDIN: self._launcher_ended} if spec.report_fd is not None else {},
+            "connect_timeout_seconds": spec.job.connect_timeout_seconds,
         }
-        if spec.profile is not None:
+        if spec.job.profile is not None:
             more["around"] = lambda allocator: self.shared.profiles[allocator.index].around(allocator)
         listener = socket.socket(fileno=spec.listener_fd)
         if isinstance(part, Founder):
-            return Config.cluster(list(map(address_text, part.addresses)), part.process, spec.workers, listener, **more)
+            return Config.cluster(list(map(address_text, part.addresses)), part.process, workers, listener, **more)
         contact, address = address_text(part.contact), address_text(spec.address)
-        return Config.join(contact, address, spec.workers, part.server, listener, **more)
+        return Config.join(contact, address, workers, part.server, listener, **more)
 
     def _roles(self, workers: tuple[int, ...]) -> dict[str, Any]:
-        """Who serves which role, when it is known who works here."""
+        """Return role -> handler, now that the ids of this process's workers are known."""
         spec, shared = self.spec, self.shared
         shared.stagings.update((worker, Staging(worker)) for worker in workers)
-        if spec.profile is not None:
-            shared.profiles.update((worker, Profile(worker, spec.profile)) for worker in workers)
-        terms = Terms(spec.job, spec.workers, spec.rate, spec.encoding_errors, spec.output)
-        return {
-            "launcher": shared.launcher,
-            "control": TermsDoor(terms, shared.control),
-            "ingest": IngestDoor(shared.stagings),
-        }
+        if spec.job.profile is not None:
+            shared.profiles.update((worker, Profile(worker, spec.job.profile)) for worker in workers)
+        return {"launcher": shared.launcher, "control": shared.control, "ingest": IngestDoor(shared.stagings)}
 
     def _work(self, worker: Worker) -> None:
         try:
             profile = self.shared.profiles.get(worker.index)
-            program = Program(worker, self.shared)
+            program = WorkerProgram(worker, self.shared)
             with contextlib.nullcontext() if profile is None else profile.measuring(worker):
                 with contextlib.nullcontext() if profile is None else profile.building():
                     program.build()
@@ -129,37 +125,37 @@ class Process:
             self._tell_loss(worker, error)
             raise  # the connections are closed already
         except PeerFailed:
-            raise  # whoever is at fault reports it
+            raise  # the worker at fault reports it
         except BaseException as error:
             self._tell(worker, error)
             raise
 
     def _tell(self, worker: Worker, error: BaseException) -> None:
-        """Send the launcher the failure, and give it a moment to come and take it: raising closes the connections."""
+        """Send the failure to the launcher, and wait a moment until it has it: raising closes the connections."""
         launcher = self.shared.launcher
         if worker.rescaling.joining and not launcher.is_here:
-            return  # it does not know this worker, so the failure is nobody else's
-        deadline = time.monotonic() + LAST_WORD_SECONDS
+            return  # it does not know this worker, whose failure does not concern the job
+        deadline = time.monotonic() + FAREWELL_SECONDS
         try:
-            launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.debug)))
+            launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.job.debug)))
             worker.allocator.park(0)  # raises if the connections are closed already
             while not launcher.is_drained and time.monotonic() < deadline:
-                worker.allocator.park(LOOK_SECONDS)
+                worker.allocator.park(FAREWELL_POLL_SECONDS)
             self.told = launcher.is_here
         except ClusterError as other:
             _log.debug("while reporting a failure: %s", other)
             self.told = isinstance(other, PeerFailed)  # then the other one is shown: one is enough
 
     def _tell_loss(self, worker: Worker, error: PeerLost) -> None:
-        """Say who is lost, and which bins with them."""
+        """Report which workers are lost, and which bins with them."""
         table = worker.stateful[0].table() if worker.stateful else ()
         lost = [bin for bin, owner in enumerate(table) if owner in error.workers]
-        self.say(LastWord("lost", str(error), error.workers, ranges_text(lost) if lost else ""))
+        self.report(ExitReport("lost", str(error), error.workers, ranges_text(lost) if lost else ""))
 
-    def say(self, word: LastWord) -> None:
-        """Say the last word, unless one was said; any worker's thread."""
-        if self._silent.acquire(blocking=False):
-            say_last_word(self.spec.word_fd, word)
+    def report(self, report: ExitReport) -> None:
+        """Write the exit report, unless one was written; any worker's thread."""
+        if self._unreported.acquire(blocking=False):
+            write_report(self.spec.report_fd, report)
 
     def _launcher_ended(self) -> None:
         if not os.read(STDIN, 1) and self._running:
@@ -167,7 +163,7 @@ class Process:
 
 
 def settle_memory() -> None:
-    """Take what exists out of the garbage collector's sight, and let it look rarely at the rest."""
+    """Hide from the garbage collector what exists now, and have it run rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 100)
@@ -176,20 +172,20 @@ def settle_memory() -> None:
 def main() -> int:
     """Run this process's part of a job; return the exit code."""
     process = Process(read_spec(STDIN))
-    if process.spec.word_fd is not None:
-        os.set_inheritable(process.spec.word_fd, False)  # its end is this process's end
+    if process.spec.report_fd is not None:
+        os.set_inheritable(process.spec.report_fd, False)  # its end is this process's end
     sys.stdin = open(os.devnull)  # noqa: SIM115  what the user's code would read is not for it
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         process.run()
     except (PeerFailed, PeerLost) as error:
-        _log.debug("%s", error)  # whoever is at fault says so
+        _log.debug("%s", error)  # the process at fault reports it
         return 1
     except BaseException as error:
         text = "".join(traceback.format_exception_only(error)).strip()
-        process.say(LastWord("failed", str(error) if isinstance(error, MegaflowError) else text))
+        process.report(ExitReport("failed", str(error) if isinstance(error, MegaflowError) else text))
         if not process.told:
-            _log.error("%s", format_user_traceback(error, process.spec.debug).rstrip())
+            _log.error("%s", format_user_traceback(error, process.spec.job.debug).rstrip())
         return 1
     return 0
 

@@ -1,8 +1,15 @@
-"""Flow: what a user's dataflow function is given."""
+"""The user's dataflow function in a worker process: how it is loaded, and the `Flow` that it is given."""
 
+import importlib.util
+import pickle
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from megaflow.errors import UsageError
+from megaflow.job.spec import AppFile, PickledFunction
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
@@ -38,3 +45,51 @@ class Flow:
     def reads_lines(self) -> bool:
         """Whether `lines` was called."""
         return self._lines is not None
+
+
+class App:
+    """The user's function, made by the first worker of the process that asks for it."""
+
+    def __init__(self, app: AppFile | PickledFunction) -> None:
+        self._app = app
+        self._lock = Lock()
+        self._function: Callable[[Any], Any] | None = None
+
+    def function(self) -> Callable[[Any], Any]:
+        """Return it. Raises what its module raises when it is run, UsageError if there is no such function."""
+        with self._lock:
+            if self._function is None:
+                self._function = load(self._app)
+            return self._function
+
+
+def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
+    """Run the user's module, which may import its neighbours, or unpickle the function; return the function."""
+    if isinstance(app, PickledFunction):
+        sys.path[:] = app.path
+        made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
+        return made
+    path = Path(app.path)
+    sys.path.insert(0, str(path.parent))
+    name = module_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{app.path!r} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # also for the decoder, which looks there for the types of records
+    spec.loader.exec_module(module)
+    function = getattr(module, app.function, None)
+    if not callable(function):
+        raise UsageError(f"{app.path} has no function {app.function!r} that takes the flow")
+    found: Callable[[Any], Any] = function
+    return found
+
+
+def module_name(stem: str) -> str:
+    """Return the name for the module of a file, its own unless another module has that already.
+
+    >>> module_name("wordcount"), module_name("json")
+    ('wordcount', 'megaflow_app_json')
+    """
+    taken = stem in sys.modules or stem in sys.stdlib_module_names
+    return f"megaflow_app_{stem}" if taken else stem

@@ -1,9 +1,9 @@
-"""The lines that one worker may read now, from wherever they come, in small batches.
+"""The lines that one worker may read now, in small batches.
 
-Three origins: splits of files, assigned by the coordinator; lines pushed by the launcher; batches
-of Spark that were staged here and then committed. Each is a list of batches to be had one by one;
-what has to be told of its end becomes a report. Splits can be handed back, each from the first line
-on that was not taken. No clock: `now` is an argument.
+They come from three places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of
+Spark that were staged here and then committed. The source takes batch by batch; what the coordinator must know of the
+end of a split or a commit becomes a report. Splits can be handed back, each from the first line on that was not taken.
+No clock: `now` is an argument.
 
 Batches are small (about 6 KB of text) because what a fold makes of one then stays in the processor's
 cache: batches of 256 KB run at less than half the speed.
@@ -34,7 +34,7 @@ def batches_of(lines: list[str], size: int) -> Iterator[list[str]]:
 
 
 class Schedule:
-    """An open loop: line i is due at `start + i / rate`, whether or not anybody is there to read it.
+    """An open loop: line i is due at `start + i / rate`, whether or not the source is ready to read it.
 
     From a change of the rate on, the lines that are due later come at the new one.
 
@@ -109,7 +109,7 @@ class SplitBatches:
             self._reader.close()
 
 
-class LineFeed:
+class LineQueue:
     """Assigned, pushed and committed lines of one worker, and the order in which it reads them.
 
     Written by the source operator (splits) and by the worker's program (pushed lines); drained by the
@@ -125,7 +125,7 @@ class LineFeed:
         """
         self.lines_taken = 0
         self.share = share
-        self._staging = staging  # what is committed there is read from there
+        self.staging = staging  # what is committed there is read from there
         self._rate = rate
         self._encoding_errors = encoding_errors
         self._splits: deque[SplitBatches] = deque()  # to be read one after the other
@@ -252,7 +252,7 @@ class LineFeed:
         self._next, self._from_split = [], False
         self._pushed.clear()
         self._close_splits()
-        self._staging.close()
+        self.staging.close()
 
     def _close_splits(self) -> None:
         for each in self._splits:
@@ -261,14 +261,14 @@ class LineFeed:
 
     def _look_ahead(self) -> None:
         """Find the next batch, the last one having been handed out, and note what has ended with that one."""
-        self._reports += self._staging.take_finished()
+        self._reports += self.staging.take_finished()
         while self._splits:
             self._next = self._splits[0].next()
             self._from_split = bool(self._next)
             if self._next:
                 return
             self._reports.append(SplitRead(self._splits.popleft().split.number))
-        self._next = self._staging.take(BATCH_BYTES)
+        self._next = self.staging.take(BATCH_BYTES)
         if self._next:
             return
         if self._pushed:

@@ -3,103 +3,116 @@
 The launcher may be slower than the job. What does not fit its connection is kept here under a
 capability, so the epochs concerned stay open, the output lags, and the sources hold back.
 
-So it is as long as the launcher has not come. A worker that joins may have output before the launcher
+The same holds until the launcher has connected. A worker that joins may have output before the launcher
 knows of it; therefore every worker tells by the frontier *behind* what is kept which epochs are closed.
-That one takes all workers into account: none passes a time at which another still keeps something.
+That frontier takes all workers into account: at none does it pass a time at which another keeps something.
 """
 
+import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
-from megaflow.job.rendering import Render
+from megaflow.job.spec import Form
 from megaflow.job.worker.source_operator import epoch_of
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time
 
-RETRY_SECONDS = 0.02  # how soon to look again whether the launcher has taken something
+RETRY_SECONDS = 0.02  # until it is tried again whether the launcher has room
+
+Render: TypeAlias = Callable[[int, list[Any]], list[Any]]
+"""(epoch, records) -> what is sent to the launcher, one item a record."""
 
 
-class Outlet(Protocol):
-    """The way to the launcher."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the launcher has come, and so waits for this worker's word, and keeps up."""
-
-    def send(self, message: object) -> None:
-        """Send a message to the launcher, when it comes. Does not block."""
+def as_records(epoch: int, records: list[Any]) -> list[Any]:
+    """The records as they are, for `megaflow.run`."""
+    return records
 
 
-@dataclass(slots=True)
-class OutputCount:
-    """How many records have come out."""
+def as_text(epoch: int, records: list[Any]) -> list[str]:
+    """Strings as they are, other records by their repr.
 
-    records: int = 0  # written by the operator
-
-
-def gather(port: Port[Any], way: tuple[Outlet, Render] | None, count: OutputCount) -> Port[Any]:
-    """Send a stream to the launcher, rendered; or only count it if there is no way.
-
-    Returns an empty stream whose frontier passes a time once everything before it has been sent:
-    the place to probe. Raises BuildError for a stream inside a loop or scope.
+    >>> as_text(7, ["a", ("a", 1)])
+    ['a', "('a', 1)"]
     """
-    if port.scope.depth:
-        raise BuildError("the output of a dataflow must have the times of its root scope: leave() the scope first")
-    builder = OperatorBuilder(port.scope, "Output")
-    records: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
-    output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        capabilities[0].release()
-        if way is None:
-            return lambda: _count(records, count)
-        return OutputSink(records, output, info, way, count).run
-
-    builder.build(make)
-    if way is not None:
-        _close(result, way[0])
-    return result
+    return [record if type(record) is str else repr(record) for record in records]
 
 
-def _count(records: Input[Any], count: OutputCount) -> None:
-    for _, batch in records.drain():
-        count.records += len(batch)
+def as_json_lines(epoch: int, records: list[Any]) -> list[str]:
+    """One JSON object a record, with its epoch as the time.
+
+    >>> as_json_lines(17, [("word", 3)])
+    ['{"time": 17, "record": ["word", 3]}']
+    """
+    return [f'{{"time": {epoch}, "record": {to_json(record)}}}' for record in records]
 
 
-class OutputSink:
-    """The logic of the operator that sends."""
+def to_json(record: Any) -> str:
+    """Return the record as JSON; what JSON has no form for appears as its repr.
 
-    def __init__(
-        self,
-        records: Input[Any],
-        output: Output[Any],
-        info: OperatorInfo,
-        way: tuple[Outlet, Render],
-        count: OutputCount,
-    ) -> None:
-        self._records = records
-        self._output = output
-        self._info = info
-        self._outlet, self._render = way
-        self._count = count
+    >>> to_json(("é", 3, {1})), to_json({(1, 2): 3})
+    ('["é", 3, "{1}"]', '"{(1, 2): 3}"')
+    """
+    try:
+        return json.dumps(record, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):  # keys of a dict that are no strings; a value that contains itself
+        return json.dumps(repr(record), ensure_ascii=False)
+
+
+RENDERERS: dict[Form, Render] = {"records": as_records, "text": as_text, "jsonl": as_json_lines}
+
+
+class JobOutput:
+    """The operator that sends a stream to the launcher, rendered; made while the dataflow is built.
+
+    If the launcher wants nothing, records are only counted. Behind it the stream `sent` is empty; its frontier passes
+    a time once everything before it has been sent: the place to probe.
+    """
+
+    def __init__(self, port: Port[Any], launcher: LauncherDoor, form: Form) -> None:
+        """Raises BuildError for a stream inside a loop or scope."""
+        if port.scope.depth:
+            raise BuildError("the output of a dataflow must have the times of its root scope: leave() the scope first")
+        self.records = 0  # that have come out
+        self._launcher = launcher
+        self._render = None if form == "nothing" else RENDERERS[form]
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
         self._retrying = False  # a timer will run this again
+        builder = OperatorBuilder(port.scope, "Output")
+        self._input: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
+        self._output: Output[Any]
+        self._output, self.sent = builder.new_output()
+        builder.build(self._make)
+        if self._render is not None:
+            EpochCloser(self.sent, launcher)
+
+    def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        capabilities[0].release()
+        self._info = info
+        return self.count if self._render is None else self.run
+
+    def count(self) -> None:
+        """Count the records, and drop them."""
+        for _, batch in self._input.drain():
+            self.records += len(batch)
 
     def run(self) -> None:
         """Send what there is room for, keep the rest."""
         self._retrying = False
-        self._send_kept()
-        for time, batch in self._records.drain():
-            self._count.records += len(batch)
-            if self._kept or not self._outlet.has_room:
+        while self._kept and self._launcher.has_room:
+            capability, batch = self._kept.popleft()
+            self._send(capability.time, batch)
+            capability.release()
+        for time, batch in self._input.drain():
+            self.records += len(batch)
+            if self._kept or not self._launcher.has_room:
                 self._kept.append((mint(self._output, time), batch))
             else:
                 self._send(time, batch)
@@ -107,47 +120,36 @@ class OutputSink:
             self._retrying = True
             self._info.activator.activate_after(RETRY_SECONDS)
 
-    def _send_kept(self) -> None:
-        while self._kept and self._outlet.has_room:
-            capability, batch = self._kept.popleft()
-            self._send(capability.time, batch)
-            capability.release()
-
     def _send(self, time: Time, batch: list[Any]) -> None:
+        assert self._render is not None
         epoch = epoch_of(time)
-        self._outlet.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
-
-
-def _close(port: Port[Any], outlet: Outlet) -> None:
-    """Tell the launcher which epochs are closed: those that the stream behind the output has passed."""
-    builder = OperatorBuilder(port.scope, "Closed")
-    sent: Input[Any] = builder.new_input(port, Pipeline())
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        return EpochCloser(sent, outlet, info.worker).run
-
-    builder.build(make)
+        self._launcher.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
 
 
 class EpochCloser:
-    """The logic of the operator that tells."""
+    """The operator that tells the launcher which epochs are closed: those that the stream behind the output passed."""
 
-    def __init__(self, sent: Input[Any], outlet: Outlet, worker: int) -> None:
-        self._sent = sent
-        self._outlet = outlet
-        self._worker = worker
+    def __init__(self, sent: Port[Any], launcher: LauncherDoor) -> None:
+        self._launcher = launcher
         self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
         self._ended = False  # the launcher knows that nothing will come at all
+        builder = OperatorBuilder(sent.scope, "Closed")
+        self._input: Input[Any] = builder.new_input(sent, Pipeline())
+        builder.build(self._make)
+
+    def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        self._worker = info.worker
+        return self.run
 
     def run(self) -> None:
         """Tell what is news."""
-        open_times = self._sent.frontier.elements
+        open_times = self._input.frontier.elements
         if not open_times:
             if not self._ended:
                 self._ended = True
-                self._outlet.send(OutputClosed(self._worker, None))
+                self._launcher.send(OutputClosed(self._worker, None))
             return
         epoch = epoch_of(open_times[0])
         if epoch > self._closed:
             self._closed = epoch
-            self._outlet.send(OutputClosed(self._worker, epoch))
+            self._launcher.send(OutputClosed(self._worker, epoch))

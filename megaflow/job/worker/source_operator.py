@@ -19,56 +19,30 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines, Split, SplitsReturned, Withdraw
 from megaflow.control.worker.latency import Lateness
-from megaflow.job.worker.line_queue import LineFeed
-from megaflow.job.worker.staging import Staging
+from megaflow.control.worker.port_roles import LauncherDoor
+from megaflow.job.worker.line_queue import LineQueue
 from megaflow.megaphone.routing import Numbered
-from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.program import Worker
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
+from megaflow.timely.dataflow.session import BATCH_RECORDS
 from megaflow.timely.order import Time
 
 LAG_LIMIT_EPOCHS = 20  # a fifth of a second under load; more would only lengthen the queues
 BATCHES_PER_ACTIVATION = 1  # what it becomes must stay in the cache: 16 cost a third more (measured)
 BATCHES_PER_EPOCH = 256  # about 1 MB: an epoch, and what a stalled job buffers, is bounded
+PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that the source waits
+WAITING_RECORDS_MAX = 16 * BATCH_RECORDS  # in a stateful operator, for their time, while the output lags
 BUSY_PERIOD_SECONDS = 0.1
 RATE_PERIOD_SECONDS = 0.005  # an open loop reads what has become due this often: half a tick
-
-
-@dataclass(frozen=True, slots=True)
-class SourceHooks:
-    """What a source asks of the rest of its worker."""
-
-    feed: LineFeed  # what there is to read
-    staging: Staging  # told of commits
-    lateness: Lateness  # told of each batch
-    probe: ProbeHandle  # at the output of the dataflow
-    has_room: Callable[[], bool]  # whether peers and the launcher keep up
-    is_ahead: Callable[[], bool]  # whether many records wait here for their time
-    report: Callable[[Any], None]  # to the coordinator
-
-
-def read_lines(control: Port[Numbered], hooks: SourceHooks) -> tuple[Port[str], Callable[[], None]]:
-    """Return the stream of lines, and a function that makes the source look for new ones (from any thread)."""
-    builder = OperatorBuilder(control.scope, "Lines")
-    commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds the output
-    output, result = builder.new_output()
-    activate: list[Callable[[], None]] = []
-    now = control.scope.graph.context.now
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        activate.append(info.activator.activate)
-        return LineSource(commands, output, capabilities[0], info, hooks, now).run
-
-    builder.build(make, joinable=True)
-    return result, activate[0]
 
 
 def epoch_of(time: Time) -> int:
@@ -78,31 +52,49 @@ def epoch_of(time: Time) -> int:
 
 
 class LineSource:
-    """The logic of the operator."""
+    """The operator that reads the lines of one worker; made while its dataflow is built."""
 
     def __init__(
         self,
-        commands: Input[Numbered],
-        output: Output[str],
-        capability: Capability,
-        info: OperatorInfo,
-        hooks: SourceHooks,
-        now: Callable[[], float],
+        control: Port[Numbered],
+        worker: Worker,
+        launcher: LauncherDoor,
+        queue: LineQueue,
+        lateness: Lateness,
+        probe: ProbeHandle,
+        report: Callable[[Any], None],
     ) -> None:
-        self._commands = commands
-        self._output = output
-        self._capability = capability
-        self._info = info
-        self._hooks = hooks
-        self._feed = hooks.feed
-        self._now = now
+        """`queue` holds what there is to read; `probe` is at the output of the dataflow.
+
+        `lateness` is told of each batch, and the coordinator, by `report`, of what was read.
+        """
+        self._worker = worker
+        self._launcher = launcher
+        self._queue = queue
+        self._lateness = lateness
+        self._probe = probe
+        self._report = report
         self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
         self._ended = False  # all lines have
-        self._returned: tuple[tuple[Split, ...], float] | None = None  # if the worker leaves: see `LineFeed.give_back`
+        self._returned: tuple[tuple[Split, ...], float] | None = None  # if the worker leaves: see `LineQueue.give_back`
         self._epoch = -1  # of the capability, once the control frontier allows to read
         self._batches = 0  # read in this epoch
         self._busy_reported = 0.0  # seconds
         self._timer_due = 0.0  # seconds; a later moment is already on the worker's timers
+        builder = OperatorBuilder(control.scope, "Lines")
+        self._commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds
+        self._output: Output[str]
+        self._output, self.lines = builder.new_output()
+        builder.build(self._make, joinable=True)
+
+    def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        self._capability = capabilities[0]
+        self._info = info
+        return self.run
+
+    def activate(self) -> None:
+        """Have the source look for new lines; any thread."""
+        self._info.activator.activate()
 
     def run(self) -> None:
         """Obey commands, move to the present epoch, read what may be read, report."""
@@ -124,14 +116,14 @@ class LineSource:
 
     def _go_on(self, tick: int) -> None:
         epoch = tick - 1
-        given = epoch_of(self._capability.time)  # by a member, to one that joined; it may have been ahead of this one
+        given = epoch_of(self._capability.time)  # on a worker that joined, by a member that may have been ahead of it
         if epoch > self._epoch and epoch >= given:
             self._epoch = epoch
             self._batches = 0
             self._capability.downgrade(epoch)
         if self._epoch >= 0:
             self._read(tick)
-        if self._returned is not None and not self._feed.ready:
+        if self._returned is not None and not self._queue.ready:
             self._close()
 
     def _obey(self, command: object) -> None:
@@ -139,53 +131,63 @@ class LineSource:
         match command:
             case AssignSplits(given, share):
                 all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
-                self._feed.assign(given.get(self._info.worker, ()), all_bytes, share)
+                self._queue.assign(given.get(self._info.worker, ()), all_bytes, share)
             case CommitBatch():
-                self._hooks.staging.commit(command)
+                self._queue.staging.commit(command)
             case Withdraw(workers) if self._info.worker in workers:
-                self._returned = self._feed.give_back()
+                self._returned = self._queue.give_back()
             case EndOfLines():
                 self._ended = True
 
     def _close(self) -> None:
         """Read nothing any more."""
         if self._returned is not None:
-            for report in self._feed.take_reports():
-                self._hooks.report(report)
-            self._hooks.report(SplitsReturned(*self._returned))
-        self._feed.close()
+            for report in self._queue.take_reports():
+                self._report(report)
+            self._report(SplitsReturned(*self._returned))
+        self._queue.close()
         self._capability.release()
 
     def _read(self, tick: int) -> None:
-        now = self._now()
+        now = self._worker.now()
         allowed, before = self._allowed(tick), self._batches
         for _ in range(allowed):
-            taken = self._feed.take(now)
+            taken = self._queue.take(now)
             if taken is None:
                 break
             lines, since = taken
             self._output.ship(self._epoch, lines)
-            self._hooks.lateness.begin(self._epoch, since, len(lines))
+            self._lateness.begin(self._epoch, since, len(lines))
             self._batches += 1
-        for report in self._feed.take_reports():
-            self._hooks.report(report)
+        for report in self._queue.take_reports():
+            self._report(report)
         self._call_again(now, allowed, self._batches > before)
 
     def _allowed(self, tick: int) -> int:
         """Return how many batches may be read now."""
-        if not self._hooks.has_room() or self._output.is_full():
+        if not self._has_room() or self._output.is_full():
             return 0
-        slowest = self._hooks.probe.frontier.elements
+        slowest = self._probe.frontier.elements
         if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
-            return 0 if self._batches or self._hooks.is_ahead() else 1
+            return 0 if self._batches or self._is_ahead() else 1
         return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
+
+    def _has_room(self) -> bool:
+        """Tell whether peers and the launcher keep up."""
+        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
+            return False
+        return self._launcher.has_room  # it comes first: a long step may keep the worker from answering it
+
+    def _is_ahead(self) -> bool:
+        """Tell whether many records wait for their time in a stateful operator of this worker."""
+        return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
 
     def _call_again(self, now: float, allowed: int, took: bool) -> None:
         """See to it that the operator runs again when it may have something to do; `took`: it had something now."""
-        wait = self._feed.due_in(now)
+        wait = self._queue.due_in(now)
         if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now
-            self._hooks.report(Busy(saturated=wait == 0.0 and not self._feed.is_timed))
+            self._report(Busy(saturated=wait == 0.0 and not self._queue.is_timed))
         if wait is None:
             return  # a command or a pushed line will activate it
         if allowed < BATCHES_PER_ACTIVATION:

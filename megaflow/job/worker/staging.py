@@ -32,7 +32,7 @@ MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worke
 Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition, attempt
 
 
-class _Chunk(NamedTuple):
+class _StagedLines(NamedTuple):
     """Lines of one message: in memory, or a range of the attempt's file."""
 
     text: str | None
@@ -51,7 +51,7 @@ class _Attempt:
         self.dropped = dropped  # counted, not kept
         self.whole = False
         self.lines = 0
-        self.chunks: deque[_Chunk] = deque()
+        self.chunks: deque[_StagedLines] = deque()
         self.file: IO[bytes] | None = None
         self.file_bytes = 0
 
@@ -62,10 +62,10 @@ class _Attempt:
         content = text.encode("utf-8", "surrogatepass")
         self.file.seek(self.file_bytes)
         self.file.write(content)
-        self.chunks.append(_Chunk(None, separator, self.file_bytes, len(content)))
+        self.chunks.append(_StagedLines(None, separator, self.file_bytes, len(content)))
         self.file_bytes += len(content)
 
-    def load(self, chunk: _Chunk) -> str:
+    def load(self, chunk: _StagedLines) -> str:
         """Return the text of a chunk."""
         if chunk.text is not None:
             return chunk.text
@@ -134,7 +134,7 @@ class Staging:
             attempt = self._attempt(key, sender)
             if not attempt.dropped:
                 if self._held_bytes + size <= self._limit_bytes:
-                    attempt.chunks.append(_Chunk(text, separator, 0, size))
+                    attempt.chunks.append(_StagedLines(text, separator, 0, size))
                     self._held_bytes += size
                 else:
                     attempt.spill(text, separator, self._folder)
@@ -257,7 +257,7 @@ class Staging:
         attempt.clear()
 
     def _drop(self, key: Key) -> None:
-        """Discard a whole attempt; go on counting an open one, so that its task ends in peace."""
+        """Discard a whole attempt; go on counting an open one, so that its task ends without an error."""
         attempt = self._attempts[key]
         self._discard(key)
         if not attempt.whole:

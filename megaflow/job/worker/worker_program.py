@@ -1,12 +1,12 @@
 """What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it.
 
-A worker that joins builds the same dataflow and then waits until it may take part; it says so when its stateful
-operators know their routing tables. One that leaves steps on until nobody needs it.
+A worker that joins builds the same dataflow and then waits until it may take part; it reports when its stateful
+operators know their routing tables. A worker that leaves keeps stepping until no other worker needs it.
 
-One worker coordinates the job. When its process is to leave, the part goes to a worker of another process: the engine
-hands over, with all that the controller leaves (`HandOver`), and the control stream's handle is given away; what is
-asked meanwhile is kept. When the engine says so (`Succeeded`) the successor goes on with both, tells the launcher and
-all workers where it listens (`Coordinates`), and only then clients are sent there.
+One worker coordinates the job. When its process is to leave, a worker of another process takes over. The coordinator
+gives the engine all that its controller leaves (`HandOver`), gives away the control stream's handle, and from then on
+keeps the requests that come. When the engine has handed over (`Succeeded`), the successor goes on with both and tells
+the launcher and all workers where it listens (`Coordinates`). Only then are clients sent there.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,31 +23,26 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.profile.worker_profile import Profile
-from megaflow.job.rendering import RENDERERS
 from megaflow.job.spec import Address, ChildSpec
-from megaflow.job.worker.app_loading import App
-from megaflow.job.worker.flow import Flow
-from megaflow.job.worker.line_queue import LineFeed
-from megaflow.job.worker.output import OutputCount, gather
-from megaflow.job.worker.source_operator import SourceHooks, epoch_of, read_lines
+from megaflow.job.worker.flow import App, Flow
+from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflow.session import BATCH_RECORDS
 from megaflow.timely.rescale.messages import Event as MembershipEvent
 from megaflow.timely.rescale.messages import Joined, Left, Succeeded
 
-PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that sources wait
-WAITING_RECORDS_MAX = 16 * BATCH_RECORDS  # in a stateful operator, for their time, while the output lags
-LOOK_SECONDS = 0.05  # between looks whether the launcher has come and taken everything
+DRAIN_POLL_SECONDS = 0.05  # until it is checked again whether the launcher has come and taken everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ class Shared:
         return address_text(self.spec.address)
 
 
-class Program:
+class WorkerProgram:
     """One worker's part of the job."""
 
     def __init__(self, worker: Worker, shared: Shared) -> None:
@@ -77,25 +72,23 @@ class Program:
         self._shared = shared
         self._probe = ProbeHandle()
         self._lateness = Lateness()
-        self._output = OutputCount()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
-        self._staging = shared.stagings[worker.index]
-        self._feed = LineFeed(self._staging, spec.encoding_errors, spec.rate)
+        self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
         if not spec.pushed:
-            self._feed.share_alike(worker.peers)
+            self._queue.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
             worker,
             shared.address,
-            lambda: self._feed.lines_taken,
+            lambda: self._queue.lines_taken,
             self._lateness,
-            self._feed.waiting,
+            self._queue.waiting,
             self._redirect,
         )
         self._coordinator: Coordinator | None = None
 
     def run(self) -> None:
-        """Step the dataflow to its end, and see that the launcher gets everything."""
+        """Step the dataflow to its end, and wait until the launcher has everything."""
         if self._worker.index == self._worker.membership.coordinator:
             self._found()
         else:
@@ -110,52 +103,43 @@ class Program:
             pass
         turn()
         launcher = self._shared.launcher
-        late = self._lateness
+        late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
-        launcher.send(Ended(self._worker.index, self._feed.lines_taken, self._output.records, late.log.windows(), flow))
+        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow))
         while not launcher.is_drained:
-            self._worker.allocator.park(LOOK_SECONDS)
+            self._worker.allocator.park(DRAIN_POLL_SECONDS)
 
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
-        with self._worker.dataflow(spec.job) as scope:
+        with self._worker.dataflow(spec.name) as scope:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
-            flow = Flow(self._worker, scope, Stream(numbered), spec.args, lambda: self._read(numbered))
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = function(flow)
             if not isinstance(stream, Stream):
                 raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
             if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
-                raise BuildError("the dataflow function never called flow.lines(), so the lines would wait for ever")
-            way = None if spec.output == "nothing" else (self._shared.launcher, RENDERERS[spec.output])
-            Stream(gather(stream.port, way, self._output)).probe_with(self._probe)
+                raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+            self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
+            Stream(self._output.sent).probe_with(self._probe)
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
-        hooks = SourceHooks(
-            self._feed, self._staging, self._lateness, self._probe, self._has_room, self._is_ahead, self._agent.report
+        launcher = self._shared.launcher
+        source = LineSource(
+            numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._agent.report
         )
-        port, activate = read_lines(numbered, hooks)
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
-            self._shared.launcher.serve(self._feed, activate)
-        return Stream(port)
-
-    def _has_room(self) -> bool:
-        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
-            return False
-        launcher = self._shared.launcher  # it comes first: what is read may keep the worker from answering it for long
-        return launcher.is_here if self._shared.spec.output == "nothing" else launcher.has_room
-
-    def _is_ahead(self) -> bool:
-        return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
+            launcher.serve(self._queue, source.activate)
+        return Stream(source.lines)
 
     def _on_change(self, event: MembershipEvent) -> None:
-        """Read as much of the rate as the others do; have the launcher come to processes that have joined."""
+        """Read an equal part of the rate; have the launcher connect to processes that have joined."""
         if isinstance(event, Succeeded):
             assert isinstance(event.luggage, JobState)
             self._succeed(event.luggage)
         if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
-            self._feed.share_alike(len(event.membership.ids))
+            self._queue.share_alike(len(event.membership.ids))
         if isinstance(event, Joined) and self._coordinator is not None:
             self._shared.launcher.send(ProcessJoined(*event.process))
 
@@ -185,9 +169,9 @@ class Program:
     def _coordinate(self, **more: Any) -> None:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
-        controller = Controller(spec.job, worker.membership, operators, pins=worker.rescaling.pins, **more)
+        controller = Controller(spec.name, worker.membership, operators, pins=worker.rescaling.pins, **more)
         self._coordinator = Coordinator(
-            worker, controller, self._control, spec.job, self._probe, launcher.send, spec.address, self._handed_over
+            worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
         )
         launcher.coordinate(self._coordinator.put)
         self._shared.control.serve(self._coordinator.put)
@@ -198,7 +182,7 @@ class Program:
         self._shared.control.keep(asked)
 
     def _redirect(self, word: Coordinates) -> None:
-        """Send whoever asks something of the coordinator to the one that says that it serves."""
+        """Send clients to the coordinator that says that it serves."""
         if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
             self._shared.control.redirect(word.host, word.port)
 
@@ -207,12 +191,12 @@ class Program:
         return next((host, port) for host, port, ids in processes if worker in ids)
 
     def _turn(self) -> float | None:
-        """Do what is to be done between steps; return how long the next may wait, None for as long as it likes."""
+        """Do the work between two steps; return how long the next may wait, None for without limit."""
         now = self._worker.now()
         open_times = self._probe.frontier.elements
         open_epoch = epoch_of(open_times[0]) if open_times else None
         self._agent.turn(now, open_epoch)
-        credit = self._feed.take_credit()
+        credit = self._queue.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))
         return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over

@@ -1,9 +1,9 @@
-"""The port's door and the way to other doors: connections until their handshake is done.
+"""Connections until their handshake is done: those that the port accepts, and those that this process dials.
 
-Strangers are bounded: so many at a time, each so many bytes, and so many seconds for each message of the handshake. It
-is not the whole that is timed: a worker that is in a long step takes one message between two of them, and that is not
-the stranger's fault. A connection that does not become known is closed with one log line, and nothing else happens.
-When too many wait, the others stay in the kernel's backlog.
+Accepted connections are bounded while they are pending: so many at a time, each so many bytes, and so many seconds for
+each message of the handshake. The handshake as a whole has no time limit: a worker in a long step takes one message
+between two of them, and that is not the other side's fault. A connection whose handshake fails is closed with one log
+line, and nothing else happens. When too many are pending, further ones stay in the kernel's backlog.
 """
 
 import errno
@@ -22,7 +22,7 @@ from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link, address_text, configure
 from megaflow.timely.communication.wire import MAX_MESSAGE_BYTES, Buffer
 
-MAX_STRANGERS = 64
+MAX_PENDING = 64
 HANDSHAKE_SECONDS = 5.0
 PAUSE_SECONDS = 1.0  # after accept has failed, for want of file descriptors
 REDIAL_SECONDS = 0.1
@@ -30,7 +30,7 @@ REDIAL_SECONDS = 0.1
 _log = logging.getLogger("megaflow.wire")
 
 
-class Door:
+class Acceptor:
     """Accepts connections; `admit(link, role, hello)` takes over or raises ConfigMismatch to refuse."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Door:
     ) -> None:
         self.poller = poller
         self.admit = admit
-        self.strangers = 0  # connections in their handshake
+        self.pending = 0  # connections in their handshake
         self._listener = listener
         self._secret = secret
         self.handshake_seconds = handshake_seconds  # for each message
@@ -53,11 +53,11 @@ class Door:
 
     def open(self) -> None:
         """Accept again, if there is room."""
-        if not self._closed and not self.poller.closed and self.strangers < MAX_STRANGERS:
+        if not self._closed and not self.poller.closed and self.pending < MAX_PENDING:
             self.poller.watch(self._listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        while self.strangers < MAX_STRANGERS:
+        while self.pending < MAX_PENDING:
             try:
                 connection, address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -68,11 +68,11 @@ class Door:
                 self.poller.call_later(PAUSE_SECONDS, self.open)
                 return
             configure(connection)
-            stranger = Stranger(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
-            link = Link(self.poller, connection, stranger, address_text(address))
-            link.decoder.max_message_bytes = stranger.handshake.max_message_bytes
-            self.strangers += 1
-            stranger.wait(link)
+            pending = PendingConnection(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
+            link = Link(self.poller, connection, pending, address_text(address))
+            link.decoder.max_message_bytes = pending.handshake.max_message_bytes
+            self.pending += 1
+            pending.wait(link)
         self.poller.watch(self._listener, 0, self._accept)
 
     def close(self) -> None:
@@ -84,28 +84,28 @@ class Door:
         self._listener.close()
 
 
-class Stranger:
+class PendingConnection:
     """Owns a link while its handshake runs."""
 
-    def __init__(self, door: Door, handshake: ServerHandshake) -> None:
+    def __init__(self, acceptor: Acceptor, handshake: ServerHandshake) -> None:
         self.handshake = handshake
-        self._door = door
-        self._heard = 0  # messages
+        self._acceptor = acceptor
+        self._received = 0  # messages
 
     def wait(self, link: Link) -> None:
         """Give it time for the next message."""
-        self._door.poller.call_later(self._door.handshake_seconds, partial(self.expire, link, self._heard))
+        self._acceptor.poller.call_later(self._acceptor.handshake_seconds, partial(self.expire, link, self._received))
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Step the handshake; refuse with a reason where the settings differ."""
-        self._heard += 1
+        self._received += 1
         try:
             reply = self.handshake.received(kind, payload)
             link.decoder.max_message_bytes = self.handshake.max_message_bytes
             if reply:
                 link.queue(0, [reply])
             if self.handshake.role is not None:
-                self._door.admit(link, self.handshake.role, self.handshake.hello)
+                self._acceptor.admit(link, self.handshake.role, self.handshake.hello)
                 link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
                 self._leave()
         except ConfigMismatch as error:
@@ -117,11 +117,11 @@ class Stranger:
         """Close."""
         self._close(link, reason if broken else f"{reason} during the handshake")
 
-    def expire(self, link: Link, heard: int) -> None:
-        """Close if the handshake is still not done, and nothing has come since so many messages had."""
+    def expire(self, link: Link, received: int) -> None:
+        """Close if the handshake is not done and no message has come since so many had been received."""
         if link.owner is not self or link.closed:
             return
-        if self._heard > heard:
+        if self._received > received:
             self.wait(link)
         else:
             self._close(link, "the handshake took too long")
@@ -132,12 +132,12 @@ class Stranger:
         self._leave()
 
     def _leave(self) -> None:
-        self._door.strangers -= 1
-        self._door.open()
+        self._acceptor.pending -= 1
+        self._acceptor.open()
 
 
 class Dialer:
-    """Connects to one address until it answers; `met(link, answer)` takes over.
+    """Connects to one address until it answers; `connected(link, answer)` takes over.
 
     A refusal is final and goes to `refused(error)`; any other failure is tried again.
     """
@@ -148,7 +148,7 @@ class Dialer:
         host: str,
         port: int,
         handshake: Callable[[bytes], ClientHandshake],
-        met: Callable[[Link, dict[str, Any]], None],
+        connected: Callable[[Link, dict[str, Any]], None],
         refused: Callable[[ConfigMismatch], None],
     ) -> None:
         self.address = address_text((host, port))
@@ -156,7 +156,7 @@ class Dialer:
         self._poller = poller
         self._target = (host, port)
         self._new_handshake = handshake
-        self._met = met
+        self._connected = connected
         self._refused = refused
         self._attempts = 0
         self.dial()
@@ -198,7 +198,7 @@ class Dialer:
             link.queue(0, [reply])
         if self._handshake.answer is not None:
             link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
-            self._met(link, self._handshake.answer)
+            self._connected(link, self._handshake.answer)
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Try again."""

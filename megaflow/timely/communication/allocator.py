@@ -1,4 +1,4 @@
-"""What a worker asks of its transport: lanes, envelopes, the allocator.
+"""What a worker asks of its transport.
 
 1. `send` never blocks; bytes leave in `flush`, `receive` (unless busy), `park` and `finish`.
 2. Messages of one (source, target, lane) arrive in the order sent; lanes overtake one another.
@@ -13,31 +13,10 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from megaflow.errors import PeerFailed
-
-
-class Lane(IntEnum):
-    """Independent FIFO lanes between two workers; the lower leaves first."""
-
-    PROGRESS = 0
-    MAIL = 1
-    STATE = 2
-    DATA = 3
-
-
-MAIL_CHANNEL = (-1, 0)  # of messages outside dataflows, whose body is (topic, body)
-
-
-class Envelope(NamedTuple):
-    """One message as it arrives at its target."""
-
-    lane: Lane
-    channel: tuple[int, int]  # (dataflow, index within it)
-    source: int
-    body: Any
+from megaflow.timely.communication.channel import Channel, Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +49,10 @@ class Allocator(Protocol):
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes still queued for one peer process."""
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Queue `body` for `target`, encoded at once if it leaves the process (raises CannotTravel)."""
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Do `send` to each target, encoding the body once."""
 
     def flush(self) -> None:

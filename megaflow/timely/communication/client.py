@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake
 from megaflow.timely.communication.tcp import address_text, configure
 from megaflow.timely.communication.wire import Buffer, FrameDecoder, Kind, frames

@@ -8,7 +8,7 @@
     HELLO role, dict                ──▶
                                     ◀──      WELCOME dict   or   REFUSED text
 
-1. The server proves nothing to a client that has not proved itself: a stranger gets nothing to guess the secret by.
+1. The server proves nothing to a client that has not proved itself, which gets nothing to guess the secret by.
 2. The two proofs differ by a label, so that neither side can be answered with its own words.
 3. REFUSED may come at any point and says why; the connection is closed after it.
 """
@@ -23,7 +23,7 @@ from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, Kind, fr
 
 VERSION = 1
 NONCE_BYTES = 32
-MAX_STRANGER_BYTES = 512  # no message before the proof is longer
+MAX_UNPROVEN_BYTES = 512  # no message before the proof is longer
 
 _MAGIC = b"megaflow"
 _GREETING = struct.Struct(f"!8sH{NONCE_BYTES}s")
@@ -41,7 +41,7 @@ def welcome(answer: dict[str, Any]) -> bytes:
 
 def refusal(reason: str) -> bytes:
     """Return the frame that ends a handshake badly."""
-    return frames(Kind.REFUSED, reason.encode()[:MAX_STRANGER_BYTES])[0]
+    return frames(Kind.REFUSED, reason.encode()[:MAX_UNPROVEN_BYTES])[0]
 
 
 def _read_greeting(kind: int, payload: Buffer) -> bytes:
@@ -110,7 +110,7 @@ class ClientHandshake:
     @property
     def max_message_bytes(self) -> int:
         """Return how long the next message may be."""
-        return MAX_STRANGER_BYTES if self._stage != Kind.WELCOME else MAX_FRAME_BYTES
+        return MAX_UNPROVEN_BYTES if self._stage != Kind.WELCOME else MAX_FRAME_BYTES
 
 
 class ServerHandshake:
@@ -151,4 +151,4 @@ class ServerHandshake:
     @property
     def max_message_bytes(self) -> int:
         """Return how long the next message may be."""
-        return MAX_STRANGER_BYTES if self._stage != Kind.HELLO else MAX_FRAME_BYTES
+        return MAX_UNPROVEN_BYTES if self._stage != Kind.HELLO else MAX_FRAME_BYTES

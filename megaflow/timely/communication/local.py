@@ -1,8 +1,8 @@
 """The transport among the threads of one process: inboxes of references, no bytes.
 
 The order that loses no wake-up: a sender puts the envelope in first and sets the event afterwards; the receiver
-clears the event first and looks into its inbox afterwards. So a sender that finds the event set need not set it again:
-whoever clears it from then on looks later than the envelope was put in.
+clears the event first and reads its inbox afterwards. So a sender that finds the event set need not set it again: the
+receiver has yet to clear it, and reads the inbox after that, when the envelope is in.
 """
 
 import threading
@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from megaflow.errors import ClusterError
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope
 
 SIGNAL_SECONDS = 0.5
-"""A thread that waits without end looks up this often: a Ctrl-C that comes just before it waits would be lost."""
+"""A thread that waits without end wakes up this often: a Ctrl-C that comes just before it waits would be lost."""
 
 
 class Inbox:
@@ -71,24 +72,24 @@ class LocalAllocator:
 
     __slots__ = ("_fabric", "_inbox", "index")
 
-    def __init__(self, fabric: "LocalFabric", index: int, inbox: Inbox) -> None:
+    def __init__(self, fabric: "LocalFabric", index: int) -> None:
         self.index = index
         self._fabric = fabric
-        self._inbox = inbox
+        self._inbox = fabric.inboxes[index]
 
     @property
     def pending_bytes(self) -> int:
         """Return 0: nothing waits for a wire."""
         return 0
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Put the body into the target's inbox."""
-        self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
+        self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Put the body into each target's inbox."""
         for target in targets:
-            self._fabric.inboxes[target].deliver(Envelope(lane, channel, self.index, body))
+            self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))
 
     def flush(self) -> None:
         """Do nothing: `send` has delivered already."""
@@ -109,10 +110,10 @@ class LocalAllocator:
         self._inbox.wake()
 
     def promote(self, ids: Collection[int]) -> None:
-        """Do nothing: nobody joins a single process."""
+        """Do nothing: no worker joins a single process."""
 
     def forget(self, ids: Collection[int]) -> None:
-        """Do nothing: nobody leaves a single process."""
+        """Do nothing: no worker leaves a single process."""
 
     def finish(self) -> None:
         """Take nothing in any more; does not wait for the others."""
@@ -134,10 +135,10 @@ class LocalFabric:
 
     def allocator(self, index: int) -> LocalAllocator:
         """Return the end of worker `index`."""
-        return LocalAllocator(self, index, self.inboxes[index])
+        return LocalAllocator(self, index)
 
     def fail(self, report: FailureReport) -> None:
-        """Remember the first failure and wake everybody."""
+        """Remember the first failure and wake all workers."""
         with self._lock:
             if self._failure is None:
                 self._failure = report

@@ -1,15 +1,15 @@
-"""The other processes, each with its standing: a newcomer, a member, or one that has parted.
+"""The other processes, each with its standing: newcomer, member or departed.
 
-1. A newcomer is connected before it takes part: messages go both ways, but that it is lost is only news to tell.
-2. A member is missed: that it is lost stops the cluster.
-3. One that has parted is nobody any more: however its connection ends is all the same. It is said goodbye to, after
-   everything that was queued for it, so that on its side, too, the end is no loss.
+1. A newcomer is connected before it takes part: messages go both ways, but its loss is only reported to the workers.
+2. The loss of a member stops the cluster.
+3. The end of a departed peer's connection means nothing, however it comes. This process sends it a goodbye after
+   everything that was queued for it, so that the end is no loss on its side either.
 
 A standing only ever moves on in this order. Any worker's thread may move it and the polling thread finds losses, so
 both happen under one lock: of a loss and a promotion that meet, the later one sees the earlier one, and fails.
 
-Each worker parts with a peer by itself: one may have heard already that it has left while another is still about to
-tell it so. The goodbye comes after the last one.
+Each worker parts with a peer by itself: one may have heard already that the peer has left while another is still about
+to tell it so. The goodbye leaves when the last worker has parted.
 """
 
 import threading
@@ -18,15 +18,14 @@ from enum import IntEnum
 from typing import Protocol
 
 from megaflow.errors import ClusterError, ConfigMismatch, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import Envelope, Lane
-from megaflow.timely.communication.codec.values import decode
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link
-from megaflow.timely.communication.wire import Buffer, Kind, frames, split_address, unpack_failure
+from megaflow.timely.communication.wire import EVERYBODY, Buffer, Kind, frames, unpack_failure, unpack_message
 
-LOOKS = 2  # at a newcomer that was sent away and does not go
-
-_LANES = tuple(Lane)
+CHECKS_BEFORE_CLOSE = 2  # of a newcomer that was refused and keeps its connection
 
 
 class Standing(IntEnum):
@@ -34,14 +33,13 @@ class Standing(IntEnum):
 
     NEWCOMER = 0
     MEMBER = 1
-    PARTED = 2
+    DEPARTED = 2
 
 
 class Listener(Protocol):
-    """Who is told what peers say; on the polling thread."""
+    """The process that the peers talk to; called on the polling thread."""
 
-    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
-        """Take a worker message; one to EVERYBODY is for all workers `but` these. Raises ProtocolError."""
+    inboxes: dict[int, Inbox]  # of the workers of this process; never changed
 
     def fail(self, error: ClusterError) -> None:
         """Learn that the cluster cannot go on."""
@@ -66,7 +64,7 @@ class Peer:
         self.trouble: ClusterError | None = None  # why it is lost; written under the lock, once
         self.goodbye = False  # it has sent everything
         self.forgotten_by: set[int] = set()  # local workers; written under the lock
-        self.looks_left = 0  # of a newcomer sent away, until its link is closed all the same; else 0
+        self.checks_left = 0  # until the link of a refused newcomer is closed all the same; else 0
         self._listener = listener
         self._lock = lock
 
@@ -74,19 +72,32 @@ class Peer:
         """Deliver a worker message, or note the end."""
         if kind == Kind.GOODBYE:
             self.goodbye = True
-        elif kind < len(_LANES):
-            source, target, channel, body = split_address(payload)
-            if source not in self.address.ids:
-                raise ProtocolError(f"a message in the name of worker {source}")
-            if target not in self.forgotten_by:
-                self._listener.deliver(target, Envelope(_LANES[kind], channel, source, decode(body)), self.forgotten_by)
+        elif kind < len(Lane):
+            self._deliver(*unpack_message(kind, payload))
         elif kind == Kind.FAILURE:
             self._end(unpack_failure(payload))
         else:
             raise ProtocolError(f"a frame of kind {kind} from a peer")
 
+    def _deliver(self, source: int, target: int, channel: Channel, body: Buffer) -> None:
+        """Put a message into the inbox of its target, unless that worker has forgotten this peer."""
+        if source not in self.address.ids:
+            raise ProtocolError(f"a message in the name of worker {source}")
+        if target in self.forgotten_by:
+            return
+        inboxes = self._listener.inboxes
+        if target == EVERYBODY and channel.lane is Lane.PROGRESS:
+            envelope = Envelope(channel, source, decode(body))
+            for index, inbox in inboxes.items():
+                if index not in self.forgotten_by:
+                    inbox.deliver(envelope)
+        elif target in inboxes:
+            inboxes[target].deliver(Envelope(channel, source, decode(body)))
+        else:
+            raise ProtocolError(f"a message for worker {target}, who is not here")
+
     def ended(self, link: Link, reason: str, broken: bool) -> None:
-        """Note a loss, unless the peer has taken its leave."""
+        """Note a loss, unless the peer has said goodbye."""
         if broken:
             self._end(ProtocolError(f"{self.address} broke the protocol: {reason}"))
         elif self.goodbye and self.standing is Standing.MEMBER:
@@ -106,11 +117,11 @@ class Peer:
         )
 
     def is_done(self) -> bool:
-        """Tell whether both sides have taken their leave."""
+        """Tell whether both sides have said goodbye."""
         return self.link.closed or (self.goodbye and self.link.is_shut)
 
     def is_over(self) -> bool:
-        """Tell whether nothing will come or go any more, with one that has parted."""
+        """Tell whether nothing will come or go any more on the connection of a departed peer."""
         return self.link.is_shut and self.link.has_ended()
 
     def part(self) -> None:
@@ -127,7 +138,7 @@ class Peer:
             self._listener.fail(error)
             return
         if standing is Standing.NEWCOMER and self.goodbye:
-            self.part()  # it has thought better of it
+            self.part()  # it gives up joining
         elif standing is Standing.NEWCOMER or self.is_over():
             self.link.close()
         if standing is Standing.NEWCOMER and not known:
@@ -138,12 +149,12 @@ class Peers:
     """All other processes there have been. `links` is replaced as a whole, so any thread may read it."""
 
     def __init__(self, local_ids: Collection[int]) -> None:
-        self.links: dict[int, Link] = {}  # worker of another process, whom not all here have forgotten -> the link
+        self.links: dict[int, Link] = {}  # worker of another process, until all here have forgotten it -> link
         self.lock = threading.Lock()  # guards all of this, and the standing of each peer
         self._local = frozenset(local_ids)
         self._unfinished = set(local_ids)
         self._all: tuple[Peer, ...] = ()
-        self._gone: set[int] = set()  # workers that somebody here has forgotten
+        self._gone: set[int] = set()  # workers that at least one worker here has forgotten
         self._change_over = -1  # the highest change that is known to be over
 
     def __iter__(self) -> Iterator[Peer]:
@@ -152,7 +163,7 @@ class Peers:
     def add(self, peer: Peer) -> None:
         """Take in a peer that has just connected."""
         with self.lock:
-            here = (old for old in self._all if old.standing is not Standing.PARTED or not old.link.closed)
+            here = (old for old in self._all if old.standing is not Standing.DEPARTED or not old.link.closed)
             self._all = (*here, peer)
             self.links = {**self.links, **dict.fromkeys(peer.address.ids, peer.link)}
 
@@ -174,36 +185,36 @@ class Peers:
                 if peer.standing is Standing.NEWCOMER:
                     peer.standing = Standing.MEMBER
                     self._note_over(peer)
-            strangers = set(ids).difference(self._local, self._gone, *(peer.address.ids for peer in named))
+            unknown = set(ids).difference(self._local, self._gone, *(peer.address.ids for peer in named))
             troubles = [peer.trouble for peer in named if peer.standing is Standing.MEMBER and peer.trouble]
-        if strangers:
-            return PeerLost(f"the new workers {sorted(strangers)} have never connected to this process")
+        if unknown:
+            return PeerLost(f"the new workers {sorted(unknown)} have never connected to this process")
         return troubles[0] if troubles else None
 
     def forget(self, worker: int, ids: Collection[int]) -> list[Peer]:
-        """Have a local worker part with these workers' processes; return whom to say goodbye to."""
+        """Have a local worker part with these workers' processes; return the peers to say goodbye to."""
         with self.lock:
             for peer in self._named(ids):
                 if peer.standing is Standing.NEWCOMER:
-                    peer.looks_left = LOOKS
-                peer.standing = Standing.PARTED
+                    peer.checks_left = CHECKS_BEFORE_CLOSE
+                peer.standing = Standing.DEPARTED
                 peer.forgotten_by.add(worker)
                 self._note_over(peer)
             self._gone.update(set(ids) - self._local)
             return self._let_go()
 
     def finished(self, worker: int) -> list[Peer]:
-        """Note that a local worker needs nobody any more; return whom to say goodbye to."""
+        """Note that a local worker needs no peer any more; return the peers to say goodbye to."""
         with self.lock:
             self._unfinished.discard(worker)
             return self._let_go()
 
     def _let_go(self) -> list[Peer]:
-        """Take out of `links` whom all workers here have forgotten."""
+        """Take out of `links`, and return, the peers that all workers here have forgotten."""
         parting = [
             peer
             for peer in self._all
-            if peer.standing is Standing.PARTED
+            if peer.standing is Standing.DEPARTED
             and peer.address.ids[0] in self.links
             and peer.forgotten_by.issuperset(self._unfinished)
         ]

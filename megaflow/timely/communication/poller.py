@@ -1,22 +1,23 @@
 """The poller: one selector for a process, polled by a worker's own thread.
 
-The order that loses no wake-up: who wakes puts its data in first and then writes to the pipe, unless a byte is on its
-way (`_armed`); the poller empties the pipe, then clears `_armed`, and then looks at the data.
+The order that loses no wake-up: a waker puts its data in first and then writes to the pipe, unless a byte is on its
+way (`_armed`); the poller empties the pipe, then clears `_armed`, and then reads the data.
 """
 
 import contextlib
-import heapq
 import selectors
 import socket
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from megaflow.timely.scheduled_calls import ScheduledCalls
+
 READ_BYTES = 256 * 1024  # one frame
 
 
 class Pollable(Protocol):
-    """What the poller knows of a link."""
+    """What the poller needs of a link."""
 
     def flush(self) -> None:
         """Send what the kernel takes."""
@@ -26,7 +27,7 @@ class Pollable(Protocol):
 
 
 class Poller:
-    """A selector with a pipe to wake it, timers, and the links that have something to send."""
+    """A selector with a pipe to wake it, scheduled calls, and the links that have something to send."""
 
     def __init__(self) -> None:
         self.buffer = memoryview(bytearray(READ_BYTES))  # shared by all links, free again after each read
@@ -35,8 +36,7 @@ class Poller:
         self._near.setblocking(False)
         self._far.setblocking(False)
         self._armed = False  # a byte is in the pipe or about to be
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # heap of (when, number, callback)
-        self._timer_count = 0
+        self._scheduled = ScheduledCalls(time.monotonic)
         self._dirty: dict[Pollable, None] = {}  # links to flush; any thread adds, the poller drains
         self._watched: dict[Any, int] = {}  # file -> mask it is registered with
         self.links: set[Pollable] = set()  # the open ones; each enters and leaves by itself
@@ -57,8 +57,7 @@ class Poller:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` from `poll` once so much time has passed."""
-        self._timer_count += 1
-        heapq.heappush(self._timers, (time.monotonic() + seconds, self._timer_count, callback))
+        self._scheduled.call_later(seconds, callback)
 
     def mark_dirty(self, link: Pollable) -> None:
         """Have the link flushed by the next `flush` or `poll`."""
@@ -74,20 +73,16 @@ class Poller:
             self._dirty.popitem()[0].flush()
 
     def poll(self, seconds: float | None) -> None:
-        """Flush, wait until a file is ready, a timer is due, `wake` was called or the time is up, and call back."""
+        """Flush, wait until a file is ready, a call is due, `wake` was called or the time is up, and call back."""
         self.flush()
-        self.look(seconds)
+        self.select(seconds)
         self.flush()
 
-    def look(self, seconds: float | None = 0.0) -> None:
+    def select(self, seconds: float | None = 0.0) -> None:
         """Do as `poll`, but leave what links have queued to the next `flush`."""
-        if self._timers:
-            left = max(0.0, self._timers[0][0] - time.monotonic())
-            seconds = left if seconds is None else min(seconds, left)
-        for key, mask in self._selector.select(seconds):
+        for key, mask in self._selector.select(self._scheduled.wait(seconds)):
             key.data(mask)
-        while self._timers and self._timers[0][0] <= time.monotonic():
-            heapq.heappop(self._timers)[2]()
+        self._scheduled.run_due()
 
     def wake(self) -> None:
         """End the present or next `poll`; any thread, also a signal handler."""
@@ -108,7 +103,7 @@ class Poller:
                 link.close()
             self.closed = True
             self._dirty.clear()
-            self._timers.clear()
+            self._scheduled.clear()
             self._selector.close()
             self._near.close()
             self._far.close()

@@ -1,8 +1,8 @@
-"""The meeting of the processes of a cluster, at its start or when one joins.
+"""The rendezvous of the processes of a cluster, at its start or when one joins.
 
-At the start everyone dials the lower numbers and awaits the higher ones. What they must agree on is compared by both
-sides, so that both say what differs. A process that joins dials all members; they compare, and it is refused where
-it differs: what a newcomer wants can never stop them.
+At the start each process dials those with lower numbers and awaits those with higher ones. Both sides of a connection
+compare what they must agree on, so that both say what differs. A process that joins dials all members; they compare,
+and refuse it where it differs: what a newcomer asks for can never stop the members.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class PeerAddress:
 
 
 def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
-    """Return who wants to join, its workers per process and the change it names; raises ProtocolError."""
+    """Return the joining process, its workers per process and the change it names; raises ProtocolError."""
     match hello:
         case {
             "process": int() as process,
@@ -54,8 +54,8 @@ def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
     raise ProtocolError(f"a newcomer's hello of another shape: {list(hello)}")
 
 
-class Meeting:
-    """Collects a link to every other process; `met(peer, link)` and `failed(error)` tell what comes of it.
+class Rendezvous:
+    """Collects a link to every other process; calls `connected(peer, link)` for each, or `failed(error)`.
 
     With `change` given this process is the one that joins, by that change of the membership.
     """
@@ -65,7 +65,7 @@ class Meeting:
         peers: Sequence[PeerAddress],
         process: int,
         workers: int,
-        met: Callable[[PeerAddress, Link], None],
+        connected: Callable[[PeerAddress, Link], None],
         failed: Callable[[ClusterError], None],
         change: int | None = None,
     ) -> None:
@@ -74,9 +74,9 @@ class Meeting:
         self._process = process
         self._processes = len(peers)
         self._change = change
-        self._met = met
+        self._connected = connected
         self._failed = failed
-        self._dialers: dict[int, Dialer] = {}  # process -> who tries to reach it
+        self._dialers: dict[int, Dialer] = {}  # process -> what tries to reach it
         own = next(peer for peer in peers if peer.process == process)
         self.hello: dict[str, Any] = {"process": process, "workers": workers, "ids": list(own.ids)}
         if change is None:
@@ -112,10 +112,10 @@ class Meeting:
         if process not in self.missing or process < self._process:
             raise ConfigMismatch(f"process {process} is here already: were two processes started with the same number?")
         link.queue(0, [welcome(self.hello)])
-        self._met(self.missing.pop(process), link)
+        self._connected(self.missing.pop(process), link)
 
     def timeout(self, seconds: float) -> ConnectTimeout:
-        """Return the error that names all who are missing."""
+        """Return the error that names all missing processes."""
         named = []
         for process, peer in sorted(self.missing.items()):
             dialer = self._dialers.get(process)
@@ -139,7 +139,7 @@ class Meeting:
             link.close()
             self._failed(mismatch)
         else:
-            self._met(self.missing.pop(process), link)
+            self._connected(self.missing.pop(process), link)
 
     def _process_of(self, hello: dict[str, Any]) -> int:
         match hello:

@@ -1,11 +1,12 @@
-"""Connections that are not peers: control clients, line senders, whoever has a role's handler."""
+"""Connections that are not peers, each served by the handler of its role: control clients, line senders, joiners."""
 
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames
@@ -42,7 +43,7 @@ class EntryHandler(RoleHandler, Protocol):
         """Learn how to reach the workers of this process; called once, before anything else."""
 
     def link_lost(self, ids: tuple[int, ...]) -> None:
-        """Tell every worker of this process that the link to these ended while somebody was joining."""
+        """Tell every worker of this process that the link to these ended while a process was joining."""
 
     def finished(self, worker: int) -> None:
         """Learn, on that worker's thread, that it reads no more mail."""

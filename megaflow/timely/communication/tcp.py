@@ -2,7 +2,7 @@
 
 1. Nothing here blocks. `Link.queue` may be called by any thread, all else by the thread that polls.
 2. An urgent lane waits for at most one frame's worth of bytes of the others, besides what the kernel holds.
-3. That a send fails says nothing about what is still to be read: only the reading side tells of a loss.
+3. A send that fails says nothing about what is still to be read: only the reading side reports a loss.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def is_silent(tcp_info: bytes) -> bool:
 
 
 class Owner(Protocol):
-    """Who is told what a link hears; on the poller's thread."""
+    """What takes the messages of a link, on the poller's thread."""
 
     def message(self, link: "Link", kind: int, payload: Buffer) -> None:
         """Take one message; the payload is only valid during the call. Raises ProtocolError for one that is wrong."""
@@ -89,7 +89,7 @@ class Link:
 
     def __init__(self, poller: Poller, connection: socket.socket, owner: Owner, address: str) -> None:
         self.address = address  # of the other side
-        self.owner = owner  # replaced when a stranger has become known
+        self.owner = owner  # replaced when the handshake is done
         self.decoder = FrameDecoder()
         self.closed = False
         self._poller = poller
@@ -98,7 +98,7 @@ class Link:
         self._lanes: tuple[deque[bytes], ...] = tuple(deque() for _ in range(LAST_LANE + 1))
         self._pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
-        self._hears = True  # until the end of the stream
+        self._readable = True  # until the end of the stream
         self._trouble = "end of stream"  # the reason, should the stream end
         self._half_closing = False  # once drained
         self.is_shut = False  # the outgoing direction has ended
@@ -127,7 +127,7 @@ class Link:
 
     def has_ended(self) -> bool:
         """Tell whether nothing comes any more and everything has left."""
-        return self.closed or (not self._hears and self.is_drained())
+        return self.closed or (not self._readable and self.is_drained())
 
     def replace_queued(self, frames: Iterable[bytes]) -> None:
         """Drop what has not begun to leave and queue `frames` instead, behind the frame that has."""
@@ -162,7 +162,7 @@ class Link:
         """Move bytes; the poller's callback."""
         if mask & selectors.EVENT_READ:  # first: of a failed connection, reading gets the reason
             for _ in range(READS_PER_POLL):
-                if self.closed or not self._hears or not self._read():
+                if self.closed or not self._readable or not self._read():
                     break
         if mask & selectors.EVENT_WRITE:
             self.flush()
@@ -213,7 +213,7 @@ class Link:
             sent = self._socket.sendmsg(leaving)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError as error:  # nobody reads any more; whether that is a loss, the reading side tells
+        except OSError as error:  # the other side reads no more; whether that is a loss, the reading side tells
             self._trouble = error.strerror or str(error)
             self._drop_lanes()
             leaving.clear()
@@ -247,7 +247,7 @@ class Link:
         return size == len(buffer)
 
     def _end(self, reason: str, broken: bool) -> None:
-        self._hears = False
+        self._readable = False
         self._update_watch()
         self.owner.ended(self, reason, broken)
 
@@ -259,4 +259,4 @@ class Link:
     def _update_watch(self) -> None:
         if not self.closed:
             write = 0 if self.is_drained() else selectors.EVENT_WRITE
-            self._poller.watch(self._socket, write | (selectors.EVENT_READ if self._hears else 0), self.ready)
+            self._poller.watch(self._socket, write | (selectors.EVENT_READ if self._readable else 0), self.ready)

@@ -1,87 +1,52 @@
 """One worker's end of the TCP transport.
 
-Progress for all workers of another process leaves as one message, addressed to EVERYBODY, and is given to each of
-them there. It takes its place in the lane that messages to single workers of that process take, and each inbox gets
-it in the same read: so the order from one worker to another in one lane is as it was sent. To some of them only, or
-once this worker has forgotten some, it goes one by one.
+Progress for all workers of another process leaves as one message, addressed to EVERYBODY, which that process puts into
+the inbox of each. It takes its place in the lane that messages to single workers of that process take, and each inbox
+gets it in the same read: so the order from one worker to another in one lane is as it was sent. Progress for some of
+them only, or once this worker has forgotten some, leaves as one message for each.
 """
 
 import time
 from collections.abc import Collection, Iterable
-from typing import Protocol
 
-from megaflow.timely.communication.allocator import Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec.values import encode
-from megaflow.timely.communication.local import Inbox
-from megaflow.timely.communication.peers import Peers
-from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.tcp import Link
-from megaflow.timely.communication.wire import EVERYBODY, address_prefix, frames
+from megaflow.timely.communication.tcp_fabric import TcpFabric
+from megaflow.timely.communication.wire import EVERYBODY, pack_message
 
 EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
-LOOK_SECONDS = 0.0002  # between looks at the sockets while there is other work; a look takes some 5 µs
-
-
-class Fabric(Protocol):
-    """What an end needs of its process's fabric."""
-
-    inboxes: dict[int, Inbox]
-    peers: Peers
-    polling: int
-    poller: Poller
-
-    def poll(self, seconds: float | None) -> None:
-        """Move bytes."""
-
-    def look(self) -> None:
-        """Take in what has come."""
-
-    def flush(self) -> None:
-        """Send what the kernel takes."""
-
-    def check(self) -> None:
-        """Raise if the cluster has failed."""
-
-    def promote(self, ids: Collection[int]) -> None:
-        """Make members of newcomers."""
-
-    def forget(self, index: int, ids: Collection[int]) -> None:
-        """Have the worker part with others."""
-
-    def finish(self, index: int) -> None:
-        """Take the worker out."""
-
-    def abort(self, report: FailureReport) -> None:
-        """Stop the cluster."""
+POLL_INTERVAL_SECONDS = 0.0002  # while there is other work; a poll of the sockets takes some 5 µs
 
 
 class TcpAllocator:
     """An Allocator on a TcpFabric; its rules are those of the protocol."""
 
-    __slots__ = ("_fabric", "_forgotten", "_inbox", "_looked", "index")
+    __slots__ = ("_fabric", "_forgotten", "_inbox", "_polled_at", "index")
 
-    def __init__(self, fabric: Fabric, index: int, inbox: Inbox) -> None:
+    def __init__(self, fabric: TcpFabric, index: int) -> None:
         self.index = index
         self._fabric = fabric
-        self._inbox = inbox
+        self._inbox = fabric.inboxes[index]
         self._forgotten: set[int] = set()  # workers; what is sent to them is dropped
-        self._looked = 0.0  # when at the sockets, on the monotonic clock
+        self._polled_at = 0.0  # seconds, monotonic
 
     @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes queued for one peer process."""
         return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send(self, target: int, channel: Channel, body: object) -> None:
         """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
         if target in self._fabric.inboxes:
-            self._deliver(target, Envelope(lane, channel, self.index, body))
+            self._deliver(target, Envelope(channel, self.index, body))
         else:
             encoded = encode(body)
             if target not in self._forgotten:
-                self._queue(self._fabric.peers.links[target], target, lane, channel, encoded)
+                self._queue(self._fabric.peers.links[target], target, channel, encoded)
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: object) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
         """Do `send` to each target, encoding once.
 
         Progress that goes to all workers of another process goes there once, and is shared by them.
@@ -89,7 +54,7 @@ class TcpAllocator:
         away: dict[Link, list[int]] = {}
         for target in targets:
             if target in self._fabric.inboxes:
-                self._deliver(target, Envelope(lane, channel, self.index, body))
+                self._deliver(target, Envelope(channel, self.index, body))
             elif target not in self._forgotten:
                 away.setdefault(self._fabric.peers.links[target], []).append(target)
         if not away:
@@ -97,9 +62,9 @@ class TcpAllocator:
         encoded = encode(body)
         here = len(self._fabric.inboxes)  # all processes have the same number of workers
         for link, there in away.items():
-            once = lane is Lane.PROGRESS and 1 < len(there) == here
+            once = channel.lane is Lane.PROGRESS and 1 < len(there) == here
             for target in (EVERYBODY,) if once else there:
-                self._queue(link, target, lane, channel, encoded)
+                self._queue(link, target, channel, encoded)
 
     def flush(self) -> None:
         """Try once to send what is queued, or have the polling worker do it."""
@@ -115,12 +80,12 @@ class TcpAllocator:
         if not self._polls():
             if not busy:
                 self.flush()
-        elif not busy or time.monotonic() >= self._looked + LOOK_SECONDS:
+        elif not busy or time.monotonic() >= self._polled_at + POLL_INTERVAL_SECONDS:
             if busy:
-                fabric.look()
+                fabric.select()
             else:
                 fabric.poll(0)
-            self._looked = time.monotonic()
+            self._polled_at = time.monotonic()
             fabric.check()
         return self._inbox.drain()
 
@@ -129,7 +94,7 @@ class TcpAllocator:
         self._fabric.check()
         if self._polls():
             self._fabric.poll(0 if self._inbox.is_due() else seconds)
-            self._looked = time.monotonic()
+            self._polled_at = time.monotonic()
             self._inbox.is_due()
         else:
             self.flush()
@@ -169,6 +134,6 @@ class TcpAllocator:
         if target != self.index and target == self._fabric.polling:
             self._fabric.poller.wake()
 
-    def _queue(self, link: Link, target: int, lane: Lane, channel: tuple[int, int], encoded: bytes) -> None:
-        if link.queue(lane, frames(lane, encoded, address_prefix(self.index, target, channel))) > EAGER_BYTES:
+    def _queue(self, link: Link, target: int, channel: Channel, encoded: bytes) -> None:
+        if link.queue(channel.lane, pack_message(self.index, target, channel, encoded)) > EAGER_BYTES:
             self.flush()

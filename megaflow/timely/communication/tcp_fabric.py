@@ -1,13 +1,13 @@
-"""The TCP transport of one process: links to its peers, inboxes of its workers, the way it ends.
+"""The TCP transport of one process: links to its peers, inboxes of its workers, and how it ends.
 
 1. One worker polls for all: the first that has not finished. The others hand it their bytes and wake it.
 2. `_io` is held while polling, so that any worker's thread may take over to finish or to stop.
 3. Callbacks of the poller only note a failure; `check`, called before and after each poll, closes down and raises.
-   The first failure wins, and is passed on to all peers before the connections close: so everyone names the same
+   The first failure wins, and is passed on to all peers before the connections close: so all processes name the same
    cause, and not the peers that stopped because of it.
 4. Normal end: every worker finishes; the process's goodbye leaves after everything else and shuts its direction;
-   the process reads on until each member's goodbye has come. An end of stream without one is a lost peer. Newcomers
-   and those that have parted are not waited for, but given a moment to take what is on its way to them.
+   the process reads on until each member's goodbye has come. An end of stream without one is a lost peer. The process
+   does not wait for newcomers and departed peers, but gives them a moment to take what is on its way to them.
 """
 
 import selectors
@@ -17,21 +17,21 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from megaflow.errors import ClusterError, ConfigMismatch, ProtocolError
-from megaflow.timely.communication.acceptor import HANDSHAKE_SECONDS, Door
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
+from megaflow.errors import ClusterError, ConfigMismatch
+from megaflow.timely.communication.acceptor import HANDSHAKE_SECONDS, Acceptor
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import MAIL, Envelope
 from megaflow.timely.communication.handshake import welcome
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.peers import Peer, Peers, Standing
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.rendezvous import PEER_ROLE, Meeting, PeerAddress, read_newcomer
+from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous, read_newcomer
 from megaflow.timely.communication.role_handlers import Connection, EntryHandler, RoleHandler
 from megaflow.timely.communication.tcp import Link
-from megaflow.timely.communication.tcp_allocator import TcpAllocator
-from megaflow.timely.communication.wire import EVERYBODY, pack_failure
+from megaflow.timely.communication.wire import pack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
-LOOK_SECONDS = 5.0  # between looks for silent hosts, and for connections that have no reason to be open any more
+CHECK_INTERVAL_SECONDS = 5.0  # for silent hosts, and for connections that have no reason to be open any more
 
 JOIN_ROLE = "join"
 
@@ -49,7 +49,7 @@ class TcpFabric:
         handshake_seconds: float = HANDSHAKE_SECONDS,
         entry: EntryHandler | None = None,
     ) -> None:
-        """`entry` serves the role "join"; without it nobody can join through this process, nor once it runs."""
+        """`entry` serves the role "join"; without it no process can join through this one, nor connect to it later."""
         self.inboxes = {index: Inbox() for index in local_ids}  # local worker -> its inbox, never changed
         self.peers = Peers(local_ids)
         self.polling = local_ids[0]  # the worker that polls; written by `finish`
@@ -62,37 +62,32 @@ class TcpFabric:
             entry.attach(self._post)
         self._report = report or (lambda text: None)
         self._joining = False  # this process is no member yet
-        self._meeting: Meeting | None = None
+        self._rendezvous: Rendezvous | None = None
         self._io = threading.RLock()
         self._closed = False
         self._state = threading.Lock()  # guards the two below
         self._failure: ClusterError | None = None  # the first, never replaced
         self._unfinished = list(local_ids)
-        self._door = Door(self.poller, listener, secret, self._admit, handshake_seconds)
+        self._acceptor = Acceptor(self.poller, listener, secret, self._admit, handshake_seconds)
 
     def connect(self, peers: Sequence[PeerAddress], process: int, workers: int, timeout_seconds: float = 30.0) -> None:
-        """Meet all other processes; `peers` lists every process, this one included.
+        """Connect to all other processes; `peers` lists every process, this one included.
 
-        Blocks up to the timeout. Raises ConnectTimeout naming who is missing, ConfigMismatch on both sides if the
+        Blocks up to the timeout. Raises ConnectTimeout naming the missing ones, ConfigMismatch on both sides if the
         settings differ, PeerLost and PeerFailed if a process that had come is gone again.
         """
-        meeting = Meeting(peers, process, workers, self._met, self.fail)
-        self._meet(meeting, timeout_seconds)
+        self._complete(Rendezvous(peers, process, workers, self._connected, self.fail), timeout_seconds)
 
     def join(
         self, members: Sequence[PeerAddress], own: PeerAddress, change: int, timeout_seconds: float = 30.0
     ) -> None:
         """Connect to all members of a running cluster, as the newcomer that `change` of the membership let in.
 
-        Blocks and raises as `connect`; the members go on, whatever comes of it.
+        Blocks and raises as `connect`; a failure here does not stop the members.
         """
         self._joining = True
-        meeting = Meeting([*members, own], own.process, len(own.ids), self._met, self.fail, change)
-        self._meet(meeting, timeout_seconds)
-
-    def allocator(self, index: int) -> TcpAllocator:
-        """Return the end of local worker `index`."""
-        return TcpAllocator(self, index, self.inboxes[index])
+        rendezvous = Rendezvous([*members, own], own.process, len(own.ids), self._connected, self.fail, change)
+        self._complete(rendezvous, timeout_seconds)
 
     def watch(self, file: Any, callback: Callable[[], None]) -> None:
         """Call back, on the polling thread, whenever the file (a pipe, a socket) can be read."""
@@ -102,29 +97,17 @@ class TcpFabric:
         """Forget a watched file; call it before closing the file."""
         self.poller.watch(file, 0, lambda _mask: None)
 
-    def deliver(self, target: int, envelope: Envelope, but: Collection[int]) -> None:
-        """Put what has come from a peer into a local inbox, or into all `but` some. Raises ProtocolError."""
-        if target == EVERYBODY and envelope.lane is Lane.PROGRESS:
-            for index, each in self.inboxes.items():
-                if index not in but:
-                    each.deliver(envelope)
-            return
-        inbox = self.inboxes.get(target)
-        if inbox is None:
-            raise ProtocolError(f"a message for worker {target}, who is not here")
-        inbox.deliver(envelope)
-
     def poll(self, seconds: float | None) -> None:
         """Move bytes; blocks up to `seconds` if there are none."""
         with self._io:
             if not self.poller.closed:
                 self.poller.poll(seconds)
 
-    def look(self) -> None:
+    def select(self) -> None:
         """Take in what has come, and leave what is to go to the next `flush`."""
         with self._io:
             if not self.poller.closed:
-                self.poller.look()
+                self.poller.select()
 
     def flush(self) -> None:
         """Send what the kernel takes."""
@@ -184,7 +167,7 @@ class TcpFabric:
         self._closed = True
         self.fail(ClusterError("this process has closed its connections"))
         with self._io:
-            self._door.close()
+            self._acceptor.close()
             self.poller.close()
 
     def promote(self, ids: Collection[int]) -> None:
@@ -197,18 +180,18 @@ class TcpFabric:
         self.check()
 
     def forget(self, index: int, ids: Collection[int]) -> None:
-        """Have one worker part with the processes of others, newcomers or members."""
+        """Have one worker part with the processes of other workers, newcomers or members."""
         for peer in self.peers.forget(index, ids):
             peer.part()
             self._report(f"parted with {peer.address} ({peer.address.workers()})")
 
     def newcomer_lost(self, peer: Peer) -> None:
-        """Tell the workers that somebody who was joining is gone."""
+        """Tell the workers that a process which was joining is gone."""
         self._report(f"lost {peer.address} ({peer.address.workers()}), which was joining: {peer.trouble}")
         self._tell_lost(peer)
 
     def member_done(self, peer: Peer) -> None:
-        """Tell the workers if they are newcomers, who will wait in vain for this member."""
+        """Tell the workers if they are newcomers: they would wait in vain for this member."""
         if self._joining:
             self._tell_lost(peer)
 
@@ -217,79 +200,79 @@ class TcpFabric:
             self._entry.link_lost(peer.address.ids)
 
     def _post(self, worker: int, topic: str, body: object) -> None:
-        """Put mail into a local inbox, as from its owner."""
-        self.inboxes[worker].deliver(Envelope(Lane.MAIL, MAIL_CHANNEL, worker, (topic, body)))
+        """Put mail into the inbox of a local worker, as if from itself."""
+        self.inboxes[worker].deliver(Envelope(MAIL, worker, (topic, body)))
 
-    def _meet(self, meeting: Meeting, timeout_seconds: float) -> None:
-        self._meeting = meeting
-        self.poller.call_later(LOOK_SECONDS, self._look)
-        meeting.dial(self.poller, self._secret)
+    def _complete(self, rendezvous: Rendezvous, timeout_seconds: float) -> None:
+        """Poll until the links to all other processes are there; raises ConnectTimeout, and what stops the cluster."""
+        self._rendezvous = rendezvous
+        self.poller.call_later(CHECK_INTERVAL_SECONDS, self._check_peers)
+        rendezvous.dial(self.poller, self._secret)
         deadline = time.monotonic() + timeout_seconds
-        while meeting.missing:
+        while rendezvous.missing:
             self.check()
             left = deadline - time.monotonic()
             if left <= 0:
-                self.fail(meeting.timeout(timeout_seconds))
+                self.fail(rendezvous.timeout(timeout_seconds))
             else:
                 self.poll(left)
         self.check()
 
     def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
-        """Give a connection whose handshake is done to those who know its role."""
-        if role == PEER_ROLE and self._meeting is not None:
+        """Hand a connection whose handshake is done to the handler of its role; raises ConfigMismatch to refuse it."""
+        if role == PEER_ROLE and self._rendezvous is not None:
             if "change" in hello:
-                self._admit_newcomer(link, hello, self._meeting)
+                self._admit_newcomer(link, hello, self._rendezvous)
             else:
-                self._meeting.admit(link, hello)
+                self._rendezvous.admit(link, hello)
             return
         handler = self._roles.get(role)
         if handler is None:
-            raise ConfigMismatch(f"nobody here serves the role {role!r}")
+            raise ConfigMismatch(f"this process does not serve the role {role!r}")
         connection = Connection(self.poller, link, handler)
         handler.connected(connection, hello)
         link.owner = connection
         link.queue(0, [welcome({})])  # ahead of what the handler has sent
 
-    def _admit_newcomer(self, link: Link, hello: dict[str, Any], meeting: Meeting) -> None:
+    def _admit_newcomer(self, link: Link, hello: dict[str, Any], rendezvous: Rendezvous) -> None:
         """Take in a process that joins; raises ConfigMismatch if it cannot."""
         address, workers, change = read_newcomer(hello)
         if self._entry is None or not self._unfinished:
-            raise ConfigMismatch("nobody can join this process's cluster (any more)")
-        if workers != meeting.workers or len(address.ids) != workers:
+            raise ConfigMismatch("no process can join the cluster of this one (any more)")
+        if workers != rendezvous.workers or len(address.ids) != workers:
             raise ConfigMismatch(
-                f"{address} has {workers} workers, the processes here {meeting.workers}: give all the same -w"
+                f"{address} has {workers} workers, the processes here {rendezvous.workers}: give all the same -w"
             )
         self.peers.check_new(address, change)
-        link.queue(0, [welcome(meeting.hello)])
-        self._met(address, link, change)
+        link.queue(0, [welcome(rendezvous.hello)])
+        self._connected(address, link, change)
 
-    def _met(self, address: PeerAddress, link: Link, change: int | None = None) -> None:
+    def _connected(self, address: PeerAddress, link: Link, change: int | None = None) -> None:
         peer = Peer(self, self.peers.lock, address, link, change)
         link.owner = peer
         self.peers.add(peer)
         self._report(f"connected to {address} ({address.workers()})")
 
     def _present(self) -> list[Peer]:
-        return [peer for peer in self.peers if peer.standing is not Standing.PARTED]
+        return [peer for peer in self.peers if peer.standing is not Standing.DEPARTED]
 
-    def _look(self) -> None:
-        """Lose the peers whose host has fallen silent; close what nobody needs, or a newcomer, sent away, keeps."""
+    def _check_peers(self) -> None:
+        """Lose the peers whose host is silent; close a departed peer's link when it is over, or kept for too long."""
         for peer in self.peers:
-            if peer.standing is not Standing.PARTED:
+            if peer.standing is not Standing.DEPARTED:
                 if not peer.is_done() and peer.link.is_silent():
                     peer.lose("its host does not answer")
-            elif peer.is_over() or peer.looks_left == 1:
+            elif peer.is_over() or peer.checks_left == 1:
                 peer.link.close()
             else:
-                peer.looks_left = max(0, peer.looks_left - 1)
-        self.poller.call_later(LOOK_SECONDS, self._look)
+                peer.checks_left = max(0, peer.checks_left - 1)
+        self.poller.call_later(CHECK_INTERVAL_SECONDS, self._check_peers)
 
     def _is_left_alone(self) -> bool:
-        """Tell whether everything sent to others than members is on its way, and those parted have closed, too."""
-        left_alone = all(
-            peer.link.has_ended() if peer.standing is Standing.PARTED else peer.link.is_drained() for peer in self.peers
-        )
-        return left_alone and all(connection.is_drained() for connection in self._connections())
+        """Tell whether everything sent is on its way, and the departed peers have closed, too."""
+        departed = all(peer.link.has_ended() for peer in self.peers if peer.standing is Standing.DEPARTED)
+        others = [*(peer.link for peer in self._present()), *self._connections()]
+        return departed and all(link.is_drained() for link in others)
 
     def _connections(self) -> list[Link]:
         return [link for link in self.poller.links if isinstance(link, Link) and isinstance(link.owner, Connection)]
@@ -301,11 +284,11 @@ class TcpFabric:
             self.poll(max(0.0, deadline - time.monotonic()))
 
     def _close_down(self, failure: ClusterError) -> None:
-        """Pass the reason on, give everyone a moment to take it, and close; once."""
+        """Pass the reason on, give the peers a moment to take it, and close; once."""
         with self._io:
             if self._closed:
                 return
-            self._door.close()
+            self._acceptor.close()
             present = self._present()
             for peer in present:
                 peer.link.replace_queued(pack_failure(failure))

@@ -22,7 +22,7 @@ from megaflow.errors import (
     PeerLost,
     ProtocolError,
 )
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Channel, Lane
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -34,7 +34,8 @@ EVERYBODY = -1  # as the target of a PROGRESS message: all workers of the proces
 
 _RELAYED: dict[str, type[ClusterError]] = {kind.__name__: kind for kind in (PeerLost, ConfigMismatch, ConnectTimeout)}
 _FRAME = struct.Struct("!IB")  # length, kind
-_ADDRESS = struct.Struct("!4i")  # source, target, channel
+_ADDRESS = struct.Struct("!4i")  # source, target, dataflow, number of the channel
+_LANES = tuple(Lane)
 PREFIX_BYTES = _ADDRESS.size
 
 
@@ -82,7 +83,7 @@ def frames(kind: int, body: Buffer, prefix: bytes = b"") -> list[bytes]:
 class FrameDecoder:
     """Turns bytes, in whatever pieces they come, into messages.
 
-    `max_message_bytes` may be raised once a stranger has become a peer.
+    `max_message_bytes` may be raised once the handshake is done.
     """
 
     __slots__ = ("_parts", "_rest", "max_message_bytes")
@@ -148,22 +149,23 @@ class FrameDecoder:
         return final, self._parts.pop(final)
 
 
-def address_prefix(source: int, target: int, channel: tuple[int, int]) -> bytes:
-    """Return the first bytes of a worker message."""
-    return _ADDRESS.pack(source, target, *channel)
+def pack_message(source: int, target: int, channel: Channel, body: Buffer) -> list[bytes]:
+    """Return the frames of a worker message; raises CannotTravel if it is too long."""
+    return frames(channel.lane, body, _ADDRESS.pack(source, target, channel.dataflow, channel.number))
 
 
-def split_address(payload: Buffer) -> tuple[int, int, tuple[int, int], memoryview]:
-    """Return source, target, channel and body of a worker message.
+def unpack_message(kind: int, payload: Buffer) -> tuple[int, int, Channel, memoryview]:
+    """Return source, target, channel and body of a worker message, whose kind is a lane; raises ProtocolError.
 
-    >>> source, target, channel, body = split_address(address_prefix(3, 4, (0, 7)) + b"body")
-    >>> source, target, channel, bytes(body)
-    (3, 4, (0, 7), b'body')
+    >>> [(kind, payload)] = FrameDecoder().feed(pack_message(3, 4, Channel.progress(7), b"body")[0])
+    >>> source, target, channel, body = unpack_message(kind, payload)
+    >>> source, target, channel == Channel.progress(7), bytes(body)
+    (3, 4, True, b'body')
     """
     if len(payload) < PREFIX_BYTES:
         raise ProtocolError(f"a worker message of {len(payload)} bytes is shorter than its address")
-    source, target, dataflow, index = _ADDRESS.unpack_from(payload)
-    return source, target, (dataflow, index), memoryview(payload)[PREFIX_BYTES:]
+    source, target, dataflow, number = _ADDRESS.unpack_from(payload)
+    return source, target, Channel(_LANES[kind], dataflow, number), memoryview(payload)[PREFIX_BYTES:]
 
 
 def pack_record(record: object) -> bytes:

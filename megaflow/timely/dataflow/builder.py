@@ -1,12 +1,10 @@
 """Building operators: inputs, outputs, sessions, and the closure that runs.
 
-An operator is its `logic`, a closure without arguments that runs when data arrived, a
-frontier it watches moved, or it was activated. It reads `Input`s, sends through
-`Output`s and returns; it must not block.
+An operator is its `logic`, a closure without arguments that runs when data arrived, a frontier it watches moved, or it
+was activated. It reads `Input`s, sends through `Output`s and returns; it must not block.
 
-All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass
-`Input.drain` or `take`: the two choke points where records are counted (rule 6
-of progress tracking: what was produced is what is consumed).
+All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass `Input.drain` or `take`: the two
+choke points where records are counted (rule 6 of progress tracking: what was produced is what is consumed).
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.activator import Activator, OperatorInfo
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
+from megaflow.timely.dataflow.context import Activator, OperatorInfo
 from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.handoffs import Handoff
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
@@ -65,7 +63,7 @@ class Output(Generic[T]):
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
         self._handoffs = graph.handoffs
         self._node = node.index
-        self._downstream: Downstream | None = None  # what lies after it, once somebody has asked
+        self._downstream: Downstream | None = None  # what lies after it, once it was asked for
 
     def is_full(self) -> bool:
         """Whether what lies after this output has enough to do for now: then send no more, and return.
@@ -128,14 +126,15 @@ class Output(Generic[T]):
 class Input(Generic[T]):
     """The receiving side of one input port."""
 
-    __slots__ = ("_graph", "_outputs", "_queue", "invocation", "location", "paths")
+    __slots__ = ("_graph", "_outputs", "invocation", "location", "pact", "paths", "queue")
 
-    def __init__(self, graph: Graph, location: int, queue: InputQueue, outputs: list[Output[Any]]) -> None:
+    def __init__(self, graph: Graph, location: int, queue: InputQueue, pact: Pact, outputs: list[Output[Any]]) -> None:
         self.location = location
+        self.queue = queue
+        self.pact = pact  # of the channel that feeds it
         self.paths: dict[int, Summary] = {}  # output number -> what its records' times become; filled by the builder
         self.invocation = Invocation()  # the present one; replaced by the operator's builder
         self._graph = graph
-        self._queue = queue
         self._outputs = outputs  # the operator's; grows while it is built
 
     @property
@@ -145,7 +144,7 @@ class Input(Generic[T]):
 
     def drain(self) -> list[tuple[Time, list[T]]]:
         """Take all that is queued. The batches are shared: not to be changed."""
-        queue = self._queue
+        queue = self.queue
         taken = list(queue.batches)
         if taken:
             queue.batches.clear()
@@ -157,13 +156,13 @@ class Input(Generic[T]):
 
     def is_waiting(self) -> bool:
         """Whether a batch is queued."""
-        return bool(self._queue.batches)
+        return bool(self.queue.batches)
 
     def take(self) -> tuple[Time, list[T]]:
         """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
-        time, batch = self._queue.batches.popleft()
+        time, batch = self.queue.batches.popleft()
         self._graph.changes.update((self.location, time), -len(batch))
-        self._queue.took(1, len(batch))
+        self.queue.took(1, len(batch))
         return time, batch
 
     def take_while_room(self, *outputs: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
@@ -179,7 +178,7 @@ class Input(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
-        queue = self._queue.batches
+        queue = self.queue.batches
         while queue:
             time, batch = self.take()
             self.invocation.time = time
@@ -187,25 +186,22 @@ class Input(Generic[T]):
 
 
 class OperatorBuilder:
-    """Assembles one operator: inputs, outputs, then `build`."""
+    """Assembles one operator: inputs, outputs, then one of the `build` methods."""
 
-    def __init__(self, scope: ScopeRef, name: str) -> None:
+    def __init__(self, scope: ScopeRef, name: str, shape: str | None = None) -> None:
+        """`shape`: what has to be equal on all workers beside the ports."""
         self.scope = scope
-        self._graph = scope.graph
+        self.graph = scope.graph  # the dataflow that the operator belongs to
         check_open(scope, name)
-        self._node = scope.graph.add_node(name, scope)
+        self._node = self.graph.add_node(name, scope)
+        self._node.shape += [shape] if shape is not None else []
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
 
     @property
-    def graph(self) -> Graph:
-        """The dataflow that the operator belongs to."""
-        return self._graph
-
-    @property
-    def node(self) -> Node:
-        """The operator itself."""
-        return self._node
+    def where(self) -> str:
+        """The line (file:line) of the user's declaration."""
+        return self._node.where
 
     def new_input(
         self,
@@ -215,7 +211,7 @@ class OperatorBuilder:
         notify: bool = True,
         crossing: bool = False,
     ) -> Input[T]:
-        """An input fed by `port` (None: by a later `connect`).
+        """Add an input fed by `port` (None: by a later `connect`).
 
         `connection` says which outputs its records can lead to, and what becomes of their times: output number ->
         summary; None is the identity to every output, {} none at all. `notify`: run when its frontier moves.
@@ -230,72 +226,95 @@ class OperatorBuilder:
             )
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
-        location, queue = self._graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
-        made: Input[T] = Input(self._graph, location, queue, self._outputs)
+        location, queue = self.graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
+        made: Input[T] = Input(self.graph, location, queue, pact, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
-            connect(port, location, queue, pact)
+            self._open_channel(made, port)
         return made
 
     def new_output(self) -> tuple[Output[Any], Port[Any]]:
-        """An output, and the port that its consumers connect to."""
+        """Add an output; return it, and the port that its consumers connect to."""
         number = len(self._outputs)
-        location = self._graph.add_source(self._node, self.scope.depth)
-        output: Output[Any] = Output(self._graph, location, number, self._node)
+        location = self.graph.add_source(self._node, self.scope.depth)
+        output: Output[Any] = Output(self.graph, location, number, self._node)
         self._outputs.append(output)
         return output, Port(self.scope, self._node.index, number)
 
+    def connect(self, made: Input[T], port: Port[T]) -> None:
+        """Feed an input that was made without a port; also after `build`."""
+        self._node.shape.append(f"from {port.node}.{port.output}")
+        self._open_channel(made, port)
+
     def build(
-        self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
+        self,
+        make: Callable[[list[Capability], OperatorInfo], Callable[[], None]],
+        joinable: bool = False,
+        stage: object = None,
+        stop: Callable[[], None] | None = None,
+        filled: Callable[[Time | None], None] | None = None,
     ) -> None:
         """Finish: `make(initial capabilities, info)` returns the operator's logic.
 
-        `joinable`: on a worker that joins later the absent capabilities are filled, if a member still holds them.
+        `joinable`: on a worker that joins later the absent capabilities are filled, if a member still holds them; then
+        `filled` is called with the time, or None if they never will be. `stop` gives up what the program holds, when
+        the program ends. `stage` says how a generated function does what the operator does: see `stage`.
         """
+        node = self._node
         for made, connection, depth in self._inputs:
             if connection is None:
                 connection = dict.fromkeys(range(len(self._outputs)), identity(depth))
             made.paths.update(connection)
             for number, summary in connection.items():
-                self._graph.add_path(made.location, self._outputs[number].location, summary)
-            self._node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
+                self.graph.builder.add_edge(made.location, self._outputs[number].location, summary)
+            node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
         least = minimum(self.scope.depth)
-        absent = not self._graph.founds
+        absent = not self.graph.founds
         capabilities = [Capability(output, least, absent=absent) for output in self._outputs]
-        self._node.joinable = capabilities if joinable else ()
-        info = OperatorInfo(
-            self._node.index,
-            self._node.name,
-            self._graph.context.allocator.index,
-            Activator(self._graph, self._node.index),
-        )
-        self._node.logic = make(capabilities, info)
+        context = self.graph.context
+        activator = Activator(context, self.graph.run_queue, node.index)
+        node.joinable = capabilities if joinable else ()
+        node.stage, node.stop, node.filled = stage, stop, filled
+        node.logic = make(capabilities, OperatorInfo(node.index, node.name, context.allocator.index, activator))
+
+    def build_releasing(self, logic: Callable[[], None], stage: object = None) -> None:
+        """Finish an operator that holds no capability to begin with: it sends in answer to what it gets."""
+
+        def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+            for capability in capabilities:
+                capability.release()
+            return logic
+
+        self.build(make, stage=stage)
 
     def build_reader(
         self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
     ) -> None:
         """Like `build` for logic of the user's: capability references end, and open sessions flush, when it returns."""
-        self.build(make, joinable)
-        logic, inputs, outputs = self._node.logic, [made for made, _, _ in self._inputs], self._outputs
-        assert logic is not None
+        inputs, outputs = [made for made, _, _ in self._inputs], self._outputs
 
-        def run() -> None:
-            invocation = Invocation()
-            for each in inputs:
-                each.invocation = invocation
-            try:
-                logic()
-            except Exception:
-                time = invocation.time  # noqa: F841  # for the error's note
-                raise
-            invocation.end()
-            for output in outputs:
-                output.end_sessions()
+        def make_run(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+            logic = make(capabilities, info)
 
-        self._node.logic = run
+            def run() -> None:
+                invocation = Invocation()
+                for each in inputs:
+                    each.invocation = invocation
+                try:
+                    logic()
+                except Exception:
+                    time = invocation.time  # noqa: F841  # for the error's note
+                    raise
+                invocation.end()
+                for output in outputs:
+                    output.end_sessions()
+
+            return run
+
+        self.build(make_run, joinable)
 
     def checked(self, logic: L) -> L:
-        """What a user's `build` returned. Raises BuildError unless it can be called."""
+        """Return what a user's `build` returned. Raises BuildError unless it can be called."""
         if not callable(logic):
             raise BuildError(
                 f"{self._node.name} ({self._node.where}): build returned {logic!r}, a {type(logic).__name__}; "
@@ -303,28 +322,28 @@ class OperatorBuilder:
             )
         return logic
 
-
-def connect(port: Port[Any], target: int, queue: InputQueue, pact: Pact) -> None:
-    """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
-    graph = port.scope.graph
-    source = graph.nodes[port.node].sources[port.output]
-    number = None if isinstance(pact, Silent) else graph.add_channel(queue)
-    graph.connect(source, target, pact.name, number)
-    if isinstance(pact, Exchange) and not pact.follow:
-        graph.pinned.append(queue.name)
-    if number is None:
-        return
-    context = graph.context
-    channel = (graph.number, number)
-    edge = make_edge(
-        pact,
-        target,
-        queue,
-        context.allocator,
-        channel,
-        lambda: graph.founders.ids,
-        lambda: context.membership().ids,
-        context.log,
-    )
-    graph.listeners[source].append(edge)
-    graph.handoffs.add(Handoff((port.node, queue.node), source, target, edge.end, isinstance(pact, Pipeline)))
+    def _open_channel(self, made: Input[Any], port: Port[Any]) -> None:
+        """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
+        graph, pact, queue = self.graph, made.pact, made.queue
+        source = graph.nodes[port.node].sources[port.output]
+        number = graph.connect(source, made.location, pact.name, None if isinstance(pact, Silent) else queue)
+        if isinstance(pact, Exchange) and not pact.follow:
+            graph.pinned.append(queue.name)
+        if number is None:
+            return
+        context = graph.context
+        edge = make_edge(
+            pact,
+            made.location,
+            queue,
+            context.allocator,
+            graph.number,
+            number,
+            lambda: graph.founders.ids,
+            lambda: context.membership().ids,
+            context.log,
+        )
+        graph.listeners[source].append(edge)
+        graph.handlers[edge.end.channel] = edge.end.receive
+        nodes, local = (port.node, queue.node), isinstance(pact, Pipeline)
+        graph.handoffs.add(Handoff(nodes, source, made.location, edge.end, local))

@@ -3,7 +3,8 @@
 An `Edge` is the sending end, one per listener of an output; an `InputQueue` is the queue at
 the receiving end. A batch is immutable once pushed, so listeners share it.
 
-What leaves for another worker uses up credit, if the channel has any: see `handoffs`.
+What leaves for another worker uses up credit, if the channel has any: see `handoffs`. It arrives at the receiving
+worker's `ChannelEnd` of the same channel.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from megaflow.errors import CannotTravel, ProgramError
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
@@ -27,7 +29,7 @@ class Edge(Protocol):
     """The sending end of a channel."""
 
     target: int  # the location of the input that it feeds
-    end: RemoteEnd
+    end: ChannelEnd
 
     def push(self, time: Time, batch: list[Any]) -> int:
         """Send a batch that is not empty; return how many records were produced. Does not block."""
@@ -39,7 +41,7 @@ class PipelineEdge:
 
     __slots__ = ("_log", "_put", "end", "target")
 
-    def __init__(self, target: int, end: RemoteEnd, log: Log) -> None:
+    def __init__(self, target: int, end: ChannelEnd, log: Log) -> None:
         self.target = target
         self.end = end
         self._put = end.queue.put
@@ -52,24 +54,25 @@ class PipelineEdge:
         return len(batch)
 
 
-class RemoteEnd:
-    """What edges between workers share: the channel, and both ways to a worker."""
+class ChannelEnd:
+    """One worker's end of a channel of records: what it sends to other workers, and what it gets from them."""
 
-    __slots__ = ("_allocator", "_channel", "_log", "credits", "index", "lane", "queue")
+    __slots__ = ("_allocator", "_log", "_name", "channel", "credits", "index", "lane", "queue")
 
-    def __init__(self, allocator: Allocator, channel: tuple[int, int], lane: Lane, queue: InputQueue, log: Log) -> None:
+    def __init__(self, allocator: Allocator, channel: Channel, queue: InputQueue, log: Log) -> None:
         self._allocator = allocator
         self._log = log
-        self._channel = channel
-        self.lane = lane
+        self._name = channel.dataflow, channel.number  # in the log
+        self.channel = channel
+        self.lane = channel.lane
         self.queue = queue
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
         self.index = allocator.index
 
     def tell_kept(self, records: int) -> None:
         """Tell the log of a batch that stays on this worker."""
-        self._log.sent(self._channel, self.index, self.index, records)
-        self._log.received(self._channel, self.index, self.index, records)
+        self._log.sent(self._name, self.index, self.index, records)
+        self._log.received(self._name, self.index, self.index, records)
 
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
         """To one worker, this one included."""
@@ -79,11 +82,11 @@ class RemoteEnd:
                 self.tell_kept(len(batch))
             return
         if self._log.emit is not None:
-            self._log.sent(self._channel, self.index, worker, len(batch))
+            self._log.sent(self._name, self.index, worker, len(batch))
         if self.credits is not None:
             self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send(worker, self.lane, self._channel, (time, batch))
+            self._allocator.send(worker, self.channel, (time, batch))
         except CannotTravel as error:
             self.annotate(error)
             raise
@@ -92,15 +95,22 @@ class RemoteEnd:
         """To several workers, not including this one."""
         if self._log.emit is not None:
             for worker in workers:
-                self._log.sent(self._channel, self.index, worker, len(batch))
+                self._log.sent(self._name, self.index, worker, len(batch))
         if self.credits is not None:
             for worker in workers:
                 self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send_all(workers, self.lane, self._channel, (time, batch))
+            self._allocator.send_all(workers, self.channel, (time, batch))
         except CannotTravel as error:
             self.annotate(error)
             raise
+
+    def receive(self, source: int, body: tuple[Time, list[Any]]) -> None:
+        """Queue a batch of another worker's."""
+        time, batch = body
+        self.queue.put_from(source, time, batch)
+        if self._log.emit is not None:
+            self._log.received(self._name, source, self.index, len(batch))
 
     def annotate(self, error: Exception) -> None:
         """Say on the error that the receiving operator asked for what failed, not the one that sent."""
@@ -112,7 +122,7 @@ class ExchangeEdge:
 
     __slots__ = ("_key", "_members", "end", "target")
 
-    def __init__(self, target: int, end: RemoteEnd, key: Callable[[Any], int], members: Members) -> None:
+    def __init__(self, target: int, end: ChannelEnd, key: Callable[[Any], int], members: Members) -> None:
         self.target = target
         self.end = end
         self._key = key
@@ -157,7 +167,7 @@ class BroadcastEdge:
 
     __slots__ = ("_members", "end", "target")
 
-    def __init__(self, target: int, end: RemoteEnd, members: Members) -> None:
+    def __init__(self, target: int, end: ChannelEnd, members: Members) -> None:
         self.target = target
         self.end = end
         self._members = members
@@ -175,7 +185,7 @@ class AddressedEdge:
 
     __slots__ = ("end", "target")
 
-    def __init__(self, target: int, end: RemoteEnd) -> None:
+    def __init__(self, target: int, end: ChannelEnd) -> None:
         self.target = target
         self.end = end
 
@@ -193,14 +203,15 @@ def make_edge(
     target: int,
     queue: InputQueue,
     allocator: Allocator,
-    channel: tuple[int, int],
+    dataflow: int,
+    number: int,
     founders: Members,
     members: Members,
     log: Log,
 ) -> Edge:
     """The edge that carries out `pact`; `Silent` has none."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
-    end = RemoteEnd(allocator, channel, lane, queue, log)
+    end = ChannelEnd(allocator, Channel(lane, dataflow, number), queue, log)
     if isinstance(pact, Pipeline):
         return PipelineEdge(target, end, log)
     if isinstance(pact, Exchange):

@@ -4,8 +4,8 @@ While it is built the `Graph` collects nodes, locations and channels in the orde
 them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
 gives each output the initial capability of every founding member and hands the counting to a tracker.
 
-A step is: show the frontiers that progress has moved, run the operators in the run queue,
-broadcast what they did as one batch. Progress of other workers is folded between steps.
+A step is: show the frontiers that progress has moved, run the operators in the run queue, broadcast what they did as
+one batch. Progress of other workers is folded between steps.
 
 Invariants
  1. `changes` is drained between operator invocations only (see `progcaster`).
@@ -19,22 +19,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, ProtocolError
+from megaflow.errors import BuildError
+from megaflow.timely.communication.channel import Channel, Handler
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.context import Context
+from megaflow.timely.dataflow.context import Context, View
 from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
-from megaflow.timely.order import Summary, Time, minimum
+from megaflow.timely.order import Time, minimum
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reachability import GraphBuilder, Tracker
 
 T = TypeVar("T", covariant=True)
+E = TypeVar("E")
 
 
 @dataclass(slots=True)
@@ -79,13 +81,6 @@ class ScopeRef:
         """The names of the scopes from below the root to this one."""
         return () if self.parent is None else (*self.parent.path, self.name)
 
-    @property
-    def title(self) -> str:
-        """The scope in words, for messages."""
-        if self.parent is None:
-            return f"the root scope of dataflow {self.graph.name!r}"
-        return f"scope {'/'.join(self.path)!r} ({self.where})"
-
 
 @dataclass(frozen=True, slots=True)
 class Port(Generic[T]):
@@ -117,16 +112,16 @@ class Graph:
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.run_queue = RunQueue()
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
+        self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
         self.queues: list[InputQueue] = []  # channel -> queue
         self.edges: list[GraphEdge] = []
         self.runs = 0  # of operators
-        self.views: list[Any] = []  # those of `Context.views` that are its own
+        self.views: list[View] = []  # those of `Context.views` that are its own
         self.pinned: list[str] = []  # operators that get records on founding members only
-        self.objections: list[Callable[[], str | None]] = []  # of operators: why this worker may not leave just now
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
-        self.notes: dict[Any, Any] = {}  # what the floors above remember of this dataflow while building it
+        self._extensions: dict[type, object] = {}  # class -> its one object here
         self.builder = GraphBuilder()
         self.initial: list[tuple[int, Time, int]] = []
         self._watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
@@ -164,19 +159,35 @@ class Graph:
             self._watchers[location] = node.index
         return location, queue
 
-    def connect(self, source: int, target: int, pact: str = "Silent", channel: int | None = None) -> None:
-        """A way from an output to an input, for progress; `channel` also takes records there."""
+    def connect(self, source: int, target: int, pact: str, queue: InputQueue | None) -> int | None:
+        """Lead an output to an input, for progress; with a `queue` also for records: return the channel's number.
+
+        It is equal on all workers because all build in the same order.
+        """
+        channel = None if queue is None else len(self.queues)
+        if queue is not None:
+            self.queues.append(queue)
         self.builder.add_edge(source, target)
         self.edges.append(GraphEdge(source, target, pact, channel))
+        return channel
 
-    def add_path(self, target: int, source: int, summary: Summary) -> None:
-        """A path inside an operator, from an input to an output."""
-        self.builder.add_edge(target, source, summary)
+    def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
+        """Have the first of these nodes, with this logic, do the work of all."""
+        head = nodes[0]
+        head.logic, head.fused = logic, tuple(node.index for node in nodes)
+        for node in nodes[1:]:
+            node.within = head.index
 
-    def add_channel(self, queue: InputQueue) -> int:
-        """Number a channel; equal on all workers because all build in the same order."""
-        self.queues.append(queue)
-        return len(self.queues) - 1
+    def extension(self, kind: type[E]) -> E:
+        """Return what a package above keeps of this dataflow: one object of a class, made when first asked for."""
+        found = self._extensions.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
+
+    def show(self, view: View) -> None:
+        """Let the rest of the worker see an operator, by this view of it."""
+        self.views.append(view)
+        self.context.views.append(view)
 
     def start(self) -> None:
         """Fix the shape. Raises BuildError for a cycle that does not advance time, naming its operators."""
@@ -196,8 +207,10 @@ class Graph:
             sources=self.listeners,
             eager=context.eager,
         )
-        for index in (node.index for node in self.nodes if node.within is None):
-            self.run_queue.add(index)
+        self.handlers[Channel.progress(self.number)] = self.receive_progress
+        for node in self.nodes:
+            if node.within is None:
+                self.run_queue.add(node.index)
 
     # Running ----------------------------------------------------------------------------
 
@@ -246,15 +259,6 @@ class Graph:
         """Whether this worker holds the initial capabilities: it is a founding member."""
         return self.context.allocator.index in self.founders.workers
 
-    def receive_data(self, source: int, channel: int, body: Any) -> None:
-        """Queue a batch of another worker's that came over a channel."""
-        if not 0 <= channel < len(self.queues):
-            raise ProtocolError(f"dataflow {self.name!r} has no channel {channel}")
-        time, batch = body
-        self.queues[channel].put_from(source, time, batch)
-        if self._log.emit is not None:
-            self._log.received((self.number, channel), source, self.context.allocator.index, len(batch))
-
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
@@ -288,17 +292,6 @@ class Graph:
         if self._progcaster is not None and self._progcaster.offer(self.changes, flush):
             self._moved = True
 
-    def unsent(self) -> list[tuple[tuple[int, Time], int]]:
-        """What was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
-        return [*self.changes, *(self._progcaster.held() if self._progcaster is not None else ())]
-
-    def describe_pointstamps(self) -> str:
-        """What holds time back: count, place and time of each pointstamp, in words."""
-        return ", ".join(
-            f"{count} at {self.builder.names[location]} time {time!r}"
-            for location, time, count in self.tracker.pointstamps()
-        )
-
     def close_inputs(self) -> None:
         """Give up what the program's inputs hold: the program has returned."""
         for node in self.nodes:
@@ -325,8 +318,8 @@ class Graph:
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        lists = self.nodes, self.queues, self.edges, self.initial, self.objections
-        for each in (*lists, self.notes, self.listeners, self.handoffs):
+        lists = self.nodes, self.queues, self.edges, self.initial, self.views
+        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.handlers):
             each.clear()
         self.changes.drain()
 

@@ -10,6 +10,7 @@ from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
+from megaflow.timely.dataflow.scopes import describe
 from megaflow.timely.order import Time, less_equal
 
 T = TypeVar("T")
@@ -174,20 +175,16 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     """The stream of what is sent through `handle`. The handle closes when the worker's program ends."""
     if scope.depth:
         raise BuildError(
-            f"input_from: {scope.title} has times with rounds, and a program sends at times without; "
+            f"input_from: {describe(scope)} has times with rounds, and a program sends at times without; "
             "make the input in the root scope and enter() this one"
         )
     builder = OperatorBuilder(scope, "Input")
-    node = scope.graph.nodes[-1]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        feed = handle.attach(capabilities[0], output, scope.graph)
-        node.stop = handle.close
-        node.filled = handle.take_over
-        return partial(_nothing, feed)
+        return partial(_nothing, handle.attach(capabilities[0], output, scope.graph))
 
-    builder.build(make, joinable=True)
+    builder.build(make, joinable=True, stop=handle.close, filled=handle.take_over)
     return result
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from megaflow.errors import CapabilityError
-from megaflow.timely.dataflow.activator import Activator
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import Activator
 from megaflow.timely.order import Time, coordinates, from_coordinates
 from megaflow.timely.progress.antichain import Antichain
 

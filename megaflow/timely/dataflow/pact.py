@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
+from megaflow.timely.dataflow.scopes import describe
 from megaflow.timely.order import Time
 from megaflow.timely.progress.antichain import Antichain
 
@@ -41,7 +42,7 @@ class ProbeHandle:
         """Raise BuildError unless times of `scope` are like those of the streams attached before."""
         if self._depth is not None and self._depth != scope.depth:
             raise BuildError(
-                f"probe_with: the handle watches times of {self._depth + 1} coordinates, those of {scope.title} "
+                f"probe_with: the handle watches times of {self._depth + 1} coordinates, those of {describe(scope)} "
                 f"have {scope.depth + 1}; use another handle, or leave() the scope first"
             )
         self._depth = scope.depth
@@ -61,8 +62,4 @@ def probe_with(port: Port[object], handle: ProbeHandle) -> None:
     handle.check(port.scope)
     builder = OperatorBuilder(port.scope, "Probe")
     handle.attach(builder.new_input(port, Silent(), notify=False), port.scope.graph)
-    builder.build(lambda capabilities, info: _nothing)
-
-
-def _nothing() -> None:
-    """A probe is read, never run."""
+    builder.build_releasing(lambda: None)  # a probe is read, never run

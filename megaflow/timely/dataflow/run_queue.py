@@ -32,9 +32,12 @@ class RunQueue:
     def __bool__(self) -> bool:
         return bool(self._later) or bool(self._now)
 
+    def __contains__(self, index: int) -> bool:
+        return index in self._now or index in self._later
+
     def add(self, index: int) -> None:
         """Put an operator in the run queue, once."""
-        if index in self._now or index in self._later:
+        if index in self._now or index in self._later:  # said twice: a call costs here
             return
         if self._turn is not None and self._turn < index and index not in self._early:
             self._now.add(index)

@@ -27,8 +27,8 @@ def check_open(scope: ScopeRef, what: str) -> None:
     if not scope.open:
         assert scope.parent is not None
         raise BuildError(
-            f"{what} ({user_line()}): it would go into {scope.title}, whose `with` block has ended; "
-            f"bring the stream out to {scope.parent.title} with leave()"
+            f"{what} ({user_line()}): it would go into {describe(scope)}, whose `with` block has ended; "
+            f"bring the stream out to {describe(scope.parent)} with leave()"
         )
 
 
@@ -48,8 +48,15 @@ def check_same(source: ScopeRef, scope: ScopeRef, what: str) -> None:
     else:
         advice = "bring it out with leave() and in with enter(scope)"
     raise BuildError(
-        f"{what} ({user_line()}): its input comes from {source.title}, not from {scope.title}; {advice}"
+        f"{what} ({user_line()}): its input comes from {describe(source)}, not from {describe(scope)}; {advice}"
     )
+
+
+def describe(scope: ScopeRef) -> str:
+    """Return the scope in words, for messages."""
+    if scope.parent is None:
+        return f"the root scope of dataflow {scope.graph.name!r}"
+    return f"scope {'/'.join(scope.path)!r} ({scope.where})"
 
 
 def _around(scope: ScopeRef) -> list[ScopeRef]:

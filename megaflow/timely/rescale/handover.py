@@ -235,7 +235,7 @@ class Coordination:
         self._send(self._role.hand_over(luggage, reports, self._host.now()))
 
     def give_up(self, reason: str) -> None:
-        """See `Member.give_up`."""
+        """On the coordinator: deny the leaves that wait, and abort the change under way unless it was committed."""
         self._send(self._role.give_up(reason, self._host.now()))
 
     def _send(self, mail: Mail) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from megaflow.timely.communication.allocator import Allocator, Envelope
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Envelope
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale.messages import Admission, Denied

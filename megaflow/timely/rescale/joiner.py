@@ -5,14 +5,13 @@ before the commit, nothing has happened. See `member` for the whole protocol and
 """
 
 from megaflow.errors import JoinDenied, ProgramError
-from megaflow.timely.communication.allocator import Envelope, Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal
 from megaflow.timely.rescale.catch_up import Intake, Stream
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.messages import (
-    LANE_CHANNEL,
     TOPIC,
     Abort,
     Admission,
@@ -56,10 +55,10 @@ class Joiner:
 
     def take(self, envelope: Envelope) -> bool:
         """Take a progress batch that the dataflow cannot fold yet; tell whether it was one."""
-        if self.ready or envelope.lane is not Lane.PROGRESS or envelope.channel[1] != 0 or envelope.channel[0] < 0:
+        if self.ready or not envelope.channel.is_progress:
             return False
         number, batch = envelope.body
-        self._intake.take_batch(envelope.channel[0], envelope.source, number, batch)
+        self._intake.take_batch(envelope.channel.dataflow, envelope.source, number, batch)
         return True
 
     def hear(self, source: int, message: Marker | Snapshot | RangeAnswer | Grants | Abort) -> None:
@@ -138,7 +137,7 @@ class Joiner:
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
         minted = tuple((each.dataflow, each.minter, each.number) for each in grants)
         gate = CapabilityGate(self.admission.change, minted)
-        self._host.allocator.send_all(self._others(), Lane.PROGRESS, LANE_CHANNEL, gate)
+        self._host.allocator.send_all(self._others(), Channel.membership(Lane.PROGRESS), gate)
 
     def _others(self) -> list[int]:
         everybody = self.admission.membership.workers | set(self.admission.ids)

@@ -8,10 +8,10 @@
    records. When everybody has said so it is no member in any respect, and its program may end.
 """
 
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale.host import Host
-from megaflow.timely.rescale.messages import LANE_CHANNEL, LaneEnd
+from megaflow.timely.rescale.messages import LaneEnd
 
 RECORD_LANES = (Lane.MAIL, Lane.STATE, Lane.DATA)
 
@@ -38,7 +38,7 @@ class Leaver:
             for graph in self._host.graphs.values():
                 graph.send_progress(flush=True)
             for lane in Lane:
-                self._host.allocator.send_all(self._others, lane, LANE_CHANNEL, LaneEnd(self._change))
+                self._host.allocator.send_all(self._others, Channel.membership(lane), LaneEnd(self._change))
             self.gone = True
 
     def _holds_nothing(self) -> bool:
@@ -52,8 +52,9 @@ class Leaver:
 
 def objections(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
     """What this worker has against it that these leave."""
-    asked = (each() for graph in host.graphs.values() for each in graph.objections) if host.index in ids else ()
-    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in asked if reason is not None))
+    views = [view for graph in host.graphs.values() for view in graph.views if host.index in ids]
+    reasons = [reason for view in views if (reason := view.objection()) is not None]
+    return (*pins(host, ids), *(f"worker {host.index} {reason}" for reason in reasons))
 
 
 def pins(host: Host, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from megaflow.errors import JoinDenied
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
+from megaflow.timely.communication.channel import MAIL, Channel, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
@@ -34,7 +34,7 @@ from megaflow.timely.rescale.handover import Coordination
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
-from megaflow.timely.rescale.messages import LANE_CHANNEL, TOPIC, Event, Process
+from megaflow.timely.rescale.messages import TOPIC, Event, Process
 from megaflow.timely.rescale.sequencer import Sequencer
 
 
@@ -109,10 +109,6 @@ class Member:
         """Why these may not leave before the dataflows end that are running now, bins or no bins."""
         return pins(self._host, ids)
 
-    def give_up(self, reason: str) -> None:
-        """On the coordinator: deny the leaves that wait, and abort the change under way unless it was committed."""
-        self.coordination.give_up(reason)
-
     def report(self, body: Any) -> None:
         """Tell the program that coordinates, wherever it is: of each worker it hears all, once, in order."""
         self._tell(messages.Report(body))
@@ -151,23 +147,22 @@ class Member:
     def takes(self, envelope: Envelope) -> bool:
         """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
         early = self._early.get(envelope.source)
-        if early is not None and envelope.channel != MAIL_CHANNEL:  # mail is read at once
+        if early is not None and envelope.channel != MAIL:  # mail is read at once
             early.append(envelope)
             return True
         return self.joiner is not None and self.joiner.take(envelope)
 
-    def hear_lane(self, envelope: Envelope) -> None:
+    def hear_lane(self, lane: Lane, source: WorkerId, message: Any) -> None:
         """Take in what keeps its place on a lane."""
-        source, message = envelope.source, envelope.body
         match message:
             case messages.Marker() if self.joiner is not None:
                 self.joiner.hear(source, message)
             case messages.CapabilityGate(_, minted):
                 self._gates.hear(source, minted)
             case messages.NoMoreRecords() if self._leaver is not None:
-                self._leaver.no_more_records(source, envelope.lane)
+                self._leaver.no_more_records(source, lane)
             case messages.LaneEnd(change):
-                self._open.discard((source, envelope.lane))
+                self._open.discard((source, lane))
                 if change == self._change and not any(worker == source for worker, _ in self._open):
                     self._tell(messages.Departed(change, source))
 
@@ -244,7 +239,7 @@ class Member:
         self.audience = tuple(sorted({*self.membership.ids, *message.ids}))
         running = {number: graph.caster.batches_sent for number, graph in host.graphs.items()}
         marker = messages.Marker(message.change, host.built(), host.unbuilt(), running)
-        host.allocator.send_all(message.ids, Lane.PROGRESS, LANE_CHANNEL, marker)
+        host.allocator.send_all(message.ids, Channel.membership(Lane.PROGRESS), marker)
         if message.server == host.index:
             self._server = Server(message.change, host)
             for worker in message.ids:
@@ -278,7 +273,7 @@ class Member:
         self.audience = before
         self._open = {(worker, lane) for worker in leavers for lane in Lane}
         for lane in RECORD_LANES:
-            host.allocator.send_all(leavers, lane, LANE_CHANNEL, messages.NoMoreRecords(self._change))
+            host.allocator.send_all(leavers, Channel.membership(lane), messages.NoMoreRecords(self._change))
         if self._leaver is not None:
             self._leaver.draining = True
 
@@ -346,7 +341,7 @@ class Member:
         self.coordination._check()
         assert not self._change or self._changing, "a change is of some workers"
         assert self._leaver is None or self.retiring
-        assert self._server is None or (self._joining and not self._committed), "a snapshot is for a join to be committed"
+        assert self._server is None or (self._joining and not self._committed), "a join takes a snapshot"
         assert self.joining or set(self.membership.ids) <= set(self.audience), "all members are told progress"
 
     def _emit(self, event: Event) -> None:

@@ -5,7 +5,7 @@ that is over are dropped. A *hand-over*, from one coordinator to the next, takes
 
 1. *A joining process and any member's port* (role "join"): a hello, answered by `Admission` or `Denied`.
 2. *Mail* between workers, topic `TOPIC`; to, from or by the coordinator unless it says otherwise.
-3. *On a lane*, channel `LANE_CHANNEL`: what must keep its place among the other messages of that lane.
+3. *On a lane*, `Channel.membership(lane)`: what must keep its place among the other messages of that lane.
 4. *Events*, for the program on each member: see `Member.subscribe`.
 5. *To the program that supervises*, on the coordinating worker: see `Supervisor`.
 """
@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 from megaflow.timely.membership import Membership, WorkerId
 
 TOPIC = "megaflow.rescale"
-LANE_CHANNEL = (-2, 0)
 
 Process: TypeAlias = tuple[str, int, tuple[WorkerId, ...]]  # host, port, ids of its workers
 Foundings: TypeAlias = tuple[tuple[int, Membership], ...]

@@ -1,16 +1,18 @@
 """A decision becomes commands: who is added, who leaves, where the bins go, and what a refusal comes to."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from megaflow.cli.advice import change_record, decision_record, outcome_text
-from megaflow.control.client.autoscale import Change, autoscale, carry_out
+from megaflow.cli.scaling import outcome_text, scaling_record
+from megaflow.control.client.autoscale import ScalingOutcome, autoscale, carry_out
 from megaflow.control.client.ds2 import Goal
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.messages import AddProcesses, BeginPlan, KeptPlan, Reconfigure, RemoveWorker, StatusQuery
+from megaflow.control.reports import JobStatus, JoinedProcess, JoinReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
-from tests.control.client.looks import PaperJob
+from tests.control.client.paper_job import PaperJob
 
 BINS = 32
 
@@ -33,7 +35,7 @@ class Cluster:
 
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
-            return self._look()
+            return self._status()
         if isinstance(body, BeginPlan):
             return KeptPlan(1, body.target, body.strategy, body.batch, body.gap_seconds, 0, body.runner)
         self.asked.append(body)
@@ -47,52 +49,53 @@ class Cluster:
                 if not ask_only:
                     assert max(self.table) < worker, "its bins are elsewhere"
                     self.job.processes -= 1
-                    return {"workers": [worker], "seconds": 0.5}
+                    return RemovalReport((worker,), 0.5)
             case Reconfigure(commands):
                 for move in commands:
                     self.table[move.bin] = move.worker
-                return {"epoch": 9, "bins": len(commands), "bytes": 100, "keys": 10, "seconds": 0.25}
+                return StepReport(9, len(commands), 100, 10, 0.25)
         return None
 
-    def _look(self) -> dict[str, Any]:
+    def _status(self) -> JobStatus:
         self.left -= 1
         if self.left < 0:
             raise PeerLost("gone")
-        record = self.job.look()
-        for worker in record["workers"]:
-            worker |= {"bins": self.table.count(worker["id"]), "keys": 10, "waiting": round(worker["waiting"])}
-        for operator in record["operators"]:
-            operator["table"] = list(self.table)
-        return record
+        status = self.job.status()
+        workers = (
+            replace(each, bins=self.table.count(each.id), keys=10, waiting=round(each.waiting or 0))
+            for each in status.workers
+        )
+        operators = (replace(each, table=tuple(self.table)) for each in status.operators)
+        return replace(status, workers=tuple(workers), operators=tuple(operators))
 
-    def _add(self, count: int) -> dict[str, Any]:
+    def _add(self, count: int) -> JoinReport:
         started = count - self.failing
         new = range(self.job.processes, self.job.processes + started)
         self.job.processes += started
         seconds = {"start": 0.5, "routing": 0.125}
-        joins = [{"workers": [id], "seconds": seconds, "bytes": 900, "paused": 0.0} for id in new]
-        return {"joins": joins, "failed": ["no more memory"] * self.failing}
+        joins = tuple(JoinedProcess((id,), seconds, 900, 0.0) for id in new)
+        return JoinReport(joins, ("no more memory",) * self.failing)
 
 
-def steered(cluster: Cluster, goal: Goal | None = None) -> list[Decision | Change]:
+def steered(cluster: Cluster, goal: Goal | None = None) -> list[Decision | ScalingOutcome]:
     """Autoscale to the job's end."""
     scaler = Autoscaler(goal or Goal(max=20), cool_down=10.0)
     return list(autoscale(cluster, scaler, 5.0, lambda: cluster.now, cluster.sleep))  # type: ignore[arg-type]
 
 
-def commanded(cluster: Cluster, action: Any, processes: int) -> Change:
+def commanded(cluster: Cluster, action: Any, processes: int) -> ScalingOutcome:
     return carry_out(cluster, Decision(action, processes, "because"), cluster.sleep)  # type: ignore[arg-type]
 
 
 def test_a_job_that_cannot_keep_up_grows_to_what_comes_and_its_bins_move_in_a_few_steps() -> None:
     cluster = Cluster(PaperJob(rate=200.0, costs={"count": 0.01}), looks=12)
     news = steered(cluster)
-    [change] = [each for each in news if isinstance(each, Change)]
+    [change] = [each for each in news if isinstance(each, ScalingOutcome)]
     assert cluster.job.processes == 3 and cluster.asked[0] == AddProcesses(2)
     assert sorted(cluster.table.count(worker) for worker in range(3)) == [10, 11, 11]
     assert [len(step.commands) for step in cluster.asked[1:]] == [6, 6, 6, 3]
-    assert [join["workers"] for join in change.joins] == [[1], [2]] and change.moved is not None
-    assert change.moved["bins"] == 21 and change.failed == ()
+    assert [join.workers for join in change.joins] == [(1,), (2,)] and change.moved is not None
+    assert change.moved.bins == 21 and change.failed == ()
 
 
 def test_a_job_that_can_keep_up_gives_its_bins_one_by_one() -> None:
@@ -104,10 +107,10 @@ def test_a_job_that_can_keep_up_gives_its_bins_one_by_one() -> None:
 def test_a_job_shrinks_one_process_after_another_each_after_its_bins() -> None:
     cluster = Cluster(PaperJob(rate=10.0, costs={"count": 0.01}, processes=3), looks=14)
     news = steered(cluster)
-    [change] = [each for each in news if isinstance(each, Change)]
+    [change] = [each for each in news if isinstance(each, ScalingOutcome)]
     assert cluster.job.processes == 1 and cluster.table == [0] * BINS
     removed = [each.worker for each in cluster.asked if isinstance(each, RemoveWorker) and not each.ask_only]
-    assert removed == [2, 1] == [left["workers"][0] for left in change.left]
+    assert removed == [2, 1] == [left.workers[0] for left in change.left]
 
 
 def test_a_job_without_bins_grows_without_moving_any() -> None:
@@ -126,8 +129,8 @@ def test_each_process_brings_all_its_workers() -> None:
 def test_a_refusal_is_an_outcome_and_the_next_look_decides_anew() -> None:
     cluster = Cluster(PaperJob(rate=200.0, costs={"count": 0.01}), looks=24)
     cluster.refusals[AddProcesses] = CommandRefused("somebody is quicker")
-    refused, done = [each for each in steered(cluster) if isinstance(each, Change)]
-    assert refused == Change(failed=("somebody is quicker",)) and len(done.joins) == 2
+    refused, done = [each for each in steered(cluster) if isinstance(each, ScalingOutcome)]
+    assert refused == ScalingOutcome(failed=("somebody is quicker",)) and len(done.joins) == 2
     assert outcome_text(refused) == "not done: somebody is quicker"
 
 
@@ -142,8 +145,8 @@ def test_a_refusal_on_the_way_tells_also_what_was_done() -> None:
 
     cluster.ask = fickle  # type: ignore[method-assign]
     change = commanded(cluster, "shrink", 1)
-    assert [left["workers"] for left in change.left] == [[2]] and change.failed == ("no",)
-    assert change.moved is not None and change.moved["bins"] > 0
+    assert [left.workers for left in change.left] == [(2,)] and change.failed == ("no",)
+    assert change.moved is not None and change.moved.bins > 0
 
 
 def test_processes_that_do_not_start_are_told_once() -> None:
@@ -152,7 +155,7 @@ def test_processes_that_do_not_start_are_told_once() -> None:
     change = commanded(cluster, "grow", 4)
     assert len(change.joins) == 1 and change.failed == ("no more memory",)
     assert sorted(cluster.table.count(worker) for worker in range(2)) == [16, 16]
-    assert change_record(change)["failed"] == ["no more memory"]
+    assert scaling_record(change)["failed"] == ["no more memory"]
 
 
 def test_what_somebody_else_has_done_meanwhile_is_not_done_again() -> None:
@@ -175,6 +178,6 @@ def test_no_answer_in_time_is_an_outcome_but_the_end_of_the_job_ends_it() -> Non
 def test_decisions_have_a_record_with_the_whole_reasoning() -> None:
     cluster = Cluster(PaperJob(rate=200.0, costs={"count": 0.01}), looks=5)
     grow = next(each for each in steered(cluster) if isinstance(each, Decision) and each.action == "grow")
-    record = decision_record(grow)
+    record = scaling_record(grow)
     assert record["processes"] == 3 and record["recommendation"]["workers"]["needed"] == pytest.approx(2.0)
     assert record["recommendation"]["reasons"][-1] == record["why"] == grow.why

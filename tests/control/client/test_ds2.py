@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from megaflow.control.client.ds2 import ELSEWHERE, TOLERANCE, Goal, Recommendation, recommend
 from megaflow.control.client.rate_sample import sample
 from megaflow.errors import UsageError
-from tests.control.client.looks import PaperJob
+from tests.control.client.paper_job import PaperJob
 
 GOAL = Goal()
 
 
 def advice(job: PaperJob, goal: Goal = GOAL, seconds: float = 10.0) -> Recommendation:
-    return recommend(sample(*job.looks(seconds)), goal)
+    return recommend(sample(*job.sample(seconds)), goal)
 
 
 def steps_to_rest(job: PaperJob, goal: Goal = GOAL) -> list[int]:
@@ -89,7 +89,7 @@ def test_a_rate_that_wavers_by_less_than_a_tenth_in_all_is_not_followed_up_and_d
 
 @given(job=linear_jobs)
 def test_the_same_sample_gives_the_same_answer_and_needs_add_up_to_what_is_needed(job: PaperJob) -> None:
-    seen = sample(*job.looks())
+    seen = sample(*job.sample())
     first = recommend(seen, GOAL)
     assert first == recommend(seen, GOAL)
     assert [need.operator for need in first.needs] == [*job.costs, ELSEWHERE]
@@ -138,21 +138,20 @@ def test_where_nobody_knows_how_many_lines_come_it_grows_while_they_wait_and_nev
     more = advice(job)
     assert more.processes == 2 and more.rate is None and more.is_overloaded
     assert "--target-rate" in more.facts[0] and "at least 2 processes" in more.verdict
-    seen = sample(*replace(job, processes=4).looks())
+    seen = sample(*replace(job, processes=4).sample())
     held = recommend(replace(seen, unbounded=True, work={}, busy=dict.fromkeys(range(4), 0.2)), GOAL)
     assert held.processes == 4 and "nobody knows how many" in held.verdict
 
 
 def test_without_a_line_worked_off_there_is_nothing_to_judge_by() -> None:
-    first, second = PaperJob(rate=100.0, costs={"count": 0.02}, processes=2).looks()
-    for worker in second["workers"]:
-        worker["done"] = 0
+    first, second = PaperJob(rate=100.0, costs={"count": 0.02}, processes=2).sample()
+    second = replace(second, workers=tuple(replace(worker, done=0) for worker in second.workers))
     stuck = recommend(sample(first, second), GOAL)
     assert stuck.workers is None and stuck.processes == 2 and "explain" in stuck.verdict
 
 
 def test_the_busiest_worker_and_lines_that_wait_keep_a_job_from_shrinking() -> None:
-    seen = sample(*PaperJob(rate=40.0, costs={"count": 0.01}, processes=4).looks())
+    seen = sample(*PaperJob(rate=40.0, costs={"count": 0.01}, processes=4).sample())
     assert recommend(seen, GOAL).processes == 1
     hot = recommend(replace(seen, busy={0: 0.05, 1: 0.95, 2: 0.05, 3: 0.05}), GOAL)
     assert hot.processes == 4 and "worker 1 is 95% busy" in hot.verdict and "hottest bins" in hot.remarks[0]
@@ -162,7 +161,7 @@ def test_the_busiest_worker_and_lines_that_wait_keep_a_job_from_shrinking() -> N
 
 
 def test_lines_that_wait_for_something_else_than_workers_are_remarked_on() -> None:
-    seen = sample(*PaperJob(rate=10.0, costs={"count": 0.01}, processes=2).looks())
+    seen = sample(*PaperJob(rate=10.0, costs={"count": 0.01}, processes=2).sample())
     slow_output = recommend(replace(seen, offered=40.0, waiting=300), GOAL)
     assert "no worker is busy" in slow_output.remarks[0]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from megaflow.control.client.ds2 import TOLERANCE, Goal
 from megaflow.control.client.hysteresis import FUTILE_REST, GROW_LOOKS, SHRINK_LOOKS, Autoscaler, Decision
-from tests.control.client.looks import PaperJob
+from tests.control.client.paper_job import PaperJob
 
 EVERY = 10.0
 COOL_DOWN = 30.0
@@ -27,10 +27,10 @@ class Life:
 
     def look(self, **more: Any) -> Decision:
         """Let some time pass, and do what is decided about it."""
-        first = self.job.look()
+        first = self.job.status()
         self.job.go_on(EVERY)
         self.now += EVERY
-        decision = self.scaler.judge(first, self.job.look(**more), self.now)
+        decision = self.scaler.judge(first, self.job.status(**more), self.now)
         self.said.append(decision)
         if decision.action in ("grow", "shrink"):
             self.now += 3.0  # it takes a while

@@ -1,23 +1,27 @@
 """What is asked for becomes a plan: which bins, in which steps, and how much moves with them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from megaflow.cli.text import NOTHING, plan_text
 from megaflow.control.client.move_request import Plan, Selection, make_plan, plan_removal, remaining_plan
-from megaflow.control.client.text import NOTHING, plan_text
 from megaflow.control.messages import KeptPlan
+from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused
+from tests.control.status_records import status_of
 
 
-def status(table: list[int], workers: tuple[int, ...] = (0, 1), *loads: list[dict[str, Any]]) -> dict[str, Any]:
-    """The part of a status record that plans are made from; an operator for each of `loads`, at least one."""
+def status(table: list[int], workers: tuple[int, ...] = (0, 1), *loads: list[dict[str, Any]]) -> JobStatus:
+    """The part of a status that plans are made from; an operator for each of `loads`, at least one."""
     parts: list[dict[str, Any]] = [{"loads": rows} for rows in loads] or [{}]
-    return {
-        "job": "app",
-        "workers": [{"id": worker, "state": "running", "address": f"h:{worker}"} for worker in workers],
+    return status_of({
+        "job": "app", "state": "running", "epoch": 9, "frontier": 8, "pending": [], "plan": None, "changes": [],
+        "ledger": [],
+        "workers": [{"id": worker, "state": "running", "address": f"h:{worker}", "lines": 0} for worker in workers],
         "operators": [{"name": "count", "bins": len(table), "table": table, **part} for part in parts] if table else [],
-    }
+    })  # fmt: skip
 
 
 def load(bin: int, busy: float, records: float = 1.0, keys: int = 10, size: int = 100) -> dict[str, Any]:
@@ -63,10 +67,9 @@ def test_what_is_left_of_a_plan_keeps_its_strategy() -> None:
 
 def test_all_workers_of_the_process_are_drained_to_those_that_may_own_bins() -> None:
     record = status([0, 1, 2, 3, 4, 2], (0, 1, 2, 3, 4))
-    for worker in record["workers"]:
-        worker["address"] = f"h:{worker['id'] // 2}"
-    record["workers"][4]["state"] = "joined"
-    plan = plan_removal(record, 3)
+    workers = [replace(worker, address=f"h:{worker.id // 2}") for worker in record.workers]
+    workers[4] = replace(workers[4], state="joined")
+    plan = plan_removal(replace(record, workers=tuple(workers)), 3)
     assert [move for step in plan.steps for move in step] and {bin for bin, _, _ in plan.moves} == {2, 3, 5}
     assert {target for _, _, target in plan.moves} == {0, 1} and [len(step) for step in plan.steps] == [1, 1, 1]
     assert plan_removal(status([], (0, 1)), 1).steps == []

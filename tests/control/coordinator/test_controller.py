@@ -43,21 +43,23 @@ from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITIN
 from megaflow.control.messages import (
     Accepted,
     AssignSplits,
+    BinsInstalled,
     CommitBatch,
     CommitRequest,
     Done,
     EndOfLines,
-    LedgerEntry,
     Reconfigure,
     Refused,
     Request,
     Split,
+    StatusAnswer,
     StatusQuery,
     StopJob,
-    WorkerStatus,
 )
+from megaflow.control.reports import LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.rescale.messages import JoinDue, LeaveDue
 
@@ -69,17 +71,22 @@ def splits(*ends: int) -> list[Split]:
     return [Split(number, "a", start, end) for number, (start, end) in enumerate(zip((0, *ends), ends))]
 
 
-def answer(id: int, worker: int, *moved: tuple[int, int, int, int]) -> WorkerStatus:
-    """A worker's answer to a question, with ledger entries (bin, epoch, bytes, keys)."""
-    ledger = tuple(LedgerEntry("count", bin, epoch, 0, worker, size, keys, 0.01) for bin, epoch, size, keys in moved)
-    return WorkerStatus(
-        id, worker, 100 + worker, f"h:{worker}", 10, 20, 5.0, 1.0, 2.0, 3.0, {"count": 2}, {"count": 7}, ledger
+def answer(id: int, worker: int) -> StatusAnswer:
+    """A worker's answer to a question."""
+    late = LatencyQuantiles(1.0, 2.0, 3.0)
+    return StatusAnswer(id, WorkerStatus(worker, "", 100 + worker, f"h:{worker}", 10, 20, 5.0, late, 2, 7))
+
+
+def installed(worker: int, *moved: tuple[int, int, int, int]) -> BinsInstalled:
+    """A worker's report of bins that have come from worker 0: (bin, epoch, bytes, keys)."""
+    return BinsInstalled(
+        tuple(LedgerEntry("count", bin, epoch, 0, worker, size, keys, 0.01) for bin, epoch, size, keys in moved)
     )
 
 
 NAMES: dict[str, Any] = {
     **{name: value for name, value in vars(messages).items() if isinstance(value, type)},
-    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer,
+    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer, "installed": installed,
 }  # fmt: skip
 
 
@@ -266,7 +273,7 @@ def test_a_reconfiguration_that_moves_nothing_is_done_without_asking_the_members
     assert isinstance(accepted, Accepted)
     assert replies(controller.handle(Ticked(accepted.epoch), 1.5)) == []
     (done,) = replies(controller.handle(Ticked(accepted.epoch + 1), 2.0))
-    account = {"epoch": accepted.epoch, "bins": 0, "bytes": 0, "keys": 0, "seconds": 1.0}
+    account = StepReport(accepted.epoch, bins=0, bytes=0, keys=0, seconds=1.0)
     assert done == Done(1, account)
 
 

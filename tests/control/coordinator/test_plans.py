@@ -9,7 +9,8 @@ from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import BeginPlan, KeptPlan
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import RoutingTable, difference
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 
 BINS = 6
 
@@ -28,7 +29,7 @@ def test_only_the_runner_changes_owners_and_what_is_left_leads_to_the_target(see
     for _ in range(300):
         client = rng.choice("abc")
         other = runner not in (None, client)
-        before = (plans.kept, plans.record(table))
+        before = (plans.kept, plans.status(table))
         try:
             match rng.choice(["begin", "step", "step", "step", "resume", "gone", "plain"]):
                 case "begin":
@@ -59,12 +60,12 @@ def test_only_the_runner_changes_owners_and_what_is_left_leads_to_the_target(see
                     plans.gone(client)
                     runner = None if runner == client else runner
         except CommandRefused:
-            assert (plans.kept, plans.record(table)) == before
-        record = plans.record(table)
+            assert (plans.kept, plans.status(table)) == before
+        record = plans.status(table)
         assert (record is None) == (target is None)
         if record is not None and target is not None:
-            assert record["left"] == len(difference(table, target)) > 0
-            assert record["running"] == (runner is not None)
+            assert record.left == len(difference(table, target)) > 0
+            assert record.running == (runner is not None)
         assert (plans.binds((0, 1, 2)) is None) == (runner is None)
 
 
@@ -76,11 +77,11 @@ def test_what_is_kept_travels_and_another_coordinator_goes_on_from_it() -> None:
     kept: Any = decode(encode(plans.kept))
     assert isinstance(kept, KeptPlan) and kept == plans.kept
     successor = Plans(kept)
-    record = successor.record((1, 0))
-    assert record is not None and (record["left"], record["running"]) == (1, False)
+    record = successor.status((1, 0))
+    assert record is not None and (record.left, record.running) == (1, False)
     successor.check_step("a again", 0)
     successor.stepped("a again", 0, (1, 1))
-    assert successor.record((1, 1)) is None
+    assert successor.status((1, 1)) is None
     assert successor.begin("b", begin((1, 1), (0, 0)), (1, 1)).number == 1
 
 

@@ -4,12 +4,13 @@ import pytest
 
 from megaflow.control.coordinator.events import Mail
 from megaflow.control.coordinator.questions import QUESTIONS_MAX, Questions
-from megaflow.control.messages import StatusAsk, WorkerStatus
+from megaflow.control.messages import StatusAnswer, StatusAsk
+from megaflow.control.reports import LatencyQuantiles, WorkerStatus
 from megaflow.errors import CommandRefused
 
 
-def said(id: int, worker: int) -> WorkerStatus:
-    return WorkerStatus(id, worker, 1, "h:1", 0, 0, 0.0, 0.0, 0.0, 0.0, {}, {}, ())
+def said(id: int, worker: int) -> StatusAnswer:
+    return StatusAnswer(id, WorkerStatus(worker, "", 1, "h:1", 0, 0, 0.0, LatencyQuantiles(), 0, 0))
 
 
 def test_a_question_is_answered_once_by_the_last_who_says_something() -> None:

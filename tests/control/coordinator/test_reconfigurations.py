@@ -2,7 +2,8 @@
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
-from megaflow.control.messages import Accepted, BeginPlan, Done, LedgerEntry, Request
+from megaflow.control.messages import Accepted, BeginPlan, Done, Request
+from megaflow.control.reports import LedgerEntry, StepReport
 from megaflow.megaphone.routing import Map, Move
 
 ASKED = Asked("client", Request(7, None))
@@ -14,7 +15,7 @@ def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
     assert moves.add(ASKED, [Move(2, 0), Move(3, 0), Move(0, 2), Move(0, 0)], 5, 1.0) == Reply("client", Accepted(7, 5))
     assert moves.table == (0, 0, 0, 0)
     assert "epoch 5" in (moves.binds((1,)) or "") and "epoch 5" in (moves.binds((2,)) or "")
-    (pending,) = moves
+    (pending,) = moves.passed(None, 1.5)
     moves.finish(pending)
     assert moves.binds((1, 2)) is None and len(moves) == 0
     moves.add(ASKED, [Map((0, 0, 0, 1)), Map((0, 0, 0, 0))], 6, 1.0)
@@ -33,5 +34,5 @@ def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
     assert list(moves.ledger) == entries
     (pending,) = moves
     pending.seconds = 0.5
-    account = {"epoch": 5, "bins": 1, "bytes": 30, "keys": 2, "seconds": 0.5}
+    account = StepReport(epoch=5, bins=1, bytes=30, keys=2, seconds=0.5)
     assert moves.finish(pending) == [Reply("client", Done(7, account))] and moves.finish(pending) == []

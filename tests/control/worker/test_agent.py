@@ -1,6 +1,6 @@
 """The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -8,10 +8,10 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
-from megaflow.control.coordinator.status import worker_record
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
+    BinsInstalled,
     Done,
     EndOfLines,
     Progress,
@@ -24,10 +24,15 @@ from megaflow.control.messages import (
     StartProcesses,
     StatusQuery,
 )
-from megaflow.control.worker.agent import Agent
+from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
+from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
+from megaflow.megaphone.chunks import LedgerRow
+from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -103,7 +108,7 @@ def test_a_command_is_injected_at_one_epoch_and_answered_when_the_probe_has_pass
     bench.turn()
     (_, done) = bench.client.answers
     assert isinstance(done, Done)
-    assert done.result["epoch"] == 1
+    assert done.result.epoch == 1
 
 
 def test_a_refusal_changes_nothing() -> None:
@@ -128,8 +133,8 @@ def test_status_comes_from_the_members_themselves() -> None:
         bench.turn()
     (done,) = bench.client.answers
     assert done.id == 9
-    (worker,) = done.result["workers"]
-    assert (worker["id"], worker["address"], worker["lines"]) == (0, "127.0.0.1:2101", 17)
+    (worker,) = done.result.workers
+    assert (worker.id, worker.address, worker.lines) == (0, "127.0.0.1:2101", 17)
 
 
 def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> None:
@@ -142,12 +147,30 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
         bench.ask(id, StatusQuery(bins=True, loads=loads))
         bench.turn()
         bench.turn()
-    without, with_loads = (answer.result["operators"][0] for answer in bench.client.answers)
-    assert without == {"name": "count", "bins": 4, "table": [0, 0, 0, 0]}
-    rows = with_loads["loads"]
-    assert sum(row["records_per_s"] for row in rows) == 3.0 and sum(row["keys"] for row in rows) == 2
-    assert all(row["owner"] == 0 and row["bytes"] > 0 for row in rows)
-    assert [(row["key"], row["records_per_s"]) for row in with_loads["hot_keys"]] == [("'a'", 2.0), ("'b'", 1.0)]
+    without, with_loads = (answer.result.operators[0] for answer in bench.client.answers)
+    assert without == OperatorStatus("count", 4, (0, 0, 0, 0))
+    load = with_loads.load
+    assert sum(load.records_per_second) == 3.0 and sum(load.keys) == 2 and all(size > 0 for size in load.bytes)
+    assert [(key, records) for key, _, records, _ in load.hot_keys] == [("'a'", 2.0), ("'b'", 1.0)]
+
+
+def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
+    class View:
+        name, records, ready = "count", 0, True
+        rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
+
+        def take_ledger(self) -> list[LedgerRow]:
+            rows, self.rows = self.rows, []
+            return rows
+
+    bench = Bench()
+    heard: list[Any] = []
+    bench.worker.stateful.append(View())
+    bench.coordinator.reported = lambda source, body: heard.append(Mailed(source, body))  # type: ignore[method-assign]
+    for _ in range(2):
+        bench.agent.turn(bench.clock.now, None)
+        settle(bench.worker)
+    assert heard == [Mailed(0, BinsInstalled((LedgerEntry("count", 3, 7, 1, 0, 100, 5, 0.25),)))]
 
 
 def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,14 +195,13 @@ def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPat
     handle.advance_to(1)
     settle(worker)
     agent.turn(clock.now, 1)
-    first = agent.status(1)
-    assert first.useful == {"count": (2, 0.5)} and (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
+    first = agent.status(1).status
+    assert first.useful == {"count": UsefulTime(2, 0.5)}
+    assert (first.busy_seconds, first.done, first.waiting) == (0.5, 2, 17)
     worker.step_or_park(None)
-    second = agent.status(2)
+    second = agent.status(2).status
     assert (second.now - first.now, second.busy_seconds, worker.parked_seconds) == (7.0, 0.5, 7.0)
-    record = worker_record(second, "running")
-    assert record["useful"] == {"count": {"records": 2, "s": 0.5}}
-    assert (record["busy_s"], record["done"], record["waiting"], record["now"]) == (0.5, 2, 17, second.now)
+    assert (second.useful, second.done, second.waiting) == (first.useful, 2, 17)
 
 
 def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:
@@ -208,7 +230,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.turn()
     *progress, done = bench.client.answers
     assert [type(message) for message in progress] == [Progress] * 3
-    assert isinstance(done, Done) and done.result["joins"][0]["seconds"]["connect"] == 0.5
+    assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 
 def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
@@ -272,6 +294,9 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         ready = False
         bootstrap_seconds = 0.25
 
+        def take_ledger(self) -> list[Any]:
+            return []
+
     bench, view = Bench(), View()
     heard: list[Any] = []
     bench.worker.stateful.append(view)
@@ -282,3 +307,26 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
     assert heard == [Mailed(0, RoutingReady(0, 0.25))]
+
+
+def part(
+    name: str, load: Load, keys: dict[int, int] | None = None, sizes: dict[int, int] | None = None
+) -> OperatorLoad:
+    return operator_load(name, load, keys or {}, sizes or {}, lambda key: len(str(key)))
+
+
+def test_a_part_has_each_bin_with_records_or_keys_the_busiest_first_and_travels() -> None:
+    load = Load({1: (5.0, 0.001), 2: (7.0, 0.25), 4: (9.0, 0.001)}, [("the", 5.0, 0.5), (17, 2.0, 0.0)])
+    told = part("count", load, {1: 3, 2: 0, 5: 8, 6: 0}, {1: 30, 5: 80})
+    assert told == OperatorLoad(
+        "count", (2, 4, 1, 5), (7.0, 9.0, 5.0, 0.0), (250.0, 1.0, 1.0, 0.0), (0, 0, 3, 8), (0, 0, 30, 80),
+        (("'the'", 3, 5.0, 0.5), ("17", 2, 2.0, 0.0)),
+    )  # fmt: skip
+    assert decode(encode(told)) == told
+
+
+def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
+    bins = {bin: (1.0, float(bin)) for bin in range(BINS_REPORTED_MAX + 10)}
+    told = part("count", Load(bins, [("x" * 1000, 1.0, 0.0)] * 100))
+    assert len(told.bins) == BINS_REPORTED_MAX and told.bins[0] == BINS_REPORTED_MAX + 9 and 9 not in told.bins
+    assert len(told.hot_keys) == KEYS_REPORTED_MAX and all(len(key) <= 60 for key, _, _, _ in told.hot_keys)

@@ -7,11 +7,14 @@ import pytest
 
 from megaflow.control.coordinator.events import Asked, Gone, Launched
 from megaflow.control.messages import (
+    Done,
+    JobSettings,
     Lines,
     LinesEnded,
     Moved,
     Refused,
     Request,
+    SettingsQuery,
     Stage,
     Staged,
     StageEnd,
@@ -21,6 +24,8 @@ from megaflow.control.messages import (
 )
 from megaflow.control.worker.port_roles import KEPT_MAX, OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ConfigMismatch, ProtocolError
+
+SETTINGS = JobSettings("job", 2, 10.0, "replace", "jsonl")
 
 
 class FakeConnection:
@@ -131,7 +136,7 @@ def test_nobody_waits_for_a_launcher_that_is_gone() -> None:
 
 
 def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there() -> None:
-    door, asked = ControlDoor(None), []
+    door, asked = ControlDoor(None, SETTINGS), []
     connection = connected(door)
     first, second = Request(1, StatusQuery()), Request(2, StatusQuery())
     door.received(connection, first)
@@ -142,15 +147,28 @@ def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there
 
 
 def test_another_process_sends_whoever_asks_to_the_coordinator() -> None:
-    door = ControlDoor(("10.0.0.7", 2101))
+    door = ControlDoor(("10.0.0.7", 2101), SETTINGS)
     connection = connected(door)
     door.received(connection, Request(5, StatusQuery()))
     door.lost(connection)
     assert connection.sent == [Moved(5, "10.0.0.7", 2101)]
 
 
+@pytest.mark.parametrize("coordinator", [None, ("10.0.0.7", 2101)])
+def test_the_settings_are_told_at_once_wherever_the_coordinator_is(coordinator: tuple[str, int] | None) -> None:
+    door, asked = ControlDoor(coordinator, SETTINGS), []
+    connection = connected(door)
+    door.received(connection, Request(7, SettingsQuery()))
+    if coordinator is None:
+        door.serve(asked.append)
+    door.received(connection, Request(8, SettingsQuery()))
+    assert connection.sent == [Done(7, SETTINGS), Done(8, SETTINGS)] and asked == []
+    with pytest.raises(ProtocolError, match="no request"):
+        door.received(connection, Request("x", SettingsQuery()))  # type: ignore[arg-type]
+
+
 def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_serves() -> None:
-    door, asked = ControlDoor(None), []
+    door, asked = ControlDoor(None, SETTINGS), []
     first, second = connected(door), connected(door)
     door.serve(asked.append)
     door.received(first, Request(1, StatusQuery()))
@@ -168,7 +186,7 @@ def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_
 
 
 def test_so_many_requests_are_kept_and_no_more() -> None:
-    door, served = ControlDoor(None), []
+    door, served = ControlDoor(None, SETTINGS), []
     asker, other = connected(door), connected(door)
     for id in range(KEPT_MAX + 1):
         door.received(asker, Request(id, StatusQuery()))
@@ -182,7 +200,7 @@ def test_so_many_requests_are_kept_and_no_more() -> None:
 
 @pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]
 def test_what_is_no_request_breaks_the_protocol(value: Any) -> None:
-    door = ControlDoor(None)
+    door = ControlDoor(None, SETTINGS)
     with pytest.raises(ProtocolError, match="no request"):
         door.received(connected(door), value)
 

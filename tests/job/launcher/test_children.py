@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import PeerFailed
-from megaflow.job.exit_report import LastWord, LastWordPipe, say_last_word
+from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher.children import Child, Children
 
 ADDRESSES = [("127.0.0.1", 2101 + index) for index in range(4)]
@@ -19,13 +19,13 @@ def children() -> Iterator[Children]:
         yield children
 
 
-def start(children: Children, code: str, *workers: int, word: LastWord | None = None) -> Child:
+def start(children: Children, code: str, *workers: int, word: ExitReport | None = None) -> Child:
     """A process that runs a line of Python, and has said something."""
-    pipe = LastWordPipe()
+    pipe = ReportPipe()
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     child = Child(ADDRESSES[len(children.all)], process, pipe)
     if word is not None:
-        say_last_word(pipe.writing, word)
+        write_report(pipe.writing, word)
     pipe.close_writing()
     if workers:
         child.join(workers)
@@ -50,9 +50,9 @@ def blame(children: Children, *failures: str) -> str:
 
 
 def test_a_killed_member_is_blamed_with_the_bins_that_another_says_it_had(children: Children) -> None:
-    start(children, fails(1), 0, word=LastWord("lost", "lost process 1", (1,), "0-63, 128"))
+    start(children, fails(1), 0, word=ExitReport("lost", "lost process 1", (1,), "0-63, 128"))
     killed = start(children, dies(9), 1)
-    start(children, fails(1), 2, word=LastWord("lost", "lost process 1", (1,)))
+    start(children, fails(1), 2, word=ExitReport("lost", "lost process 1", (1,)))
     assert killed.process is not None
     assert blame(children, "PeerFailed: whatever") == (
         f"worker 1 (127.0.0.1:2102, pid {killed.process.pid}) was killed by SIGKILL, and with it bins 0-63, 128; "
@@ -67,25 +67,25 @@ def test_one_that_never_was_a_member_is_not_to_blame(children: Children) -> None
 
 
 def test_a_newcomer_that_was_lost_as_a_member_is_named_by_those_who_lost_it(children: Children) -> None:
-    start(children, fails(1), 0, word=LastWord("lost", "lost process 2 at 127.0.0.1:2102 (worker 7): killed", (7,)))
+    start(children, fails(1), 0, word=ExitReport("lost", "lost process 2 at 127.0.0.1:2102 (worker 7): killed", (7,)))
     start(children, dies(9))
     assert blame(children) == "lost process 2 at 127.0.0.1:2102 (worker 7): killed"
 
 
 def test_a_lost_process_that_was_started_by_hand_is_named_with_its_bins(children: Children) -> None:
-    start(children, fails(1), 0, word=LastWord("lost", "…", (7, 8), "5"))
+    start(children, fails(1), 0, word=ExitReport("lost", "…", (7, 8), "5"))
     by_hand = Child(("10.0.0.7", 4711))
     by_hand.join((7, 8))
     children.all.append(by_hand)
     assert blame(children) == (
-        "workers 7 to 8 (10.0.0.7:4711) closed its connection without a word, and with it bins 5; "
+        "workers 7 to 8 (10.0.0.7:4711) closed its connection without giving a reason, and with it bins 5; "
         "all other workers have been stopped"
     )
 
 
 def test_the_first_failure_counts_if_nobody_was_killed(children: Children) -> None:
     start(children, fails(1), 0)
-    start(children, fails(1), 1, word=LastWord("lost", "…", (0,)))
+    start(children, fails(1), 1, word=ExitReport("lost", "…", (0,)))
     for child in children.all:
         assert child.process is not None
         child.process.wait()
@@ -96,12 +96,12 @@ def test_the_first_failure_counts_if_nobody_was_killed(children: Children) -> No
 def test_an_end_without_a_word_is_said_to_be_one(children: Children) -> None:
     start(children, fails(0), 0).running.clear()
     start(children, fails(3), 4, 5)
-    assert "workers 4 to 5" in blame(children) and "exited with code 3 without a word" in blame(children)
+    assert "workers 4 to 5" in blame(children) and "exited with code 3 without giving a reason" in blame(children)
 
 
 def test_a_newcomer_says_why_it_never_joined(children: Children) -> None:
     silent = start(children, dies(15))
-    telling = start(children, fails(1), word=LastWord("failed", "this process may not join: full"))
+    telling = start(children, fails(1), word=ExitReport("failed", "this process may not join: full"))
     assert "was killed by SIGTERM" in silent.why_it_never_joined()
     assert telling.why_it_never_joined().endswith("this process may not join: full")
     assert all(str(child).startswith("a new process (127.0.0.1:") for child in children.all)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from megaflow.control.messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
 from megaflow.job.launcher.epoch_merge import (
-    Gather,
+    EpochMerge,
     JsonLinesWriter,
     ListWriter,
     NothingWriter,
     TextWriter,
     open_writer,
 )
-from megaflow.job.rendering import as_json_lines, as_text
+from megaflow.job.worker.output import as_json_lines, as_text
 
 WORKERS = (0, 2, 5)
 
@@ -49,17 +49,17 @@ def conversations(draw: st.DrawFn) -> list[OutputBatch | OutputClosed]:
 def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_closed(
     said: list[OutputBatch | OutputClosed],
 ) -> None:
-    gather = Gather(WORKERS)
+    merge = EpochMerge(WORKERS)
     records: list[tuple[int, Any]] = []
     left: list[tuple[int, Any]] = []
     closed: dict[int, float] = dict.fromkeys(WORKERS, 0)
     for message in said:
         if isinstance(message, OutputBatch):
-            gather.add(message)
+            merge.add(message)
             records += [(message.epoch, record) for record in message.records]
         else:
             closed[message.worker] = float("inf") if message.epoch is None else message.epoch
-            left += [(epoch, record) for epoch, some in gather.close(message) for record in some]
+            left += [(epoch, record) for epoch, some in merge.close(message) for record in some]
         assert sorted(left) == sorted(r for r in records if r[0] < min(closed.values()))
         assert [epoch for epoch, _ in left] == sorted(epoch for epoch, _ in left)
     assert sorted(left) == sorted(records)
@@ -71,38 +71,38 @@ def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_clo
 
 
 def test_an_epoch_is_closed_when_all_workers_present_have_closed_it() -> None:
-    gather = Gather([0, 1])
-    gather.add(OutputBatch(0, 5, ["a"]))
-    gather.add(OutputBatch(0, 8, ["b"]))
-    assert gather.close(OutputClosed(0, 9)) == []
-    assert gather.close(OutputClosed(1, 6)) == [(5, ["a"])]
-    gather.join([3])
-    assert gather.close(OutputClosed(1, 9)) == [], "worker 3 may have something for epochs 6 to 8"
-    gather.add(OutputBatch(3, 8, ["c"]))
-    assert gather.close(OutputClosed(1, None)) == [], "worker 1 has left"
-    assert gather.close(OutputClosed(3, 9)) == [(8, ["b", "c"])]
-    gather.add(OutputBatch(3, 9, ["d"]))
-    assert gather.close(OutputClosed(3, None)) == []
-    gather.join([4])
-    assert gather.close(OutputClosed(0, None)) == [], "worker 4 has said nothing yet"
-    assert gather.close(OutputClosed(4, None)) == [(9, ["d"])]
+    merge = EpochMerge([0, 1])
+    merge.add(OutputBatch(0, 5, ["a"]))
+    merge.add(OutputBatch(0, 8, ["b"]))
+    assert merge.close(OutputClosed(0, 9)) == []
+    assert merge.close(OutputClosed(1, 6)) == [(5, ["a"])]
+    merge.join([3])
+    assert merge.close(OutputClosed(1, 9)) == [], "worker 3 may have something for epochs 6 to 8"
+    merge.add(OutputBatch(3, 8, ["c"]))
+    assert merge.close(OutputClosed(1, None)) == [], "worker 1 has left"
+    assert merge.close(OutputClosed(3, 9)) == [(8, ["b", "c"])]
+    merge.add(OutputBatch(3, 9, ["d"]))
+    assert merge.close(OutputClosed(3, None)) == []
+    merge.join([4])
+    assert merge.close(OutputClosed(0, None)) == [], "worker 4 has said nothing yet"
+    assert merge.close(OutputClosed(4, None)) == [(9, ["d"])]
 
 
 def test_who_joins_when_all_is_closed_changes_nothing() -> None:
-    gather = Gather([0])
-    gather.add(OutputBatch(0, 5, ["a"]))
-    assert gather.close(OutputClosed(0, None)) == [(5, ["a"])]
-    gather.join([1])
-    assert gather.close(OutputClosed(1, 3)) == []
-    assert gather.close(OutputClosed(1, None)) == []
+    merge = EpochMerge([0])
+    merge.add(OutputBatch(0, 5, ["a"]))
+    assert merge.close(OutputClosed(0, None)) == [(5, ["a"])]
+    merge.join([1])
+    assert merge.close(OutputClosed(1, 3)) == []
+    assert merge.close(OutputClosed(1, None)) == []
 
 
 def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> None:
-    gather = Gather([0])
-    gather.close(OutputClosed(0, 5))
+    merge = EpochMerge([0])
+    merge.close(OutputClosed(0, 5))
     for batch in (OutputBatch(0, 4, ["a"]), OutputBatch(1, 9, ["a"])):
         with pytest.raises(ProtocolError, match=f"worker {batch.worker}"):
-            gather.add(batch)
+            merge.add(batch)
 
 
 def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:

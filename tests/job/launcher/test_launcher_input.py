@@ -1,4 +1,4 @@
-"""Lines that the launcher reads: cut like those of files, never further ahead than the credit."""
+"""Lines that the launcher reads: cut like those of files, as far as they are asked for."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import Credit, FileLines, IterableLines, TextSplitter
+from megaflow.job.launcher.launcher_input import FileLines, IterableLines, TextSplitter
 from megaflow.job.splits import lines_of
 
 
@@ -81,19 +81,3 @@ def test_the_lines_of_an_open_file_lose_their_ends() -> None:
 def test_what_is_no_text_is_refused_by_its_type() -> None:
     with pytest.raises(UsageError, match=r"b'x' \(bytes\)"):
         IterableLines(["a", b"x"]).read()
-
-
-def test_credit_comes_back_as_messages_are_taken_in() -> None:
-    credit = Credit(limit_bytes=100)
-    sent = 0
-    while credit.is_left:
-        credit.sent(["123456789"] * 3)
-        sent += 3
-    assert sent == 12
-    credit.taken(2)
-    assert not credit.is_left
-    credit.taken(1)
-    assert credit.is_left
-    credit.taken(sent - 3)
-    credit.sent(["x" * 99])
-    assert not credit.is_left

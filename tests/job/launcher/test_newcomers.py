@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, UsageError
-from megaflow.job.exit_report import LastWord, LastWordPipe, say_last_word
+from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.newcomers import Newcomers
 from megaflow.job.spec import Address
@@ -26,7 +26,7 @@ class Bench:
         self.children = Children()
         self.selector = selectors.DefaultSelector()
         self.codes: list[str] = []  # what the next processes run
-        self.word: LastWord | None = None  # what they say first
+        self.report: ExitReport | None = None  # what they say first
         self.told: list[Any] = []
         self.contacts: list[Address] = []
         self.connect: Callable[[Child], None] = lambda child: None
@@ -39,10 +39,10 @@ class Bench:
         self.contacts.append(contact)
         started = []
         for code in self.codes[:count]:
-            pipe = LastWordPipe()
+            pipe = ReportPipe()
             process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, pass_fds=[pipe.writing])
-            if self.word is not None:
-                say_last_word(pipe.writing, self.word)
+            if self.report is not None:
+                write_report(pipe.writing, self.report)
             pipe.close_writing()
             started.append(Child(("127.0.0.1", 5000 + len(self.children.all) + len(started)), process, pipe))
         self.children.all += started
@@ -91,9 +91,9 @@ def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
     assert bench.told == [StartFailed("the launcher cannot start processes: --listen 10.9.9.9: no such address")]
 
 
-@pytest.mark.parametrize("word", [None, LastWord("failed", "this process may not join: full")])
-def test_a_death_before_the_join_is_told_to_the_coordinator(bench: Bench, word: LastWord | None) -> None:
-    bench.codes, bench.word = ["import os; os.kill(os.getpid(), 9)"], word
+@pytest.mark.parametrize("word", [None, ExitReport("failed", "this process may not join: full")])
+def test_a_death_before_the_join_is_told_to_the_coordinator(bench: Bench, word: ExitReport | None) -> None:
+    bench.codes, bench.report = ["import os; os.kill(os.getpid(), 9)"], word
     bench.newcomers.start(REQUEST)
     _, failed = bench.wait_for(2)
     assert isinstance(failed, StartFailed)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from megaflow.errors import UsageError
+from megaflow.job.profile.ledger import Tally, WorkerRecord
 from megaflow.job.profile.report import check_profile, merge, profile_folder, profile_spec, table_text
-from megaflow.job.profile.worker_profile import Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
 
 

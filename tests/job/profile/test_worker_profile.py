@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pstats
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from megaflow.job.profile.ledger import BUILDING, ENGINE, PARKED, TRANSPORT, Ledger, Tally
 from megaflow.job.profile.report import read_records
-from megaflow.job.profile.worker_profile import BUILDING, ENGINE, PARKED, TRANSPORT, Ledger, Profile, Tally
+from megaflow.job.profile.worker_profile import Calls, Profile
 from megaflow.job.spec import ProfileSpec
 from megaflow.megaphone.bins import stable_hash
 from megaflow.program import Worker, execute
-from megaflow.timely.execute import Config
+from megaflow.timely.communication.channel import MAIL
+from megaflow.timely.runtime import Config
 
 MOVES = st.lists(st.tuples(st.sampled_from(["leave", "settle", *"abc"]), st.integers(0, 5)))
 
@@ -118,7 +121,7 @@ def test_the_transport_that_an_operator_uses_is_no_time_of_the_operators(tmp_pat
     row = Tally("operator", "Exchange")
     with profile._ledger.on(row):
         clock[0] += 1.0
-        end.send(1, 0, (0, 0), "x")
+        end.send(1, MAIL, "x")
         clock[0] += 1.0
     end.park(None)
     rows = {each.name: each.seconds for each in profile.record(ended=True).rows}
@@ -169,3 +172,36 @@ def test_a_look_at_a_worker_that_goes_on_is_a_whole_file(tmp_path: Path) -> None
     assert content["worker"] == 3 and not content["ended"]
     assert content["rows"][0].keys() == asdict(Tally("engine", "x")).keys()
     assert [path.name for path in tmp_path.iterdir()] == ["worker-3.json"]
+
+
+def shared(times: int) -> int:
+    return sum(range(times))
+
+
+def calls_of(functions: tuple[Any, ...]) -> int:
+    return sum(calls for name, _, calls, _, _ in functions if name == "shared")
+
+
+def test_a_shared_function_is_counted_where_it_was_called_from(tmp_path: Path) -> None:
+    calls = Calls()
+    calls.begin()
+    shared(1)
+    for key, number in (((0, 1), 2), ((0, 2), 3), ((0, 1), 4)):
+        calls.enter(key)
+        for _ in range(number):
+            shared(1)
+        calls.leave()
+        shared(1)
+    found = calls.end()
+    assert {key: calls_of(functions) for key, functions in found.items()} == {None: 4, (0, 1): 6, (0, 2): 3}
+    calls.dump(tmp_path / "all.pstats")
+    stats: Any = pstats.Stats(str(tmp_path / "all.pstats"))
+    assert [numbers[1] for (_, _, name), numbers in stats.stats.items() if name == "shared"] == [13]
+
+
+def test_an_operator_that_never_stopped_is_kept() -> None:
+    calls = Calls()
+    calls.begin()
+    calls.enter((0, 1))
+    shared(1)
+    assert calls_of(calls.end()[0, 1]) == 1

@@ -1,6 +1,7 @@
 """What a worker process does before it runs: it reads its orders, and nothing more."""
 
 import gc
+import json
 import os
 import pickle
 from collections.abc import Iterator
@@ -8,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import ProtocolError
-from megaflow.job.spec import AppFile, ChildSpec, Founder
+from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
 from megaflow.job.worker.child import GC_THRESHOLD, read_spec, settle_memory
+from tests.test_floor_plan import run_python
 
 HERE = ("127.0.0.1", 1)
-SPEC = ChildSpec("job", Founder(0, (HERE,)), 1, HERE, 3, HERE, b"secret", AppFile("/app.py", "dataflow"))
+SPEC = ChildSpec(JobSpec(AppFile("/app.py", "dataflow")), "job", Founder(0, (HERE,)), HERE, 3, b"secret")
 
 
 @pytest.fixture
@@ -48,3 +50,14 @@ def test_what_exists_at_the_start_is_out_of_the_collectors_sight() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+def test_a_worker_process_loads_no_launcher_no_command_line_and_no_spark() -> None:
+    code = "import megaflow.job.worker.child"
+    found = run_python(f"{code}\nimport json, sys\nsys.stdout.write(json.dumps(list(sys.modules)))")
+    assert found.returncode == 0, found.stderr
+    loaded = set(json.loads(found.stdout))
+    assert code.split()[1] in loaded
+    rooms = {".".join(name.split(".")[:3]) for name in loaded}
+    assert rooms.isdisjoint({"click", "cloudpickle", "pyspark", "megaflow.control.client", "megaflow.job.launcher"})
+    assert loaded.isdisjoint({"megaflow.cli", "megaflow.spark", "megaflow.testing"})

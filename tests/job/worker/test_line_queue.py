@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, Stage, StageEnd
 from megaflow.errors import SourceError
 from megaflow.job.splits import plan_splits
-from megaflow.job.worker.line_queue import BATCH_BYTES, LineFeed, Schedule, batches_of
+from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue, Schedule, batches_of
 from megaflow.job.worker.staging import Staging
 
 
-def take_all(feed: LineFeed, now: float = 0.0) -> list[str]:
+def take_all(feed: LineQueue, now: float = 0.0) -> list[str]:
     lines: list[str] = []
     while (taken := feed.take(now)) is not None:
         lines += taken[0]
@@ -40,7 +40,7 @@ def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_pa
     path = tmp_path / "text"
     path.write_text("".join(f"line {i}\n" for i in range(10_000)))
     splits = plan_splits([str(path)], 1)
-    feed = LineFeed(Staging(0))
+    feed = LineQueue(Staging(0))
     feed.assign(splits, path.stat().st_size)
     lines, reports = [], []
     while (taken := feed.take(0.0)) is not None:
@@ -55,7 +55,7 @@ def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_pa
 
 
 def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_them() -> None:
-    feed = LineFeed(Staging(0))
+    feed = LineQueue(Staging(0))
     feed.push(["a"] * 8000)
     feed.push(["b"])
     feed.end_pushed()
@@ -71,7 +71,7 @@ def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_the
 
 
 def test_pushed_lines_may_come_after_a_pause() -> None:
-    feed = LineFeed(Staging(0))
+    feed = LineQueue(Staging(0))
     assert feed.due_in(0.0) is None
     feed.push(["a"])
     assert take_all(feed) == ["a"]
@@ -83,7 +83,7 @@ def test_pushed_lines_may_come_after_a_pause() -> None:
 
 def test_a_commit_is_reported_only_when_its_last_line_is_handed_out() -> None:
     staging = Staging(0)
-    feed = LineFeed(staging)
+    feed = LineQueue(staging)
     stage_and_commit(staging, 0, ["a", "b"])
     assert feed.ready
     assert feed.take_reports() == [], "the lines are looked up, but nobody has them"
@@ -95,7 +95,7 @@ def test_a_commit_is_reported_only_when_its_last_line_is_handed_out() -> None:
 
 
 def test_with_a_rate_lines_come_when_they_are_due_and_a_late_reader_catches_up() -> None:
-    feed = LineFeed(Staging(0), rate=20.0, share=0.5)
+    feed = LineQueue(Staging(0), rate=20.0, share=0.5)
     feed.push([str(i) for i in range(100)])
     assert feed.take(50.0) == (["0"], 50.0), "the first line is due at once"
     assert feed.take(50.05) is None
@@ -105,7 +105,7 @@ def test_with_a_rate_lines_come_when_they_are_due_and_a_late_reader_catches_up()
 
 
 def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> None:
-    feed = LineFeed(Staging(0), rate=10.0, share=0.5)
+    feed = LineQueue(Staging(0), rate=10.0, share=0.5)
     assert feed.waiting(0.0) == 0, "nothing to read"
     feed.push(["x"] * 200)
     assert feed.ready and feed.waiting(0.0) == 0, "the rate begins with the first line that is read"
@@ -115,7 +115,7 @@ def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> No
     assert feed.waiting(4.1) == 0
     take_all(feed, 1000.0)
     assert feed.waiting(2000.0) == 0, "there are no more"
-    eager = LineFeed(Staging(0))
+    eager = LineQueue(Staging(0))
     eager.push(["x"])
     assert eager.ready and eager.waiting(0.0) is None, "nobody says how many are due"
     take_all(eager)
@@ -125,7 +125,7 @@ def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> No
 def test_a_rate_is_shared_by_bytes_so_that_workers_end_together(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 1000)
-    feed = LineFeed(Staging(0), rate=100.0, share=0.5)
+    feed = LineQueue(Staging(0), rate=100.0, share=0.5)
     feed.assign(plan_splits([str(path)], 1), 20_000)
     feed.take(0.0)
     assert len(take_all(feed, 10.05)) == 100
@@ -138,7 +138,7 @@ def test_a_schedule_has_no_line_due_before_it_starts() -> None:
 def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 10_000)
-    feed = LineFeed(Staging(0))
+    feed = LineQueue(Staging(0))
     feed.assign(plan_splits([str(path)], 1), 20_000)
     feed.push(["y"])
     feed.take(0.0)
@@ -150,7 +150,7 @@ def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("a\n")
-    feed = LineFeed(Staging(0))
+    feed = LineQueue(Staging(0))
     feed.assign(plan_splits([str(path)], 1), 2)
     path.unlink()
     with pytest.raises(SourceError, match="No such file"):
@@ -169,7 +169,7 @@ def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
     path.write_bytes("".join(line + end for line in lines).encode())
     size = path.stat().st_size
     splits = [Split(0, str(path), 0, size // 2), Split(1, str(path), size // 2, size)]
-    feed, taken, now = LineFeed(Staging(0), rate=1.0), [], 0.0
+    feed, taken, now = LineQueue(Staging(0), rate=1.0), [], 0.0
     feed.assign(splits, size)
     for lines_due in cuts:
         now += lines_due
@@ -180,7 +180,7 @@ def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
     read = {report.number for report in feed.take_reports() if isinstance(report, SplitRead)}
     assert read.isdisjoint(split.number for split in rest), "a split is read or handed back, never both"
     assert not feed.ready
-    other = LineFeed(Staging(1))
+    other = LineQueue(Staging(1))
     other.assign(rest, size)
     assert taken + take_all(other) == lines
     read |= {report.number for report in other.take_reports() if isinstance(report, SplitRead)}
@@ -191,7 +191,7 @@ def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> Non
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 100_000)
     staging = Staging(0)
-    feed = LineFeed(staging)
+    feed = LineQueue(staging)
     feed.assign(plan_splits([str(path)], 1), 200_000)
     assert feed.take(0.0) is not None
     stage_and_commit(staging, 0, ["a", "b"])
@@ -205,7 +205,7 @@ def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> Non
 def test_a_rate_goes_with_the_splits_to_whoever_gets_them(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 100_000)
-    first, second = LineFeed(Staging(0), rate=100.0), LineFeed(Staging(1), rate=100.0)
+    first, second = LineQueue(Staging(0), rate=100.0), LineQueue(Staging(1), rate=100.0)
     splits = plan_splits([str(path)], 1)
     sizes = [split.end - split.start for split in splits]
     first.assign(splits[:1], sum(sizes))
@@ -222,7 +222,7 @@ def test_a_rate_goes_with_the_splits_to_whoever_gets_them(tmp_path: Path) -> Non
 
 
 def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
-    feed = LineFeed(Staging(0), rate=100.0)
+    feed = LineQueue(Staging(0), rate=100.0)
     feed.share_alike(4)
     feed.push([str(i) for i in range(1000)])
     assert len(take_all(feed, 0.0) + take_all(feed, 2.0)) == 51

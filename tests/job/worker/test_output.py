@@ -1,13 +1,14 @@
 """The sink: what the launcher is told, and that a slow launcher holds the dataflow back."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
-from megaflow.job.rendering import as_records
-from megaflow.job.worker.output import OutputCount, gather
+from megaflow.job.spec import Form
+from megaflow.job.worker.output import JobOutput
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
@@ -38,10 +39,12 @@ class Bench:
         self.worker = lone_worker(self.clock)
         self.handle: InputHandle[Any] = InputHandle()
         self.probe = ProbeHandle()
-        self.count = OutputCount()
         with self.worker.dataflow() as scope:
-            way = None if launcher is None else (launcher, as_records)
-            Stream(gather(scope.input_from(self.handle).port, way, self.count)).probe_with(self.probe)
+            port = scope.input_from(self.handle).port
+            form: Form = "nothing" if launcher is None else "records"
+            door = cast(LauncherDoor, launcher)
+            self.output = JobOutput(port, door, form)
+            Stream(self.output.sent).probe_with(self.probe)
 
     def send(self, record: Any, then: int | None) -> None:
         self.handle.send(record)
@@ -63,7 +66,7 @@ def test_records_come_with_their_epochs_and_epochs_are_closed_in_order() -> None
         OutputBatch(0, 3, ["b"]),
         OutputClosed(0, None),
     ]
-    assert bench.count.records == 2
+    assert bench.output.records == 2
     assert bench.worker.installed_dataflows == {}
 
 
@@ -99,7 +102,7 @@ def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
     handles: list[InputHandle[Any]] = [InputHandle(), InputHandle()]
     for worker, handle, launcher in zip(workers, handles, launchers):
         with worker.dataflow() as scope:
-            gather(scope.input_from(handle).port, (launcher, as_records), OutputCount())
+            JobOutput(scope.input_from(handle).port, cast(LauncherDoor, launcher), "records")
     launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
     handles[1].send("a")
     for handle in handles:
@@ -124,7 +127,7 @@ def test_without_a_launcher_records_are_only_counted() -> None:
     bench.send("a", then=1)
     assert list(bench.probe.frontier.elements) == [1]
     bench.send("b", then=None)
-    assert bench.count.records == 2
+    assert bench.output.records == 2
     assert bench.probe.done()
 
 
@@ -132,4 +135,4 @@ def test_an_output_of_an_inner_scope_is_refused() -> None:
     worker = lone_worker(Clock())
     with pytest.raises(BuildError, match="leave"), worker.dataflow() as scope:
         inner: Port[str] = Port(ScopeRef(scope.ref.graph, depth=1), 0, 0)
-        gather(inner, None, OutputCount())
+        JobOutput(inner, LauncherDoor(), "nothing")

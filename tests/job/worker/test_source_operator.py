@@ -1,7 +1,7 @@
 """The source of lines: what it stamps with which epoch, when it holds back, what it reports."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,14 +18,15 @@ from megaflow.control.messages import (
     Withdraw,
 )
 from megaflow.control.worker.latency import Lateness
+from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.splits import plan_splits
-from megaflow.job.worker.line_queue import BATCH_BYTES, LineFeed
+from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue
 from megaflow.job.worker.source_operator import (
     BATCHES_PER_ACTIVATION,
     BATCHES_PER_EPOCH,
     LAG_LIMIT_EPOCHS,
-    SourceHooks,
-    read_lines,
+    WAITING_RECORDS_MAX,
+    LineSource,
 )
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.routing import Move, Numbered
@@ -37,6 +38,18 @@ from megaflow.timely.dataflow.probe import ProbeHandle
 from tests.job.by_hand import Clock, lone_worker, settle
 
 
+class Launcher:
+    """Keeps up, or not."""
+
+    has_room = True
+
+
+class View:
+    """A stateful operator in which so many records wait for their time."""
+
+    waiting = 0
+
+
 class Bench:
     """A source on a lone worker, with everything around it in the test's hands."""
 
@@ -44,23 +57,24 @@ class Bench:
         self.clock = Clock()
         self.worker = lone_worker(self.clock)
         self.staging = Staging(0)
-        self.feed = LineFeed(self.staging, rate=rate)
+        self.queue = LineQueue(self.staging, rate=rate)
         self.lateness = Lateness()
         self.probe = ProbeHandle()
-        self.has_room = True
-        self.is_ahead = False
+        self.launcher = Launcher()
+        self.view = View()
+        self.worker.stateful.append(cast(Any, self.view))
         self.reports: list[Any] = []
         self.seen: list[tuple[int, list[str]]] = []  # (epoch, batch)
         self.control: InputHandle[Any] = InputHandle()
         self.late: InputHandle[Any] = InputHandle()  # what the probe sees, if the output is to lag
         self._commands = 0
-        hooks = SourceHooks(
-            self.feed, self.staging, self.lateness, self.probe,
-            lambda: self.has_room, lambda: self.is_ahead, self.reports.append,
-        )  # fmt: skip
         with self.worker.dataflow() as scope:
-            port, self.activate = read_lines(scope.input_from(self.control).port, hooks)
-            lines = Stream(port)
+            source = LineSource(
+                scope.input_from(self.control).port, self.worker, cast(LauncherDoor, self.launcher), self.queue,
+                self.lateness, self.probe, self.reports.append,
+            )  # fmt: skip
+            self.activate = source.activate
+            lines = Stream(source.lines)
             if sluggish:
                 lines = lines.unary(Pipeline(), "Sluggish", self.sluggish)
                 scope.ref.graph.handoffs.bounds = Bounds(queue_records=1, window_records=1)
@@ -122,11 +136,11 @@ def test_nothing_is_read_before_control_has_passed_an_epoch(tmp_path: Path) -> N
 def test_lines_are_stamped_with_the_last_epoch_that_control_has_passed() -> None:
     bench = Bench()
     bench.tick(7)
-    bench.feed.push(["a"])
+    bench.queue.push(["a"])
     bench.activate()
     settle(bench.worker)
     bench.tick(9)
-    bench.feed.push(["b"])
+    bench.queue.push(["b"])
     bench.activate()
     settle(bench.worker)
     assert bench.seen == [(6, ["a"]), (8, ["b"])]
@@ -177,7 +191,7 @@ def test_while_the_output_lags_each_tick_brings_one_batch(tmp_path: Path) -> Non
 
 def test_while_the_output_lags_and_others_are_waited_for_here_nothing_is_read(tmp_path: Path) -> None:
     bench = Bench(laggard=True)
-    bench.is_ahead = True
+    bench.view.waiting = WAITING_RECORDS_MAX + 1
     bench.tick(LAG_LIMIT_EPOCHS + 1)
     assign(bench, tmp_path / "text", 20_000)
     for time in range(LAG_LIMIT_EPOCHS + 2, LAG_LIMIT_EPOCHS + 12):
@@ -190,13 +204,13 @@ def test_while_the_output_lags_and_others_are_waited_for_here_nothing_is_read(tm
 
 def test_without_room_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
     bench = Bench()
-    bench.has_room = False
+    bench.launcher.has_room = False
     wanted = assign(bench, tmp_path / "text", 100)
     bench.tick(1)
     bench.tick(5)
     assert bench.seen == []
     assert list(bench.probe.frontier.elements) == [4]
-    bench.has_room = True
+    bench.launcher.has_room = True
     bench.tick(6)
     assert bench.seen == [(5, wanted)]
 
@@ -225,7 +239,7 @@ def test_while_an_operator_after_it_has_enough_nothing_is_read_but_time_goes_on(
 
 def test_the_end_closes_the_source_and_drops_what_is_unread(tmp_path: Path) -> None:
     bench = Bench()
-    bench.has_room = False
+    bench.launcher.has_room = False
     assign(bench, tmp_path / "text", 100)
     bench.tick(1)
     assert not bench.probe.done()
@@ -272,7 +286,7 @@ def test_committed_lines_are_read_from_the_commit_on_and_reported_when_sent() ->
 
 def test_a_busy_source_says_so_ten_times_a_second(tmp_path: Path) -> None:
     bench = Bench()
-    bench.has_room = False
+    bench.launcher.has_room = False
     assign(bench, tmp_path / "text", 100)
     for time in range(1, 101):
         bench.tick(time, seconds=0.01)
@@ -288,7 +302,7 @@ def test_an_idle_source_is_silent() -> None:
 
 def test_at_a_rate_lines_come_when_due_and_lateness_counts_from_then() -> None:
     bench = Bench(rate=100.0)
-    bench.feed.push([str(i) for i in range(1000)])
+    bench.queue.push([str(i) for i in range(1000)])
     bench.tick(1)
     start = bench.clock.now
     assert bench.lines == ["0"]
@@ -304,7 +318,7 @@ def test_at_a_rate_lines_come_when_due_and_lateness_counts_from_then() -> None:
 
 def test_at_a_rate_the_source_wakes_itself_when_the_next_line_is_due() -> None:
     bench = Bench(rate=10.0)
-    bench.feed.push([str(i) for i in range(3)])
+    bench.queue.push([str(i) for i in range(3)])
     bench.tick(1)
     assert bench.lines == ["0"]
     bench.clock.now += 0.11
@@ -354,7 +368,7 @@ def test_another_workers_withdrawal_is_none_of_its_business(tmp_path: Path) -> N
 
 def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
     bench = Bench()
-    bench.has_room = False
+    bench.launcher.has_room = False
     bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
     bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
     bench.command(CommitBatch("q", "r", 0, {0: (0, 7, 2)}))
@@ -362,7 +376,7 @@ def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
     bench.command(Withdraw((0,)))
     bench.tick(2)
     assert bench.told(SplitsReturned) == []
-    bench.has_room = True
+    bench.launcher.has_room = True
     bench.tick(3)
     assert bench.seen == [(2, ["a", "b"])]
     assert [type(report) for report in bench.reports if not isinstance(report, Busy)] == [CommitTaken, SplitsReturned]

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from megaflow.timely.communication.allocator import Allocator, Envelope, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.role_handlers import RoleHandler
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import PeerAddress, TcpFabric
 from megaflow.timely.rescale.join_server import JoinDoor
 
@@ -53,7 +55,7 @@ class Cluster:
         ]
         for meeting in meetings:
             meeting.result(PATIENCE_SECONDS)
-        return [fabric.allocator(index) for fabric, peer in zip(self.fabrics, self.peers) for index in peer.ids]
+        return [TcpAllocator(fabric, index) for fabric, peer in zip(self.fabrics, self.peers) for index in peer.ids]
 
     def newcomer(
         self,
@@ -86,7 +88,7 @@ class Newcomer:
     def join(self, timeout_seconds: float = PATIENCE_SECONDS) -> list["Running"]:
         """Connect to the members, which must be running; return its running workers."""
         self.fabric.join(self.cluster.peers, self.own, self.change, timeout_seconds)
-        return [Running(self.cluster, self.fabric.allocator(index)) for index in self.own.ids]
+        return [Running(self.cluster, TcpAllocator(self.fabric, index)) for index in self.own.ids]
 
 
 class Running:
@@ -109,7 +111,7 @@ class Running:
 
     def send(self, target: int, body: object, lane: Lane = Lane.DATA) -> None:
         """Send and flush."""
-        self.do(lambda: (self.end.send(target, lane, (0, 0), body), self.end.flush()))
+        self.do(lambda: (self.end.send(target, Channel(lane, 0, 0), body), self.end.flush()))
 
     def next(self) -> Envelope:
         """Wait for what arrives next."""

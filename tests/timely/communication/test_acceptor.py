@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from megaflow.errors import PeerLost
-from megaflow.timely.communication.acceptor import Door
+from megaflow.timely.communication.acceptor import Acceptor
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import open_listener
@@ -21,14 +21,15 @@ def test_who_answers_at_once_is_let_in_however_long_the_worker_takes_between_its
 ) -> None:
     admitted = []
     poller, listener = Poller(), open_listener("127.0.0.1", 0)
-    door = Door(poller, listener, b"secret", lambda link, role, hello: (admitted.append(role), link.close()), SECONDS)
+    admit = lambda link, role, hello: (admitted.append(role), link.close())  # noqa: E731
+    acceptor = Acceptor(poller, listener, b"secret", admit, SECONDS)
     with ThreadPoolExecutor(1) as threads:
         coming = threads.submit(Client.connect, "127.0.0.1", listener.getsockname()[1], b"secret", "control", {}, 30)
         end = time.monotonic() + 20
         while not admitted and time.monotonic() < end and not coming.done():
             poller.poll(0)
             threading.Event().wait(3 * SECONDS)  # a long step of the worker's
-        door.close()
+        acceptor.close()
         poller.close()
         with pytest.raises(PeerLost):
             coming.result(10)
@@ -37,14 +38,14 @@ def test_who_answers_at_once_is_let_in_however_long_the_worker_takes_between_its
 
 def test_who_says_nothing_more_is_shut_out(caplog: pytest.LogCaptureFixture) -> None:
     poller, listener = Poller(), open_listener("127.0.0.1", 0)
-    door = Door(poller, listener, b"secret", lambda link, role, hello: None, SECONDS)
+    acceptor = Acceptor(poller, listener, b"secret", lambda link, role, hello: None, SECONDS)
     with socket.create_connection(listener.getsockname()):
         end = time.monotonic() + 20
         poller.poll(0.5)
-        assert door.strangers == 1
-        while door.strangers and time.monotonic() < end:
+        assert acceptor.pending == 1
+        while acceptor.pending and time.monotonic() < end:
             poller.poll(0.5)
-    door.close()
+    acceptor.close()
     poller.close()
     [record] = caplog.records
     assert "took too long" in record.getMessage()

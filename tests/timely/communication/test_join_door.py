@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, Lane
+from megaflow.timely.communication.channel import MAIL, Envelope
 from megaflow.timely.communication.client import Client
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.join_client import ask_to_join
@@ -30,7 +30,7 @@ def ask(cluster: Any, *ports: int, server: int | None = None, seconds: float = 2
 def next_ask(runner: Any) -> JoinAsk:
     """The request that a worker finds in its mail."""
     envelope = runner.next()
-    assert envelope[:3] == (Lane.MAIL, MAIL_CHANNEL, runner.index) and envelope.body[0] == TOPIC
+    assert envelope[:2] == (MAIL, runner.index) and envelope.body[0] == TOPIC
     assert isinstance(envelope.body[1], JoinAsk)
     return envelope.body[1]
 
@@ -179,7 +179,7 @@ class FakeConnection:
 
 def test_only_so_many_wait_at_a_time() -> None:
     door, posted = JoinDoor([4, 5]), list[Envelope]()
-    door.attach(lambda worker, topic, body: posted.append(Envelope(Lane.MAIL, MAIL_CHANNEL, worker, body)))
+    door.attach(lambda worker, topic, body: posted.append(Envelope(MAIL, worker, body)))
     connections: list[Any] = [FakeConnection() for _ in range(ASKS_MAX + 1)]
     hello = {"host": "here", "port": 1, "workers": 1, "server": None}
     for connection in connections[:-1]:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from megaflow.errors import PeerFailed, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import Allocator, FailureReport, Lane
+from megaflow.timely.communication.allocator import Allocator, FailureReport
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.communication.wire import frames
 
 
@@ -17,7 +18,7 @@ def test_nothing_queued_is_lost_when_workers_finish_at_once(make_cluster: Any, c
 
     def work(end: Allocator) -> int:
         for number in range(count):
-            end.send_all(range(6), Lane.DATA, (0, 0), (number, block))
+            end.send_all(range(6), Channel(Lane.DATA, 0, 0), (number, block))
         if end.index % 2:
             end.finish()
             return 0
@@ -33,10 +34,10 @@ def test_the_last_message_before_finish_arrives(make_cluster: Any, collect: Any)
     for _ in range(20):
         cluster = make_cluster(2)
         a, b = cluster.connect()
-        a.send(1, Lane.DATA, (0, 0), "last")
+        a.send(1, Channel(Lane.DATA, 0, 0), "last")
         leaving = cluster.run(a.finish)
         assert collect(b, 1)[0].body == "last"
-        b.send(0, Lane.DATA, (0, 0), "to one who has finished")
+        b.send(0, Channel(Lane.DATA, 0, 0), "to one who has finished")
         b.finish()
         leaving.result(10)
 
@@ -45,9 +46,9 @@ def test_finish_waits_for_the_slowest_peer_and_the_poller_may_finish_first(make_
     cluster = make_cluster(2, workers=2)
     zero, one, two, three = cluster.connect()
     zero.finish()  # it polled; now worker 1 does
-    answering = cluster.run(lambda: (collect(one, 1), one.send(3, Lane.DATA, (0, 0), "answer"), one.finish()))
+    answering = cluster.run(lambda: (collect(one, 1), one.send(3, Channel(Lane.DATA, 0, 0), "answer"), one.finish()))
     two.finish()
-    three.send(1, Lane.DATA, (0, 0), "question")
+    three.send(1, Channel(Lane.DATA, 0, 0), "question")
     three.flush()
     assert collect(three, 1)[0].body == "answer"
     assert not answering.done()
@@ -67,7 +68,7 @@ def test_a_worker_that_waits_takes_over_polling(make_cluster: Any) -> None:
 
     waiting = cluster.run(wait)
     zero.finish()
-    two.send(1, Lane.DATA, (0, 0), "found")
+    two.send(1, Channel(Lane.DATA, 0, 0), "found")
     two.flush()
     assert waiting.result(10) == "found"
 
@@ -90,7 +91,7 @@ def test_a_killed_process_is_named_by_every_worker_of_the_others(make_cluster: A
 def test_a_process_killed_before_it_read_everything_is_named(make_cluster: Any) -> None:
     cluster = make_cluster(2)
     a, _ = cluster.connect()
-    a.send(1, Lane.DATA, (0, 0), b"x" * 20_000_000)
+    a.send(1, Channel(Lane.DATA, 0, 0), b"x" * 20_000_000)
     a.flush()
     cluster.fabrics[1].close()  # with unread bytes: the kernel resets the connection
     with pytest.raises(PeerLost, match="process 1 at"):
@@ -113,7 +114,7 @@ def test_a_report_reaches_every_worker(make_cluster: Any, serve: Any, failing: i
     cluster = make_cluster(3, workers=2)
     ends = cluster.connect()
     serving = [cluster.run(serve, end) for end in ends if end.index != failing]
-    ends[failing].send_all(range(6), Lane.DATA, (0, 0), b"x" * 5_000_000)  # queued data does not hold it up
+    ends[failing].send_all(range(6), Channel(Lane.DATA, 0, 0), b"x" * 5_000_000)  # queued data does not hold it up
     start = time.monotonic()
     ends[failing].abort(FailureReport(failing, "here:1", "Traceback\nValueError: boom"))
     for future in serving:
@@ -136,7 +137,7 @@ def test_a_failure_is_raised_from_finish_too(make_cluster: Any) -> None:
 def test_a_peer_that_does_not_read_does_not_hold_up_the_one_that_fails(make_cluster: Any) -> None:
     cluster = make_cluster(2)
     a, b = cluster.connect()
-    a.send(1, Lane.DATA, (0, 0), b"x" * 20_000_000)
+    a.send(1, Channel(Lane.DATA, 0, 0), b"x" * 20_000_000)
     a.flush()
     start = time.monotonic()
     a.abort(FailureReport(0, "", "boom"))

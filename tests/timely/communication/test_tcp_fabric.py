@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CannotTravel, ProtocolError
-from megaflow.timely.communication.allocator import Allocator, Envelope, FailureReport, Lane
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.allocator import Allocator, FailureReport
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.tcp import is_silent
-from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, address_prefix, frames
+from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, pack_message
 
 Collect = Callable[[Allocator, int], list[Envelope]]
 
@@ -33,7 +34,7 @@ def test_messages_keep_their_order_per_source_target_and_lane(make_cluster: Any,
             for target in range(6):
                 lane = dice.choice(list(Lane))
                 body = (numbers[target, lane], "x" * dice.choice([1, 1, 1, 3 * MAX_FRAME_BYTES if target == 0 else 9]))
-                end.send(target, lane, (7, end.index), body)
+                end.send(target, Channel(lane, 7, end.index), body)
                 numbers[target, lane] += 1
             if dice.random() < 0.2:
                 end.flush()
@@ -41,8 +42,8 @@ def test_messages_keep_their_order_per_source_target_and_lane(make_cluster: Any,
         found += collect(end, 6 * count - len(found))
         order: dict[tuple[int, Lane], list[int]] = defaultdict(list)
         for envelope in found:
-            assert envelope.channel == (7, envelope.source)
-            order[envelope.source, envelope.lane].append(envelope.body[0])
+            assert envelope.channel[1:] == (7, envelope.source)
+            order[envelope.source, envelope.channel.lane].append(envelope.body[0])
         end.finish()
         return order
 
@@ -54,12 +55,12 @@ def test_messages_keep_their_order_per_source_target_and_lane(make_cluster: Any,
 def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluster: Any, collect: Collect) -> None:
     ends = make_cluster(2, workers=2).connect()
     body = [(1, "a"), (2, "b")]
-    ends[0].send_all([0, 1, 2, 3], Lane.PROGRESS, (0, 1), body)
+    ends[0].send_all([0, 1, 2, 3], Channel(Lane.PROGRESS, 0, 1), body)
     ends[0].flush()
     assert next(e.body for e in ends[0].receive()) is body
     assert next(e.body for e in ends[1].receive()) is body
-    assert collect(ends[2], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
-    assert collect(ends[3], 1) == [Envelope(Lane.PROGRESS, (0, 1), 0, body)]
+    assert collect(ends[2], 1) == [Envelope(Channel(Lane.PROGRESS, 0, 1), 0, body)]
+    assert collect(ends[3], 1) == [Envelope(Channel(Lane.PROGRESS, 0, 1), 0, body)]
 
 
 def progress_bytes(cluster: Any, target: int) -> int:
@@ -73,22 +74,22 @@ def test_progress_for_all_workers_of_another_process_travels_there_once(
 ) -> None:
     cluster = make_cluster(2, workers=3)
     ends = cluster.connect()
-    ends[1].send(4, Lane.PROGRESS, (0, 0), (0, [(1, 2, 3)]))
+    ends[1].send(4, Channel.progress(0), (0, [(1, 2, 3)]))
     one = progress_bytes(cluster, 4)
-    ends[1].send_all((0, *targets, 2), Lane.PROGRESS, (0, 0), (1, [(1, 2, 3)]))
+    ends[1].send_all((0, *targets, 2), Channel.progress(0), (1, [(1, 2, 3)]))
     assert progress_bytes(cluster, 4) == one + copies * one
     for target in (3, 4, 5):
-        ends[1].send(target, Lane.PROGRESS, (0, 0), (2, []))
+        ends[1].send(target, Channel.progress(0), (2, []))
     ends[0].flush()
     for end in ends:
         numbers = [0] * (end.index == 4) + [1] * (end.index in (0, 2, *targets)) + [2] * (end.index > 2)
         found = [(each.source, each.channel, each.body[0]) for each in collect(end, len(numbers))]
-        assert found == [(1, (0, 0), number) for number in numbers]
+        assert found == [(1, Channel.progress(0), number) for number in numbers]
 
 
 def test_records_for_all_workers_of_another_process_are_a_copy_for_each(make_cluster: Any, collect: Collect) -> None:
     ends = make_cluster(2, workers=2).connect()
-    ends[0].send_all([2, 3], Lane.DATA, (0, 0), [[1]])
+    ends[0].send_all([2, 3], Channel(Lane.DATA, 0, 0), [[1]])
     ends[0].flush()
     [mine], [others] = collect(ends[2], 1), collect(ends[3], 1)
     assert mine == others
@@ -99,13 +100,13 @@ def test_progress_is_fanned_out_to_those_only_who_have_not_forgotten_the_sender(
     _, workers = run_cluster(2, workers=2)
     teller, forgetful, other = workers[0], workers[2], workers[3]
     forgetful.do(forgetful.end.forget, [0, 1])
-    teller.do(lambda: (teller.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "told"), teller.end.flush()))
+    teller.do(lambda: (teller.end.send_all([2, 3], Channel.progress(0), "told"), teller.end.flush()))
     assert other.next().body == "told"
     assert forgetful.arrived.empty()
     teller.do(teller.end.forget, [2, 3])
-    teller.do(lambda: (teller.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "not told"), teller.end.flush()))
+    teller.do(lambda: (teller.end.send_all([2, 3], Channel.progress(0), "not told"), teller.end.flush()))
     another = workers[1]
-    another.do(lambda: (another.end.send_all([2, 3], Lane.PROGRESS, (0, 0), "by another"), another.end.flush()))
+    another.do(lambda: (another.end.send_all([2, 3], Channel.progress(0), "by another"), another.end.flush()))
     assert other.next().body == "by another"
 
 
@@ -115,7 +116,7 @@ def test_only_progress_may_be_addressed_to_everybody(
 ) -> None:
     cluster = make_cluster(2, workers=2)
     ends = cluster.connect()
-    cluster.fabrics[0].peers.links[2].queue(lane, frames(lane, encode(1), address_prefix(0, target, (0, 0))))
+    cluster.fabrics[0].peers.links[2].queue(lane, pack_message(0, target, Channel(lane, 0, 0), encode(1)))
     ends[0].flush()
     with pytest.raises(ProtocolError, match=f"worker {target}, who is not here"):
         serve(ends[2])
@@ -124,7 +125,7 @@ def test_only_progress_may_be_addressed_to_everybody(
 def test_one_that_is_busy_looks_at_the_sockets_all_the_same(make_cluster: Any) -> None:
     ends = make_cluster(2).connect()
     for number in range(3):
-        ends[0].send(1, Lane.DATA, (0, 0), number)
+        ends[0].send(1, Channel(Lane.DATA, 0, 0), number)
         ends[0].flush()
         found: list[Envelope] = []
         deadline = time.monotonic() + 30.0
@@ -136,10 +137,10 @@ def test_one_that_is_busy_looks_at_the_sockets_all_the_same(make_cluster: Any) -
 def test_a_body_is_encoded_when_it_is_sent(make_cluster: Any, collect: Collect) -> None:
     ends = make_cluster(2).connect()
     body = [1]
-    ends[0].send(1, Lane.DATA, (0, 0), body)
+    ends[0].send(1, Channel(Lane.DATA, 0, 0), body)
     body.append(2)
     with pytest.raises(CannotTravel, match="lock"):
-        ends[0].send(1, Lane.DATA, (0, 0), threading.Lock())
+        ends[0].send(1, Channel(Lane.DATA, 0, 0), threading.Lock())
     ends[0].flush()
     assert collect(ends[1], 1)[0].body == [1]
 
@@ -148,9 +149,9 @@ def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(make_c
     cluster = make_cluster(2)
     a, b = cluster.connect()
     large = b"0123456789" * 5_000_000
-    a.send(1, Lane.DATA, (0, 0), large)
+    a.send(1, Channel(Lane.DATA, 0, 0), large)
     assert a.pending_bytes > 30_000_000
-    a.send(1, Lane.PROGRESS, (0, 0), "urgent")
+    a.send(1, Channel.progress(0), "urgent")
     sending = cluster.run(a.finish)
     first, second = collect(b, 2)
     assert (first.body, second.body == large) == ("urgent", True)
@@ -167,14 +168,14 @@ def test_a_parked_worker_is_woken_by_a_message_well_under_ten_ms(make_cluster: A
     def play(end: Allocator, other: int) -> list[float]:
         turn, seconds = 0, []
         if end.index < 2:
-            end.send(other, Lane.DATA, (0, 0), 1)
+            end.send(other, Channel(Lane.DATA, 0, 0), 1)
         while turn < rounds:
             start = time.perf_counter()
             end.park(None)
             for envelope in end.receive():
                 seconds.append(time.perf_counter() - start)
                 turn = envelope.body
-                end.send(other, Lane.DATA, (0, 0), turn + 1)
+                end.send(other, Channel(Lane.DATA, 0, 0), turn + 1)
                 end.flush()
         end.finish()
         return seconds

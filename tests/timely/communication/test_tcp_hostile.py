@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, PeerLost
-from megaflow.timely.communication.acceptor import MAX_STRANGERS
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.acceptor import MAX_PENDING
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.handshake import NONCE_BYTES, VERSION, ClientHandshake, greeting
 from megaflow.timely.communication.wire import FrameDecoder, Kind, frames, pack_record
@@ -35,10 +36,10 @@ class Traffic:
         dice = random.Random(end.index)
         while not told or not over:
             if not self._stop.is_set():
-                end.send(1 - end.index, Lane.DATA, (0, 0), (sent, "x" * dice.randrange(2000)))
+                end.send(1 - end.index, Channel(Lane.DATA, 0, 0), (sent, "x" * dice.randrange(2000)))
                 sent += 1
             elif not told:
-                end.send(1 - end.index, Lane.DATA, (0, 0), (-1, ""))
+                end.send(1 - end.index, Channel(Lane.DATA, 0, 0), (-1, ""))
                 told = True
             if told or sent % 10 == 0:
                 end.park(0.001)
@@ -144,12 +145,12 @@ def test_a_slow_stranger_is_closed_when_its_time_is_up(traffic: Traffic, caplog:
 def test_strangers_beyond_the_limit_wait_until_others_are_gone(
     traffic: Traffic, caplog: pytest.LogCaptureFixture, secret: bytes
 ) -> None:
-    crowd = [socket.create_connection(("127.0.0.1", traffic.port)) for _ in range(MAX_STRANGERS + 20)]
-    with pytest.raises(ConfigMismatch, match="nobody here serves"):  # it gets through all the same
+    crowd = [socket.create_connection(("127.0.0.1", traffic.port)) for _ in range(MAX_PENDING + 20)]
+    with pytest.raises(ConfigMismatch, match="does not serve the role"):  # it gets through all the same
         Client.connect("127.0.0.1", traffic.port, secret, "no such role", {}, 10)
     for stranger in crowd:
         stranger.close()
-    assert len(warnings(caplog, MAX_STRANGERS + 21)) == MAX_STRANGERS + 21
+    assert len(warnings(caplog, MAX_PENDING + 21)) == MAX_PENDING + 21
 
 
 def test_a_client_with_the_wrong_secret_is_told_so(traffic: Traffic, caplog: pytest.LogCaptureFixture) -> None:

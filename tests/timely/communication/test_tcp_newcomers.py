@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from megaflow.errors import ConfigMismatch, ConnectTimeout, PeerFailed, PeerLost, ProtocolError
-from megaflow.timely.communication.allocator import MAIL_CHANNEL, Envelope, FailureReport, Lane
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.channel import MAIL, Channel, Envelope, Lane
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import frames
 from megaflow.timely.rescale.messages import TOPIC, LinkLost
@@ -30,7 +32,7 @@ def promote_all(runners: Sequence[Any], ids: Sequence[int]) -> None:
 
 
 def expect_lost(runner: Any, ids: tuple[int, ...]) -> None:
-    assert runner.next() == Envelope(Lane.MAIL, MAIL_CHANNEL, runner.index, (TOPIC, LinkLost(ids)))
+    assert runner.next() == Envelope(MAIL, runner.index, (TOPIC, LinkLost(ids)))
 
 
 def everybody_hears_everybody(runners: Sequence[Any]) -> None:
@@ -107,7 +109,7 @@ def test_a_newcomer_that_fails_stops_nobody(run_cluster: Any) -> None:
     cluster, members = run_cluster(2)
     newcomer = cluster.newcomer()
     newcomer.fabric.join(cluster.peers, newcomer.own, 1)
-    newcomer.fabric.allocator(2).abort(FailureReport(2, "there:1", "ValueError: boom"))
+    TcpAllocator(newcomer.fabric, 2).abort(FailureReport(2, "there:1", "ValueError: boom"))
     for member in members:
         expect_lost(member, (2,))
     finish_all(members)
@@ -252,7 +254,7 @@ def test_what_was_sent_before_parting_still_arrives(run_cluster: Any) -> None:
     promote_all([*members, newcomer], [2])
     large = b"0123456789" * 500_000
     for member in members:
-        member.do(lambda end=member.end: (end.send(2, Lane.DATA, (0, 0), large), end.forget([2])))
+        member.do(lambda end=member.end: (end.send(2, Channel(Lane.DATA, 0, 0), large), end.forget([2])))
     assert {newcomer.next().body for _ in members} == {large}
     finish_all([newcomer])
     finish_all(members)
@@ -280,7 +282,7 @@ def test_each_worker_parts_by_itself_and_the_goodbye_comes_after_the_last_one(ru
     zero.do(zero.end.forget, [2, 3])
     zero.send(2, "dropped")
     one.send(2, "you have left")
-    assert two.next() == Envelope(Lane.DATA, (0, 0), 1, "you have left")
+    assert two.next() == Envelope(Channel(Lane.DATA, 0, 0), 1, "you have left")
     two.send(0, "unheard")
     two.send(1, "thanks")
     assert one.next().body == "thanks"
@@ -298,7 +300,7 @@ def test_one_who_is_gone_before_the_last_worker_parts_still_gets_its_goodbye(run
     zero.do(zero.end.forget, [2, 3])
     for newcomer in newcomers:
         newcomer.finish()
-    while link._hears:  # the end of its stream has not come yet
+    while link._readable:  # the end of its stream has not come yet
         zero.do(zero.end.flush)
     one.do(one.end.forget, [2, 3])
     for newcomer in newcomers:
@@ -310,11 +312,11 @@ def test_a_newcomer_sent_away_hears_all_that_was_said_and_then_that_the_members_
     cluster, members = run_cluster(2)
     [newcomer] = cluster.newcomer().join()
     for member in members:
-        member.do(lambda end=member.end: (end.send(2, Lane.MAIL, MAIL_CHANNEL, "go"), end.forget([2])))
+        member.do(lambda end=member.end: (end.send(2, MAIL, "go"), end.forget([2])))
     heard = [newcomer.next() for _ in range(4)]
     for index in (0, 1):
-        said = heard.index(Envelope(Lane.MAIL, MAIL_CHANNEL, index, "go"))
-        assert said < heard.index(Envelope(Lane.MAIL, MAIL_CHANNEL, 2, (TOPIC, LinkLost((index,)))))
+        said = heard.index(Envelope(MAIL, index, "go"))
+        assert said < heard.index(Envelope(MAIL, 2, (TOPIC, LinkLost((index,)))))
     newcomer.send(0, "unheard")
     finish_all([newcomer])
     everybody_hears_everybody(members)
@@ -390,9 +392,9 @@ def test_where_there_is_no_way_in_newcomers_are_refused(make_cluster: Any, secre
         member = PeerAddress(0, *listener.getsockname(), (0,))
         fabric = TcpFabric(listener, [0], secret)
         fabric.connect([member], 0, 1)
-        serving = cluster.run(serve, fabric.allocator(0))
+        serving = cluster.run(serve, TcpAllocator(fabric, 0))
         newcomer = cluster.newcomer(ids=[1])
-        with pytest.raises(ConfigMismatch, match="nobody can join"):
+        with pytest.raises(ConfigMismatch, match="no process can join"):
             newcomer.fabric.join([member], newcomer.own, 1)
         fabric.close()
         assert "closed its connections" in str(serving.exception(10))
@@ -422,5 +424,5 @@ def test_in_a_single_process_there_is_nobody_to_promote_or_forget() -> None:
     [end] = [LocalFabric([0]).allocator(0)]
     end.promote([0, 1])
     end.forget([1])
-    end.send(0, Lane.DATA, (0, 0), "still here")
+    end.send(0, Channel(Lane.DATA, 0, 0), "still here")
     assert end.receive()[0].body == "still here"

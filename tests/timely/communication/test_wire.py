@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, ConfigMismatch, PeerFailed, PeerLost, ProtocolError
 from megaflow.timely.communication import wire
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.wire import FrameDecoder, Kind
 
 messages = st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, 4]), st.binary(max_size=60)), max_size=12)
@@ -57,7 +59,8 @@ def test_random_bytes_are_messages_or_a_protocol_error(pieces: list[bytes]) -> N
 
 @given(st.binary(max_size=200))
 def test_random_records_are_values_or_a_protocol_error(payload: bytes) -> None:
-    for read in (wire.unpack_record, wire.unpack_failure, wire.split_address):
+    message = partial(wire.unpack_message, Lane.DATA)
+    for read in (wire.unpack_record, wire.unpack_failure, message):
         with contextlib.suppress(ProtocolError):
             read(payload)
 

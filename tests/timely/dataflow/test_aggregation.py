@@ -14,7 +14,8 @@ from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import InputHandle, Product, example, less_than
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from tests.timely.cases import run_processes, run_threads
+from tests.cluster.processes import run_processes
+from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY, by_hand
 
 SEEDS = range(4)

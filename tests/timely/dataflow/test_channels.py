@@ -12,7 +12,7 @@ from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import Broadcast, Exchange, Pipeline
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.membership import founding
 
@@ -28,13 +28,13 @@ class Sent:
     def __init__(self) -> None:
         self.messages: list[tuple[int, Lane, Any]] = []  # worker, lane, (time, batch)
 
-    def send(self, target: int, lane: Lane, channel: tuple[int, int], body: Any) -> None:
-        if lane is not Lane.PROGRESS:
-            self.messages.append((target, lane, body))
+    def send(self, target: int, channel: Channel, body: Any) -> None:
+        if channel.lane is not Lane.PROGRESS:
+            self.messages.append((target, channel.lane, body))
 
-    def send_all(self, targets: Iterable[int], lane: Lane, channel: tuple[int, int], body: Any) -> None:
+    def send_all(self, targets: Iterable[int], channel: Channel, body: Any) -> None:
         for target in targets:
-            self.send(target, lane, channel, body)
+            self.send(target, channel, body)
 
     def receive(self, busy: bool = False) -> list[Envelope]:
         return []

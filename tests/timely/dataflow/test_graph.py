@@ -8,7 +8,8 @@ import pytest
 from megaflow.errors import BuildError, GraphMismatch, ProtocolError
 from megaflow.program import Worker
 from megaflow.timely import Broadcast, Exchange, Pipeline
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.explain import describe_pointstamps
 from tests.timely.workers import ByHand, by_hand, run
 
 Build = Callable[[Any], object]
@@ -200,7 +201,7 @@ def test_records_for_a_channel_that_does_not_exist_break_the_protocol() -> None:
     hand = ByHand(2)
     with hand.workers[0].dataflow("words") as scope:
         scope.new_input()
-    hand.fabric.allocator(1).send(0, Lane.DATA, (0, 9), (0, [1]))
+    hand.fabric.allocator(1).send(0, Channel(Lane.DATA, 0, 9), (0, [1]))
     with pytest.raises(ProtocolError, match="dataflow 'words' has no channel 9"):
         hand.workers[0].step()
 
@@ -211,7 +212,7 @@ def test_the_books_name_who_holds_what() -> None:
         handle, _ = scope.new_input()
     handle.advance_to(4)
     hand.settle()
-    text = worker.graphs()[0].describe_pointstamps()
+    text = describe_pointstamps(worker.graphs()[0])
     assert "Input.out0" in text and __file__ in text and text.startswith("1 at ") and text.endswith("time 4")
 
 

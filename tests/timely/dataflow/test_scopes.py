@@ -13,7 +13,8 @@ from megaflow.stream import Stream
 from megaflow.timely import Exchange, InputHandle, Pipeline, ProbeHandle, Product, less_equal
 from megaflow.timely.dataflow.builder import OperatorBuilder
 from megaflow.timely.order import identity
-from tests.timely.cases import edges, run_processes, run_threads
+from tests.cluster.processes import run_processes
+from tests.timely.cases import edges, run_threads
 from tests.timely.workers import EVERY, by_hand
 
 HERE = r".*test_scopes\.py:\d+"

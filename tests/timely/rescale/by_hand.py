@@ -21,7 +21,8 @@ from megaflow.errors import PeerLost
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import Network
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, Event, JoinAsk, LinkLost, Process
 
@@ -172,7 +173,7 @@ class Hands:
     def pointstamps(self) -> list[str]:
         """What is left, for messages."""
         return [
-            f"worker {index}, {graph.name}: {graph.describe_pointstamps()}"
+            f"worker {index}, {graph.name}: {describe_pointstamps(graph)}"
             for index, worker in self.workers.items()
             for graph in worker.graphs()
         ]

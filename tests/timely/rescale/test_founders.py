@@ -3,7 +3,7 @@
 import pytest
 
 from megaflow.errors import BuildError, CapabilityError, CommandRefused
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.founders import Founders
 from tests.timely.rescale.by_hand import Hands

@@ -7,7 +7,7 @@ import pytest
 
 from megaflow.errors import CapabilityError, TimeError
 from megaflow.timely import InputHandle
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from tests.timely.rescale.by_hand import Hands
 from tests.timely.rescale.parts import Part, close, hello
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from megaflow.errors import CommandRefused, ProtocolError
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.rescale import handover
 from megaflow.timely.rescale.messages import (
     TOPIC,
@@ -229,7 +229,7 @@ def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
     admission = hands.admitted()
     with pytest.raises(CommandRefused, match=r"worker 3 joins just now \(admitted\); try again when that is done"):
         hands.workers[0].rescaling.hand_over(None)
-    hands.workers[0].rescaling.give_up("the test says so")
+    hands.workers[0].rescaling.coordination.give_up("the test says so")
     hands.settle()
     assert coordinators(hands) == [0] and hands.workers[0].membership.version == 0
     assert all(not isinstance(event, HandedOver) for events in hands.events.values() for event in events)

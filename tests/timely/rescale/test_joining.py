@@ -10,8 +10,8 @@ import pytest
 from megaflow.errors import CapabilityError, GraphMismatch, JoinDenied, PeerLost, ProgramError
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, ProbeHandle
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.unordered import UnorderedHandle
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.dataflow.operators.sources import UnorderedHandle
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined
 from tests.timely.rescale.by_hand import Hands
@@ -564,7 +564,7 @@ def test_a_newcomer_that_comes_too_late_is_told_so() -> None:
     hands.everywhere(hello)
     [joiner] = hands.start(hands.admitted())
     hello(joiner)
-    hands.workers[0].rescaling.give_up("because")
+    hands.workers[0].rescaling.coordination.give_up("because")
     with pytest.raises(JoinDenied, match="did not join"):
         joiner.bootstrap()
 

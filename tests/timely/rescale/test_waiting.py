@@ -2,7 +2,7 @@
 
 from megaflow.program import Worker
 from megaflow.timely import InputHandle
-from megaflow.timely.communication.allocator import Lane
+from megaflow.timely.communication.channel import Lane
 from megaflow.timely.rescale.messages import TOPIC, MayEnd, RangeAsk
 from tests.timely.rescale.by_hand import Hands
 

@@ -1,4 +1,4 @@
-"""Building a value again from the tree that it was taken apart into.
+"""Bytes to values: a value is built again from the tree that `encode` has taken it apart into.
 
 The tree is not trusted. Nothing is imported, and nothing is called that the tree names: a class is looked up in
 `sys.modules`, must be a dataclass, NamedTuple or enum, and is filled without running its `__init__`.
@@ -15,11 +15,39 @@ from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import msgpack
+
 from megaflow.errors import ProtocolError
 from megaflow.timely.communication.codec import tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
-decoders: Final[dict[str, Callable[[Any], Any]]] = {}  # name of a registered type -> its decode; written by register
+
+def decode(buffer: bytes | bytearray | memoryview) -> Any:
+    """Return the value that `encode` made these bytes from; raises ProtocolError for any other bytes.
+
+    >>> from megaflow.timely.communication.codec.encode import encode
+    >>> decode(encode((3, [("to", 1), ("be", 2)])))
+    (3, [('to', 1), ('be', 2)])
+    """
+    try:
+        tree = msgpack.unpackb(
+            buffer,
+            unicode_errors="surrogatepass",
+            max_array_len=tags.ARRAY_LENGTH_MAX,
+            max_map_len=0,
+            max_ext_len=0,
+            object_hook=_refuse,
+            ext_hook=_refuse,
+        )
+        return restore(tree)
+    except ProtocolError:
+        raise
+    except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
+        raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
+
+
+def _refuse(content: object, *more: object) -> None:
+    raise ProtocolError("a received value holds a msgpack map or extension")
 
 
 def restore(node: Node, depth: int = 0) -> Any:
@@ -99,9 +127,9 @@ def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[s
 
 
 def _restore_registered(depth: int, name: str, node: Node) -> Any:
-    if name not in decoders:
+    if name not in user_types.decoders:
         raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
-    return decoders[name](restore(node, depth + 1))
+    return user_types.decoders[name](restore(node, depth + 1))
 
 
 _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follows the tag) -> value

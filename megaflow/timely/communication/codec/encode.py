@@ -1,4 +1,4 @@
-"""Taking a value apart into a tree that msgpack carries exactly.
+"""Values to bytes: a value is taken apart into a tree that msgpack carries exactly.
 
 Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base. Lists of one type
 alone, and the columns of lists of tuples, become one run of bytes without Python code per element.
@@ -11,19 +11,47 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Flag
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from megaflow.errors import CannotTravel
+import msgpack
+
+from megaflow.errors import CannotTravel, UsageError
 from megaflow.timely.communication.codec import tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
+T = TypeVar("T")
 Lower: TypeAlias = Callable[[Any, int], Node]  # (value, depth) -> node
 
 COLUMN_LENGTH_MIN: Final = 4  # a shorter list costs less element by element
 ARITY_MAX: Final = 64  # a wider tuple would make many short columns
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
+
+
+def encode(value: object) -> bytes:
+    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel."""
+    try:
+        tree = lower(value)
+    except RecursionError as error:
+        raise CannotTravel(f"a value of {user_types.describe(type(value))} is nested too deeply to travel") from error
+    try:
+        packed: bytes = msgpack.packb(tree, default=_lower_big_int, strict_types=True, unicode_errors="surrogatepass")
+    except ValueError as error:  # more than 4 GiB in one piece
+        raise CannotTravel(f"a value of {user_types.describe(type(value))} is too large to travel") from error
+    return packed
+
+
+def register(cls: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
+    """Let values of exactly this class travel: `encode` gives a value that can travel, `decode` turns it back.
+
+    Both sides must register the class under the same name before the first value is sent.
+    """
+    if cls in _BUILT_IN:
+        raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} travel already")
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    user_types.decoders[name] = decode
+    _LOWER[cls] = lambda value, depth: [tags.REGISTERED, name, lower(encode(value), depth + 1)]
 
 
 def lower(value: Any, depth: int = 0) -> Node:
@@ -33,7 +61,7 @@ def lower(value: Any, depth: int = 0) -> Node:
         return value
     if depth > tags.DEPTH_MAX:
         raise CannotTravel(_TOO_DEEP)
-    return (LOWER.get(kind) or _lower_of_class(kind))(value, depth)
+    return (_LOWER.get(kind) or _lower_of_class(kind))(value, depth)
 
 
 def _lower_list(values: Sequence[Any], depth: int, nested: int = 0) -> Node:
@@ -101,7 +129,7 @@ _COLUMN: Final[dict[type, Callable[[Any, int, int], Node | None]]] = {
 }
 
 
-def lower_big_int(value: int) -> Node:
+def _lower_big_int(value: int) -> Node:
     """Lower an int beyond 64 bits, the one thing that msgpack finds left to lower."""
     return [tags.BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
 
@@ -137,7 +165,7 @@ def _of_fields(tag: int, fields: Callable[[Any], Iterable[Any]]) -> Lower:
     return lambda value, depth: [tag, *(lower(part, depth + 1) for part in fields(value))]
 
 
-LOWER: Final[dict[type, Lower]] = {
+_LOWER: Final[dict[type, Lower]] = {
     list: _lower_list,
     tuple: lambda value, depth: [tags.TUPLE, _lower_list(value, depth)],
     dict: _lower_items(tags.DICT),
@@ -158,7 +186,7 @@ LOWER: Final[dict[type, Lower]] = {
     deque: lambda value, depth: [tags.DEQUE, value.maxlen, _lower_list(list(value), depth)],
 }  # class -> how; written by register and, as a cache of the program's own classes, by _lower_of_class
 
-BUILT_IN: Final = tags.SCALARS.union(LOWER)
+_BUILT_IN: Final = tags.SCALARS.union(_LOWER)
 
 
 def _lower_of_class(kind: type) -> Lower:
@@ -176,7 +204,7 @@ def _lower_of_class(kind: type) -> Lower:
             f"dataclass, a NamedTuple or an enum, or call megaflow.register({kind.__name__}, encode, decode)"
         )
     user_types.check_findable(kind)
-    LOWER[kind] = lower
+    _LOWER[kind] = lower
     return lower
 
 

@@ -7,14 +7,16 @@ object stores, slots and `__dict__`, so attributes set beside the fields arrive 
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from types import MemberDescriptorType
-from typing import Any
+from typing import Any, Final
 
 from megaflow.errors import CannotTravel, ProtocolError
+
+decoders: Final[dict[str, Callable[[Any], Any]]] = {}  # name of a registered class -> its decode
 
 
 def find_class(module: str, qualname: str) -> type:

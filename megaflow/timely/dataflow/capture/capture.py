@@ -17,12 +17,11 @@ from io import TextIOBase
 from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, PeerLost, SourceError, UsageError
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.capture.backoff import Retry
 from megaflow.timely.dataflow.capture.event_format import HEADER, Event, EventDecoder, Messages, Progress, encode_event
 from megaflow.timely.dataflow.capture.event_link import EventLink, EventPusher, claimed_twice
+from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
@@ -63,14 +62,11 @@ def capture(port: Port[T]) -> Captured[T]:
     builder = OperatorBuilder(port.scope, "Capture")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
 
-    def make(capabilities: object, info: object) -> Callable[[], None]:
-        def logic() -> None:
-            for time, batch in source.drain():
-                captured.add(time, batch)
+    def logic() -> None:
+        for time, batch in source.drain():
+            captured.add(time, batch)
 
-        return logic
-
-    builder.build(make)
+    builder.build_releasing(logic)
     return captured
 
 
@@ -211,7 +207,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
     now = port.scope.graph.context.now
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        [alive], retry = capabilities, Retry(info.activator, now)
+        [alive], backoff = capabilities, Backoff(info.activator, now)
         shown = Antichain([minimum(port.scope.depth)])
 
         def logic() -> None:
@@ -225,9 +221,9 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
                 pusher.push(Progress(_difference(shown, frontier)))
                 shown = frontier
             if writer is not None and not writer.flush():
-                retry.later()
+                backoff.later()
                 return
-            retry.reset()
+            backoff.reset()
             if frontier.is_empty():
                 if writer is not None:
                     writer.close()

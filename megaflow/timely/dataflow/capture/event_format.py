@@ -16,7 +16,7 @@ The stored format, version 1. Numbers outside of payloads are unsigned and big-e
     version    u32        1
     frames     each       u32 length of the payload
                           u32 CRC-32 of those four bytes and the payload
-                          the payload: a value of the project's codec (`codec/values.py`)
+                          the payload: a value of the project's codec (`timely/communication/codec`)
 
 A payload is `(0, [(time, change), ...])` for progress or `(1, time, [record, ...])` for messages. A time is the tuple
 of its coordinates, outermost first. The tags of the codec (`codec/tags.py`) are part of the format: a change
@@ -29,7 +29,8 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from megaflow.errors import CannotTravel, ProtocolError, SourceError
-from megaflow.timely.communication.codec.values import decode, encode
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time, coordinates, from_coordinates
 
 MAGIC: Final = b"\x89megaflow events"

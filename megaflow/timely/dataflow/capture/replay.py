@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.capture.backoff import Retry
 from megaflow.timely.dataflow.capture.event_format import Event, Messages, Progress
 from megaflow.timely.dataflow.capture.event_link import EventSource
+from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.order import Time, coordinates, less_equal, minimum
 from megaflow.timely.progress.antichain import MutableAntichain
@@ -152,15 +151,15 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
         least, activate = minimum(scope.depth), info.activator.activate
         played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
         player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
-        return partial(_run, player, activate, Retry(info.activator, scope.graph.context.now))
+        return partial(_run, player, activate, Backoff(info.activator, scope.graph.context.now))
 
     builder.build(make)
     return result
 
 
-def _run(player: _Player, activate: Callable[[], None], retry: Retry) -> None:
+def _run(player: _Player, activate: Callable[[], None], backoff: Backoff) -> None:
     if player.play():
-        retry.reset()
+        backoff.reset()
         activate()
     elif not all(sequence.announces for sequence in player.sequences):
-        retry.later()
+        backoff.later()

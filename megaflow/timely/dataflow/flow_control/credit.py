@@ -76,6 +76,12 @@ class Credits:
         account = self._accounts.get(worker)
         return account.used if account is not None else 0
 
+    def _check(self) -> None:
+        for account in self._accounts.values():
+            assert account.used >= 0 and account.closed == (account.used >= self._window), "closed when used up"
+            assert account.downstreams is self._downstreams, "one for all workers"
+            account._check()
+
 
 class Debts:
     """The receiving end of one channel."""
@@ -96,6 +102,15 @@ class Debts:
             self._due.add(worker)
             self._tell()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a worker is owed enough."""
+        return bool(self._due)
+
+    def owed(self, worker: int) -> int:
+        """How many records of a worker's were taken and not given back."""
+        return self._owed.get(worker, 0)
+
     def settle(self) -> list[tuple[int, int]]:
         """Take what is due: (worker, records), to be given back at once."""
         due = [(worker, self._owed.pop(worker)) for worker in sorted(self._due)]
@@ -106,3 +121,7 @@ class Debts:
         """Owe nothing to a worker that has left."""
         self._owed.pop(worker, None)
         self._due.discard(worker)
+
+    def _check(self) -> None:
+        assert all(records > 0 for records in self._owed.values()), "what is owed is more than nothing"
+        assert self._due == {worker for worker, records in self._owed.items() if records >= self._enough}, "rule 2"

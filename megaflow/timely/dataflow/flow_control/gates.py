@@ -37,6 +37,10 @@ class Gate:
         for downstream in self.downstreams:
             downstream.opened(self)
 
+    def _check(self) -> None:
+        for downstream in self.downstreams:
+            assert (self in downstream.closed) == self.closed, "all that it is part of know whether it is closed"
+
 
 class Downstream:
     """The gates that can be reached from one place.
@@ -68,3 +72,8 @@ class Downstream:
             if not self.wanted:
                 self.granted = True
                 self._wake()
+
+    def _check(self) -> None:
+        assert self.wanted <= self.closed, "a gate that has been open is not waited for"
+        for gate in self.closed:
+            assert gate.closed and any(each is self for each in gate.downstreams), "its gates are closed"

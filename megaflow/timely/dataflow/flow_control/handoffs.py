@@ -41,7 +41,8 @@ from functools import partial
 from typing import Protocol
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.allocator import Allocator, Lane
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
 from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
@@ -49,8 +50,6 @@ from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.dataflow.session import BATCH_RECORDS
 from megaflow.timely.order import Summary, feedback
 from megaflow.timely.progress.propagation_order import positions
-
-RETURNS = -1  # second part of the channel on which credit comes back: ((channel, records), …)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,7 @@ class Handoffs:
         self._debts: dict[int, Debts] = {}  # channel -> what its queue owes
         self._behind: dict[int, Downstream] = {}  # channel -> what lies behind its queue, made when first needed
         self._due: dict[int, None] = {}  # channels that owe enough
+        self._waiting: list[tuple[int, Downstream]] = []  # node that is run -> what lies after one of its outputs
 
     def add(self, handoff: Handoff) -> None:
         """Add the next channel, while the dataflow is built."""
@@ -133,6 +133,7 @@ class Handoffs:
         downstream = Downstream(partial(self._run_queue.add, self._runs[node]))
         if node not in self._control:
             self._fill(downstream, [source])
+        self._waiting.append((self._runs[node], downstream))
         return downstream
 
     @property
@@ -158,7 +159,7 @@ class Handoffs:
         present = audience()
         for worker, amounts in returns.items():
             if worker in present:
-                self._allocator.send(worker, Lane.MAIL, (self._dataflow, RETURNS), tuple(amounts))
+                self._allocator.send(worker, Channel.credit(self._dataflow), tuple(amounts))
 
     def hear(self, worker: int, returns: Iterable[tuple[int, int]]) -> None:
         """Take in what a worker has given back."""
@@ -179,8 +180,36 @@ class Handoffs:
 
     def clear(self) -> None:
         """The dataflow is dropped."""
-        for table in (self._all, self._after, self._inside, self._debts, self._behind, self._due):
+        for table in (self._all, self._after, self._inside, self._debts, self._behind, self._due, self._waiting):
             table.clear()
+
+    def credit_in_use(self, worker: int) -> dict[int, int]:
+        """Return channel -> records that a worker has not given back to this one. Cost: O(channels)."""
+        bounded = ((channel, each.end.credits) for channel, each in enumerate(self._all))
+        return {channel: credits.used(worker) for channel, credits in bounded if credits is not None}
+
+    def credit_kept(self, worker: int) -> dict[int, int]:
+        """Return channel -> records from a worker that wait here or are owed to it. Cost: O(what waits)."""
+        return {
+            channel: self._all[channel].end.queue.queued_from(worker) + debts.owed(worker)
+            for channel, debts in self._debts.items()
+        }
+
+    def _check(self) -> None:
+        """Check what holds between the steps of a running dataflow. Cost: O(what waits, and what waits for it)."""
+        waiting = {node for node, downstream in self._waiting if downstream.wanted}
+        for each in self._all:
+            queue = each.end.queue
+            queue._check()
+            assert not queue.batches or queue.node in self._run_queue or queue.node in waiting, "it will run"
+            if each.end.credits is not None:
+                each.end.credits._check()
+        for channel, debts in self._debts.items():
+            debts._check()
+            behind = self._behind.get(channel)
+            assert not debts.is_due or channel in self._due or (behind is not None and behind.wanted), "it will go back"
+        for downstream in (*self._behind.values(), *(each for _, each in self._waiting)):
+            downstream._check()
 
     def _owe(self, channel: int) -> None:
         self._due[channel] = None

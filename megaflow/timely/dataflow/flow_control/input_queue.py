@@ -77,3 +77,18 @@ class InputQueue(Gate):
             self.downstreams.append(downstream)
             if self.closed:
                 downstream.closed.add(self)
+
+    def queued_from(self, worker: int) -> int:
+        """How many queued records came from another worker, if the channel has credit. Cost: O(batches)."""
+        return sum(records for _, source, records in self._foreign if source == worker)
+
+    def _check(self) -> None:
+        sizes = [len(batch) for _, batch in self.batches]
+        assert self.records == sum(sizes), "invariant 2"
+        assert self.records > self.mark // 2 if self.closed else self.records < self.mark, "invariant 3"
+        assert self.closed == (self in self._run_queue.crowded), "invariant 3"
+        positions = [position - self._taken for position, _, _ in self._foreign]
+        assert positions == sorted(set(positions)), "in the order of arrival"
+        for position, (_, _, records) in zip(positions, self._foreign, strict=True):
+            assert 0 <= position < len(sizes) and records == sizes[position], "credit is for a batch that is queued"
+        super()._check()

@@ -25,7 +25,6 @@ from megaflow.timely.dataflow.error_notes import CALL_SITES, GENERATED
 from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.fusion.codegen import Operation, write
 from megaflow.timely.dataflow.fusion.partition import Group, partition
-from megaflow.timely.dataflow.fusion.stage import Err, Ok, check_partition, neither
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import SWITCH
 from megaflow.timely.order import identity
@@ -34,10 +33,6 @@ from megaflow.timely.progress.propagation_order import Edge, positions
 _GLOBALS = {
     "BATCH_RECORDS": BATCH_RECORDS,
     "LARGEST_BATCH_RECORDS": stages.LARGEST_BATCH_RECORDS,
-    "Err": Err,
-    "Ok": Ok,
-    "check_partition": check_partition,
-    "neither": neither,
     "portions": stages.portions,
     "ship": stages.ship,
     "ship_full": stages.ship_full,
@@ -74,11 +69,8 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
         nodes = [graph.nodes[member] for member in group.members]
         head = nodes[0]
         exits = [location for node in nodes for location in node.sources if location not in group.inside]
-        head.logic = _make_logic(graph, group, exits)
-        head.fused = tuple(group.members)
-        for node in nodes[1:]:
-            node.within = head.index
-            inner.update(node.targets)
+        graph.run_as_one(nodes, _make_logic(graph, group, exits))
+        inner.update(location for node in nodes[1:] for location in node.targets)
         inner.update(group.inside)
         members.update(location for node in nodes for location in node.targets)
         same = identity(head.scope.depth)
@@ -105,6 +97,8 @@ def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], No
     leaving = [outputs[location] for location in exits]
     text = write(members, tuple(bool(graph.listeners[location]) for location in exits))
     known = {**_GLOBALS, CALL_SITES: text.call_sites}
+    for node in nodes:
+        known |= node.stage.names
     exec(_compiled(f"{'+'.join(member.name for member in members[:4])}", str(text)), known)
     process: Any = known["make"](*(node.stage.f for node in nodes), *leaving)  # type: ignore[operator]
     run = stages.run_pausable if text.pauses else stages.run_whole

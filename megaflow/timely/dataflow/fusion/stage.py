@@ -11,19 +11,16 @@ Rules
  3. Batches that are sent are never changed afterwards.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
-U = TypeVar("U")
-E = TypeVar("E")
 
 LARGEST_BATCH_RECORDS: Final = 4 * BATCH_RECORDS
 """A flat_map's batch may grow to this before it is cut: cutting costs a copy, and a little over is as fast."""
@@ -36,29 +33,14 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """What an operator does to a record, for those who would write it into a function of their own."""
+    """What an operator does to a record: enough to write it into the function of a group."""
 
     kind: Kind
     f: Callable[..., Any] | None  # the user's function; none for "same"
     inputs: Sequence[Input[Any]]
     outputs: Sequence[Output[Any]]
+    names: Mapping[str, object] = field(default_factory=dict)  # what such a function calls by name beside `f`
 
-
-@dataclass(frozen=True, slots=True)
-class Ok(Generic[T]):
-    """A success, for `ok_err`."""
-
-    value: T
-
-
-@dataclass(frozen=True, slots=True)
-class Err(Generic[E]):
-    """A failure, for `ok_err`."""
-
-    error: E
-
-
-Result: TypeAlias = Ok[U] | Err[E]
 
 def run_whole(
     inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], object]
@@ -141,18 +123,3 @@ def ship_full(output: Output[T], time: Time, records: list[T]) -> None:
     for start in range(0, whole, BATCH_RECORDS):
         output.ship(time, records[start : start + BATCH_RECORDS])
     del records[:whole]
-
-
-def check_partition(error: Exception, record: object, count: int) -> None:
-    """Say what the function should return, if the partition's own loop raised and not user code."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is None:
-        raise ProgramError(
-            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
-            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
-        ) from None
-
-
-def neither(result: object, record: object) -> ProgramError:
-    """What is wrong with a function of `ok_err` that returned neither."""
-    return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")

@@ -123,11 +123,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
             else:
                 stash[time] = (mint(output, time), [batch])
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        return logic
-
-    builder.build(make)
+    builder.build_releasing(logic)
     return result
 
 
@@ -177,11 +173,7 @@ def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> P
             open_times[time] = fold.add(time, open_times[time], batch)
         notificator.for_each([source.frontier], close)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        return logic
-
-    builder.build(make)
+    builder.build_releasing(logic)
     return result
 
 

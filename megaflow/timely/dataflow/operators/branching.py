@@ -3,14 +3,14 @@
 Like the linear operators they hold no capability and keep times; loops name `time` and `record` (see `error_notes`).
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from megaflow.errors import BuildError
+from megaflow.errors import BuildError, ProgramError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.fusion.stage import Err, Kind, Ok, Result, Stage, check_partition, neither, run_whole
+from megaflow.timely.dataflow.fusion.stage import Kind, Stage, run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time
@@ -19,6 +19,22 @@ T = TypeVar("T")
 U = TypeVar("U")
 E = TypeVar("E")
 
+
+@dataclass(frozen=True, slots=True)
+class Ok(Generic[T]):
+    """A success, for `ok_err`."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Err(Generic[E]):
+    """A failure, for `ok_err`."""
+
+    error: E
+
+
+Result: TypeAlias = Ok[U] | Err[E]
 
 _Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a batch for each output
 
@@ -42,7 +58,7 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
             raise
         return list(parts.values())
 
-    return _split(port, "Partition", count, split, "partition", f)
+    return _split(port, "Partition", count, split, "partition", f, {"check_partition": check_partition})
 
 
 def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T]]:
@@ -58,7 +74,7 @@ def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T
                 false.append(record)
         return [false, true]
 
-    false, true = _split(port, "Branch", 2, split, "branch", f)
+    false, true = _split(port, "Branch", 2, split, "branch", f, {})
     return false, true
 
 
@@ -68,7 +84,7 @@ def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port
     def split(time: Time, batch: list[T]) -> list[list[T]]:
         return [[], batch] if f(time) else [batch, []]
 
-    false, true = _split(port, "BranchWhen", 2, split, "branch_when", f)
+    false, true = _split(port, "BranchWhen", 2, split, "branch_when", f, {})
     return false, true
 
 
@@ -88,12 +104,33 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
                 raise neither(result, record)
         return [oks, errs]
 
-    oks, errs = _split(port, "OkErr", 2, split, "ok_err", f)
+    oks, errs = _split(port, "OkErr", 2, split, "ok_err", f, {"Ok": Ok, "Err": Err, "neither": neither})
     return oks, errs
 
 
+def check_partition(error: Exception, record: object, count: int) -> None:
+    """Say what the function should return, if the partition's own loop raised and not user code."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is None:
+        raise ProgramError(
+            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
+            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
+        ) from None
+
+
+def neither(result: object, record: object) -> ProgramError:
+    """What is wrong with a function of `ok_err` that returned neither."""
+    return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
+
+
 def _split(
-    port: Port[Any], name: str, count: int, split: _Split, kind: Kind, f: Callable[..., Any]
+    port: Port[Any],
+    name: str,
+    count: int,
+    split: _Split,
+    kind: Kind,
+    f: Callable[..., Any],
+    names: Mapping[str, object],
 ) -> list[Port[Any]]:
     builder = OperatorBuilder(port.scope, name)
     source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
@@ -104,11 +141,5 @@ def _split(
         for output, part in zip(outputs, split(time, batch), strict=True):
             output.ship(time, part)
 
-    def start(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        for capability in capabilities:
-            capability.release()
-        return run_whole([source], outputs, process)
-
-    builder.build(start)
-    builder.node.stage = Stage(kind, f, [source], outputs)
+    builder.build_releasing(run_whole([source], outputs, process), Stage(kind, f, [source], outputs, names))
     return [result for _, result in made]

@@ -64,11 +64,7 @@ def _delayed(port: Port[T], name: str, spread: _Spread) -> Port[T]:
             for later, part in spread(time, batch).items():
                 output.ship(later, part)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        return logic
-
-    builder.build(make)
+    builder.build_releasing(logic)
     return result
 
 
@@ -84,26 +80,21 @@ def reclock(port: Port[T], clock: Port[Any]) -> Port[T]:
     output: Output[T]
     output, result = builder.new_output()
     stash: dict[Time, list[list[T]]] = {}  # time -> batches in arrival order
+    notificator = FrontierNotificator()
 
     def send(tick: Capability, count: int) -> None:
         for time in sorted((time for time in stash if less_equal(time, tick.time)), key=coordinates):
             for batch in stash.pop(time):
                 output.ship(tick.time, batch)
 
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        notificator = FrontierNotificator()
+    def logic() -> None:
+        for time, batch in source.drain():
+            stash.setdefault(time, []).append(batch)
+        for time in {time for time, _ in ticks.drain()}:
+            notificator.notify_at(mint(output, time))
+        notificator.for_each([source.frontier, ticks.frontier], send)
+        if ticks.frontier.is_empty() and not notificator.pending():
+            stash.clear()
 
-        def logic() -> None:
-            for time, batch in source.drain():
-                stash.setdefault(time, []).append(batch)
-            for time in {time for time, _ in ticks.drain()}:
-                notificator.notify_at(mint(output, time))
-            notificator.for_each([source.frontier, ticks.frontier], send)
-            if ticks.frontier.is_empty() and not notificator.pending():
-                stash.clear()
-
-        return logic
-
-    builder.build(make)
+    builder.build_releasing(logic)
     return result

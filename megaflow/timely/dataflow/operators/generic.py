@@ -9,9 +9,9 @@ are given the logic itself, and a notificator that outlives its runs.
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from megaflow.timely.dataflow.activator import OperatorInfo
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Pact

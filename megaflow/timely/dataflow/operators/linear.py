@@ -61,13 +61,8 @@ def _one_to_one(
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 
-    def start(capabilities: list[Any], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        return make(source, output)
-
-    builder.build(start)
-    if kind is not None:
-        builder.node.stage = Stage(kind, f, [source], [output])
+    stage = Stage(kind, f, [source], [output]) if kind is not None else None
+    builder.build_releasing(make(source, output), stage)
     return result
 
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.communication.allocator import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output, connect
-from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
-from megaflow.timely.dataflow.graph import Node, Port, ScopeRef
+from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.scopes import check_same
@@ -40,29 +39,23 @@ def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
     builder = OperatorBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
-        capabilities[0].release()
-        return run_whole(inputs, [output], output.ship)
-
-    builder.build(make)
-    builder.node.stage = Stage("same", None, inputs, [output])
+    builder.build_releasing(run_whole(inputs, [output], output.ship), Stage("same", None, inputs, [output]))
     return result
 
 
 class LoopHandle(Generic[T]):
     """The open end of a feedback; `connect_loop` closes it, once."""
 
-    def __init__(self, scope: ScopeRef, node: Node, close: Callable[[Port[T]], None]) -> None:
+    def __init__(self, scope: ScopeRef, where: str, close: Callable[[Port[T]], None]) -> None:
         self._scope = scope
-        self._node = node
+        self._where = where  # file:line of the feedback
         self._close: Callable[[Port[T]], None] | None = close
 
     def connect(self, port: Port[T]) -> None:
         """Feed `port` back. Raises BuildError if the loop is closed already or belongs to another scope."""
         if self._close is None:
-            raise BuildError(f"connect_loop: the feedback at {self._node.where} is connected already")
-        check_same(port.scope, self._scope, f"connect_loop to the feedback at {self._node.where}")
+            raise BuildError(f"connect_loop: the feedback at {self._where} is connected already")
+        check_same(port.scope, self._scope, f"connect_loop to the feedback at {self._where}")
         close, self._close = self._close, None
         close(port)
 
@@ -76,26 +69,16 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
     if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
         raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
     builder = OperatorBuilder(scope, "Feedback")
-    node = scope.graph.nodes[-1]
     summary: Summary = advance_by(scope.depth, advance)
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
-
-    def close(port: Port[Any]) -> None:
-        builder.build(lambda capabilities, info: _feedback_logic(capabilities[0].release, loop, output, summary))
-        connect(port, loop.location, node.queues[0], Pipeline())
-        node.shape.append(f"from {port.node}.{port.output}")
-
-    return LoopHandle(scope, node, close), result
-
-
-def _feedback_logic(
-    release: Callable[[], None], loop: Input[T], output: Output[T], summary: Summary
-) -> Callable[[], None]:
-    release()
 
     def logic() -> None:
         for time, batch in loop.drain():
             output.ship(summary.apply(time), batch)
 
-    return logic
+    def close(port: Port[Any]) -> None:
+        builder.build_releasing(logic)
+        builder.connect(loop, port)
+
+    return LoopHandle(scope, builder.where, close), result

@@ -1,15 +1,14 @@
 """Operators at the borders of scopes: enter, leave, and the loop variable of an iterative scope."""
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.movement import LoopHandle, feedback
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.dataflow.scopes import check_open
+from megaflow.timely.dataflow.scopes import check_open, describe
 from megaflow.timely.order import Summary
 from megaflow.timely.order import enter as entering
 from megaflow.timely.order import leave as leaving
@@ -23,9 +22,9 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     Raises BuildError if `scope` is no child of the stream's scope or its block has ended.
     """
     if scope.parent is not port.scope:
-        parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {scope.parent.title}"
+        parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {describe(scope.parent)}"
         raise BuildError(
-            f"enter ({user_line()}): the stream is of {port.scope.title}, but {scope.title} is {parent}; "
+            f"enter ({user_line()}): the stream is of {describe(port.scope)}, but {describe(scope)} is {parent}; "
             "a stream enters scopes one by one, from the scope around them"
         )
     check_open(scope, "enter")
@@ -41,7 +40,7 @@ def leave(port: Port[T]) -> Port[T]:
     """
     parent = port.scope.parent
     if parent is None:
-        raise BuildError(f"leave ({user_line()}): the stream is of {port.scope.title}; there is no scope around it")
+        raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
     if parent.depth == port.scope.depth:
         return Port(parent, port.node, port.output)
     return _cross(port, parent, "Leave", leaving(port.scope.depth))
@@ -52,20 +51,13 @@ def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
     builder = OperatorBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
-    builder.build(lambda capabilities, info: _crossing_logic(capabilities[0].release, source, output, path))
-    return result
-
-
-def _crossing_logic(
-    release: Callable[[], None], source: Input[T], output: Output[T], path: Summary
-) -> Callable[[], None]:
-    release()
 
     def logic() -> None:
         for time, batch in source.drain():
             output.ship(path.apply(time), batch)
 
-    return logic
+    builder.build_releasing(logic)
+    return result
 
 
 def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
@@ -75,7 +67,7 @@ def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[
     """
     if scope.depth == 0:
         raise BuildError(
-            f"loop_variable ({user_line()}): times of {scope.title} have no round; "
+            f"loop_variable ({user_line()}): times of {describe(scope)} have no round; "
             "open `with scope.iterative() as inner`, or use feedback to advance the time itself"
         )
     return feedback(scope, advance, "loop_variable")

@@ -1,15 +1,26 @@
-"""Streams out of values at hand."""
+"""Streams from outside of dataflows: out of an iterable, or sent by the program at whatever times it may.
+
+(A program that sends time by time uses an `InputHandle`; an operator without inputs is a `source`, in `generic`.)
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from megaflow.timely.dataflow.activator import OperatorInfo
+from megaflow.errors import BuildError, CapabilityError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.graph import Port, ScopeRef
+from megaflow.timely.dataflow.context import Activator, OperatorInfo
+from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
+from megaflow.timely.dataflow.session import Session
+from megaflow.timely.order import Time
+from megaflow.timely.progress.change_batch import ChangeBatch
 
 T = TypeVar("T")
+
+_Changes = ChangeBatch[tuple[int, Time]]
 
 _BATCHES_PER_RUN = 16
 """How much an iterable may send before the operators after it get their turn."""
@@ -39,3 +50,84 @@ def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
 
     builder.build(make)
     return result
+
+
+class UnorderedHandle(Generic[T]):
+    """The program's end of a stream without a present time: what may be sent says the capability.
+
+    It closes when the worker's program ends; what capabilities there are then lose their right.
+    """
+
+    def __init__(self, output: Output[T], holdings: _Holdings, activator: Activator, graph: Graph) -> None:
+        self._output = output
+        self._holdings = holdings
+        self._activator = activator
+        self._graph = graph
+
+    def session(self, capability: Capability) -> Session[T]:
+        """Send at the capability's time; use it in a `with` block. It ends at the worker's next step at the latest.
+
+        Raises CapabilityError if the capability is released or of another operator, or the input was closed.
+        """
+        if self._holdings.closed:
+            raise CapabilityError(f"session: {self._output.title} was closed; nothing can be sent any more")
+        if not self._graph.started:
+            raise BuildError(
+                f"session: dataflow {self._graph.name!r} is still being built, its operators would miss the records; "
+                "send after the end of its `with` block"
+            )
+        self._activator.activate()
+        return self._output.session(capability)
+
+    def close(self) -> None:
+        """Give up all capabilities of this input; a second call is harmless."""
+        self._output.end_sessions()
+        self._holdings.close()
+
+
+class _Holdings(_Changes):
+    """What the program's capabilities add up to: location and time -> count. Passes changes on to the dataflow's."""
+
+    __slots__ = ("_changes", "_output", "closed")
+
+    def __init__(self, output: Output[Any], initial: Capability) -> None:
+        super().__init__()
+        self._output = output
+        self._changes = output.changes
+        self.closed = False  # afterwards capabilities count for nothing
+        if initial.held:  # it is in the books already
+            super().update((output.location, initial.time), 1)
+
+    def update(self, item: tuple[int, Time], delta: int) -> None:
+        if item[0] != self._output.location:  # records
+            self._changes.update(item, delta)
+            return
+        if delta < 0:
+            self._output.end_sessions()  # nothing leaves after the right to send it
+        if not self.closed:
+            super().update(item, delta)
+            self._changes.update(item, delta)
+
+    def close(self) -> None:
+        """Take back all that is held."""
+        self.closed = True
+        for item, total in self.drain():
+            self._changes.update(item, -total)
+
+
+def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
+    """A handle, the capability for the least time, and the stream of what is sent through the handle."""
+    builder = OperatorBuilder(scope, "UnorderedInput")
+    output: Output[Any]
+    output, result = builder.new_output()
+    made: list[tuple[UnorderedHandle[Any], Capability]] = []
+
+    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        holdings = _Holdings(output, capabilities[0])
+        output.changes = holdings
+        handle: UnorderedHandle[Any] = UnorderedHandle(output, holdings, info.activator, scope.graph)
+        made.append((handle, capabilities[0]))
+        return output.end_sessions
+
+    builder.build(make, stop=lambda: made[0][0].close())
+    return *made[0], result

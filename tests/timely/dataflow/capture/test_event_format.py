@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.timely import Messages, Product, Progress
-from megaflow.timely.communication.codec.values import encode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.capture import event_format as events
 from megaflow.timely.dataflow.capture.event_format import HEADER, MAGIC, Event, EventDecoder, encode_event
 

@@ -10,9 +10,9 @@ from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import EventLink, Exchange, InputHandle, Messages, Pipeline, Progress
-from megaflow.timely.communication.allocator import Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.flow_control.handoffs import RETURNS, Bounds
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -314,14 +314,14 @@ def test_a_replay_reads_no_farther_than_there_is_room() -> None:
 def test_credit_for_a_channel_that_has_none_is_a_broken_protocol_and_for_what_is_complete_nothing() -> None:
     hand = ByHand(2)
     build_on(hand, lambda worker, scope: scope.empty().exchange(lambda x: 0) and None)
-    hand.workers[0].allocator.send(1, Lane.MAIL, (0, RETURNS), ((17, 5),))
+    hand.workers[0].allocator.send(1, Channel.credit(0), ((17, 5),))
     with pytest.raises(ProtocolError, match="worker 0 gives credit back on channel 17, which needs none"):
         hand.workers[1].step()
     done = ByHand(2)
     build_on(done, lambda worker, scope: scope.empty() and None)
     done.settle()
     assert done.workers[1].installed_dataflows == {}
-    done.workers[1]._take_in([Envelope(Lane.MAIL, (0, RETURNS), 0, ((0, 5),))])
+    done.workers[1]._take_in([Envelope(Channel.credit(0), 0, ((0, 5),))])
 
 
 def test_the_usual_bounds_are_many_batches_and_a_window_is_more_than_a_queue() -> None:

@@ -412,7 +412,8 @@ def test_a_stop_iteration_of_the_users_stays_what_it_is(use: Use, operator: str,
     assert caught.value.__notes__[0].startswith(f"in operator '{operator}' (")
     assert caught.value.__notes__[0].endswith("worker 0, time 0, record 10")
     text = format_user_traceback(caught.value)
-    assert text.count("Traceback") == 1 and "return next(iter(()))" in text.splitlines()[-4]
+    lines = [line for line in text.splitlines() if line.strip(" ~^")]  # Python versions differ in what they underline
+    assert text.count("Traceback") == 1 and "return next(iter(()))" in lines[-3]
 
 
 def stop_within(x: Any) -> Iterator[Any]:

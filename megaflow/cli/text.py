@@ -1,0 +1,232 @@
+"""What a job's reports and plans look like as text on a screen."""
+
+from collections.abc import Sequence
+
+from megaflow.control.client.move_request import Plan
+from megaflow.control.reports import (
+    BootstrapReport,
+    ChangeStatus,
+    Explanation,
+    JobStatus,
+    JoinedProcess,
+    MoveReport,
+    OperatorStatus,
+    PlanStatus,
+    RemovalReport,
+    workers_text,
+)
+from megaflow.megaphone.routing import ranges_text
+
+LEDGER_SHOWN = 10  # newest moves; --json has them all
+BINS_SHOWN = 10  # busiest; --json has them all
+STEPS_SHOWN = 20
+
+
+def status_text(status: JobStatus) -> str:
+    """Return a status as a few tables."""
+    frontier = "none" if status.frontier is None else status.frontier
+    parts = [f"job {status.job}: {status.state}, epoch {status.epoch}, output complete before {frontier}"]
+    rows = [
+        [worker.id, worker.pid, worker.address, worker.lines, worker.records, f"{worker.records_per_second:.0f}",
+         *(f"{late:.1f}" for late in (worker.latency_ms.p50, worker.latency_ms.p99, worker.latency_ms.max)),
+         worker.bins, worker.keys]
+        for worker in status.workers
+    ]  # fmt: skip
+    head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
+    parts.append(table_text(head, rows))
+    parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
+    parts += [change_text(change) for change in status.changes]
+    for operator in status.operators:
+        parts.append(f"operator {operator.name}: {operator.bins} bins")
+        if operator.table is not None:
+            parts += [f"  worker {worker}: {ranges}" for worker, ranges in owners(operator.table).items()]
+        parts += load_texts(operator)
+    if status.plan is not None:
+        parts.append(kept_text(status.plan))
+    parts += [f"pending: {pending.bins} bins at epoch {pending.epoch}" for pending in status.pending]
+    if ledger := status.ledger:
+        size = bytes_text(sum(entry.bytes for entry in ledger))
+        parts.append(f"moved so far: {count(len(ledger), 'bin')}, {size}; the last:")
+        shown = [
+            [each.operator, each.bin, each.epoch, each.source, each.target, each.bytes, each.keys,
+             f"{each.seconds * 1000:.1f}"]
+            for each in ledger[-LEDGER_SHOWN:]
+        ]  # fmt: skip
+        parts.append(table_text(["operator", "bin", "epoch", "from", "to", "bytes", "keys", "ms"], shown))
+    return "\n".join(parts)
+
+
+def load_texts(operator: OperatorStatus) -> list[str]:
+    """Return the busiest bins of an operator and its most frequent keys, if the status has them."""
+    load, table = operator.load, operator.table
+    if load is None:
+        return []
+    parts = []
+    if load.bins:
+        more = f" of {len(load.bins)}" if len(load.bins) > BINS_SHOWN else ""
+        parts.append(f"  busiest bins{more}, last seconds:")
+        rows = zip(load.bins, load.records_per_second, load.busy_ms_per_second, load.keys, load.bytes)
+        shown = [
+            [bin, None if table is None else table[bin], f"{records:.0f}", f"{busy:.1f}", keys, bytes_text(size)]
+            for bin, records, busy, keys, size in list(rows)[:BINS_SHOWN]
+        ]
+        parts.append(table_text(["bin", "worker", "rec/s", "ms/s", "keys", "about"], shown))
+    if load.hot_keys:
+        parts.append("  most frequent keys:")
+        keys = [[key, bin, f"{records:.0f}", f"{error:.0f}"] for key, bin, records, error in load.hot_keys]
+        parts.append(table_text(["key", "bin", "rec/s", "less at most"], keys[:BINS_SHOWN]))
+    return parts
+
+
+def kept_text(plan: PlanStatus) -> str:
+    """Return a plan that is not over.
+
+    >>> kept_text(PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
+    'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
+    """
+    what = f"plan: {plan.strategy}, {plan.left} of {count(plan.bins, 'bin')} left; {plan.runner} "
+    if plan.running:
+        return f"{what}is carrying it out"
+    return f"{what}ended before it was over: megaflow control resume goes on with it"
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan, its longest parts cut."""
+    if not plan.moves:
+        return NOTHING
+    size = "" if plan.size is None else f" (about {count(plan.size[0], 'key')}, {bytes_text(plan.size[1])})"
+    gap = f", {plan.gap:g} seconds apart" if plan.gap else ""
+    parts = [f"would move {count(len(plan.moves), 'bin')}{size} in {count(len(plan.steps), 'step')}{gap}:"]
+    sources = {bin: source for bin, source, _ in plan.moves}
+    for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
+        changes: dict[tuple[int, int], list[int]] = {}
+        for move in step:
+            changes.setdefault((sources[move.bin], move.worker), []).append(move.bin)
+        what = "; ".join(f"{ranges_text(bins)} from {a} to {b}" for (a, b), bins in changes.items())
+        parts.append(f"  step {number}: {what}")
+    if len(plan.steps) > STEPS_SHOWN:
+        parts.append(f"  … and {len(plan.steps) - STEPS_SHOWN} more")
+    return "\n".join(parts)
+
+
+def moved_text(moved: MoveReport) -> str:
+    """Return the account of a plan that was carried out.
+
+    >>> moved_text(MoveReport(steps=1, bins=1, bytes=20480, keys=4, seconds=1.0, epochs=(3,)))
+    'moved 1 bin (4 keys, 20.0 KiB) in 1 step, 1.00 seconds'
+    """
+    if not moved.steps:
+        return NOTHING
+    what = f"{count(moved.bins, 'bin')} ({count(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
+    return f"moved {what} in {count(moved.steps, 'step')}, {moved.seconds:.2f} seconds"
+
+
+def explanation_text(report: Explanation) -> str:
+    """Return what holds a job's output back, as a sentence and a table."""
+    epoch, frontier = report.epoch, report.frontier
+    parts = [f"worker {worker} did not answer: it is in a long step of user code" for worker in report.silent]
+    if report.settled:
+        state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
+        return "\n".join([f"nothing holds it back: {state}, control is at epoch {epoch}", *parts])
+    behind = f"output is complete before epoch {frontier}, control is at epoch {epoch}"
+    rows = [
+        [each.operator, each.port, "between" if each.worker is None else each.worker,
+         each.epoch if isinstance(each.epoch, int) else list(each.epoch), each.count, each.kind, each.where]
+        for each in report.held_by
+    ]  # fmt: skip
+    if not rows and not parts:
+        return f"{behind}; epoch {frontier} is over by now, nothing holds it back any more"
+    head = ["operator", "port", "worker", "epoch", "count", "kind", "declared at"]
+    return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(head, rows), *parts])
+
+
+def joined_text(join: JoinedProcess) -> str:
+    """Return the account of one process that has joined.
+
+    >>> joined_text(JoinedProcess((2,), {"start": 0.5, "routing": 0.25}, 900, 0.0))
+    'added worker 2: start 0.500, routing 0.250 seconds; 900 bytes of progress'
+    """
+    phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in join.seconds.items())
+    bytes, paused = bytes_text(join.bytes), paused_text(join.paused_seconds)
+    return f"added {workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
+
+
+def removed_text(removal: RemovalReport) -> str:
+    """Return the account of a process that has left.
+
+    >>> removed_text(RemovalReport((2, 3), 0.25))
+    'removed workers 2, 3 in 0.25 seconds'
+    """
+    return f"removed {workers_text(removal.workers)} in {removal.seconds:.2f} seconds"
+
+
+def bootstrapped_text(report: BootstrapReport) -> str:
+    """Return the account of a worker that was given its routing table."""
+    what = f"worker {report.worker} has the routing table of worker {report.server}"
+    return f"{what}, {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
+
+
+def paused_text(seconds: float) -> str:
+    """Return how long records waited for a routing table, if they did."""
+    return f"; records waited there for {seconds:.3f} seconds" if seconds else ""
+
+
+def change_text(change: ChangeStatus) -> str:
+    """Return a change of the membership.
+
+    >>> change_text(ChangeStatus("add-workers", processes=2, done=1, steps=4))
+    'changing: add-workers (processes 2), 1 of 4 steps done'
+    """
+    named = {"processes": change.processes, "server": change.server, "worker": change.worker}
+    facts = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+    how = "waiting" if change.waiting else f"{change.done} of {change.steps} steps done"
+    return f"changing: {change.change} ({facts}), {how}"
+
+
+STATES = {
+    "joined": "has joined, and knows no routing table yet",
+    "leaving": "is leaving",
+}
+NOTHING = "nothing to move: every bin is where it was wanted"
+
+
+def owners(table: Sequence[int]) -> dict[int, str]:
+    """Return worker -> its bins.
+
+    >>> owners([0, 0, 1, 0])
+    {0: '0-1,3', 1: '2'}
+    """
+    bins: dict[int, list[int]] = {worker: [] for worker in sorted(set(table))}
+    for bin, owner in enumerate(table):
+        bins[owner].append(bin)
+    return {worker: ranges_text(owned) for worker, owned in bins.items()}
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return columns aligned to the right.
+
+    >>> print(table_text(["bin", "to"], [[7, 1], [200, 0]]))
+    bin  to
+      7   1
+    200   0
+    """
+    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 bin" or "2 bins"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def bytes_text(size: int) -> str:
+    """Return a size for people.
+
+    >>> bytes_text(900), bytes_text(1536), bytes_text(5 << 30)
+    ('900 bytes', '1.5 KiB', '5.0 GiB')
+    """
+    if size < 1024:
+        return f"{size} bytes"
+    power = min((size.bit_length() - 1) // 10, 4)
+    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB"

@@ -1,0 +1,241 @@
+"""What a job reports of itself: its status, what holds its output back, and the accounts of commands that are done.
+
+All are values that cross processes: a worker reports on itself, the coordinator adds the reports up, a client shows the
+sum. None of them names the job's secret. How they look as text and JSON is the command line's to say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from megaflow.timely.order import Time
+
+KEYS_REPORTED_MAX = 16  # of one operator: those that certainly have the most records
+
+
+# The status ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyQuantiles:
+    """How late lines were, from read (or due) to their epoch closed."""
+
+    p50: float = 0.0
+    p99: float = 0.0
+    max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsefulTime:
+    """What one operator has applied so far on one worker."""
+
+    records: int = 0
+    useful_seconds: float = 0.0  # spent on them
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker's part of the status."""
+
+    id: int
+    state: str  # running, joined (has no routing table yet) or leaving; the coordinator says which
+    pid: int
+    address: str
+    lines: int  # read so far
+    records: int  # applied by stateful operators so far
+    records_per_second: float  # over the last second or so
+    latency_ms: LatencyQuantiles  # of the last ten busy seconds
+    bins: int  # owned, of one operator: all operators share one table
+    keys: int  # held, of all operators
+    done: int = 0  # lines so far whose epoch has closed
+    waiting: int | None = 0  # lines due and not read; None: some are, and no rate says how many
+    now: float = 0.0  # seconds of its own clock, when it answered
+    busy_seconds: float = 0.0  # so far: not waiting for something to do
+    useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLoad:
+    """The load of one stateful operator over the last seconds; one entry per bin, heaviest first."""
+
+    operator: str
+    bins: tuple[int, ...]
+    records_per_second: tuple[float, ...]
+    busy_ms_per_second: tuple[float, ...]
+    keys: tuple[int, ...]
+    bytes: tuple[int, ...]  # about
+    hot_keys: tuple[tuple[str, int, float, float], ...]  # (how it shows, bin, records per second, error of that)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatus:
+    """One stateful operator."""
+
+    name: str
+    bins: int
+    table: tuple[int, ...] | None = None  # bin -> worker; None: not asked for
+    load: OperatorLoad | None = None  # None: not asked for
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMove:
+    """A reconfiguration that has not taken effect yet."""
+
+    epoch: int
+    bins: int  # that change owner
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """A plan that is not over."""
+
+    number: int
+    strategy: str
+    batch: int | None  # bins a step, for some strategies
+    gap_seconds: float  # between steps
+    bins: int  # that it moves, all together
+    left: int  # bins that are still to move
+    runner: str  # who makes the steps, for people
+    running: bool  # whether the runner is there
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """A change of the membership that was asked for and is not done."""
+
+    change: str  # the command
+    processes: int | None = None  # to add
+    server: int | None = None  # of a bootstrap
+    worker: int | None = None  # to remove, or to bootstrap
+    done: int = 0  # steps
+    steps: int = 1
+    waiting: bool = False  # for another change to end
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A bin that was moved and is installed; reported by its new owner."""
+
+    operator: str
+    bin: int
+    epoch: int
+    source: int  # worker
+    target: int  # worker
+    bytes: int
+    keys: int
+    seconds: float  # from taken out to installed
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A running job, as its coordinator knows it and its workers report it."""
+
+    job: str
+    state: str  # starting, running, ending or stopping
+    epoch: int
+    frontier: int | None  # output is complete before it; None: all is
+    workers: tuple[WorkerStatus, ...]  # by id
+    operators: tuple[OperatorStatus, ...]
+    pending: tuple[PendingMove, ...] = ()
+    plan: PlanStatus | None = None
+    changes: tuple[ChangeStatus, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()  # the newest last
+
+
+# What holds the output back -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """Something in one operator that keeps an epoch open."""
+
+    operator: str
+    where: str  # file:line of its declaration
+    port: str  # output 0: capabilities; input 0: records
+    worker: int | None  # None: between two workers
+    epoch: Time
+    count: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What holds a job's output back."""
+
+    job: str
+    epoch: int  # of the control stream
+    frontier: int | None  # the epoch that is held open; None: none is
+    settled: bool  # the output is as far as it can be
+    held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
+    silent: tuple[int, ...] = ()  # workers that have not answered, sorted
+
+
+# Accounts -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A reconfiguration that has taken effect."""
+
+    epoch: int
+    bins: int
+    bytes: int
+    keys: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """The steps of a plan, all together."""
+
+    steps: int
+    bins: int
+    bytes: int
+    keys: int
+    seconds: float
+    epochs: tuple[int, ...]  # one a step
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedProcess:
+    """A process that has joined, and its way there."""
+
+    workers: tuple[int, ...]
+    seconds: dict[str, float]  # phase -> duration
+    bytes: int  # of progress
+    paused_seconds: float  # that records waited there for a routing table, at most
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReport:
+    """Processes that were added, and why others were not."""
+
+    joins: tuple[JoinedProcess, ...]
+    failed: tuple[str, ...]  # a reason for each process that is missing
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalReport:
+    """A process that has left."""
+
+    workers: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapReport:
+    """A worker that was given its routing table."""
+
+    worker: int
+    server: int
+    epoch: int
+    seconds: float
+    paused_seconds: float  # that records waited there for it
+
+
+def workers_text(ids: Sequence[int]) -> str:
+    """Return workers for a message.
+
+    >>> workers_text((2,)), workers_text((2, 3))
+    ('worker 2', 'workers 2, 3')
+    """
+    return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))

@@ -1,0 +1,77 @@
+"""A job whose dataflow is a Python function, from a notebook, a script or a test: `megaflow.run`."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from megaflow.errors import UsageError
+from megaflow.job.launcher.epoch_merge import ListWriter
+from megaflow.job.launcher.launch import launch
+from megaflow.job.profile.report import profile_spec
+from megaflow.job.spec import JobSpec, PickledFunction
+
+
+def run(
+    dataflow: Callable[[Any], Any],
+    *,
+    lines: Any,
+    processes: int = 1,
+    workers: int = 1,
+    args: Sequence[str] = (),
+    rate: float | None = None,
+    name: str | None = None,
+    listen: str = "127.0.0.1",
+    encoding_errors: str = "replace",
+    debug: bool = False,
+    profile: str | os.PathLike[str] | None = None,
+    profile_calls: bool = False,
+) -> list[Any]:
+    """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
+
+    `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
+    DataFrame; `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
+    the dataflow raises, and UsageError for wrong arguments.
+    """
+    spec = JobSpec(
+        pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
+        profile=profile_spec(profile, profile_calls),
+    )  # fmt: skip
+    writer = ListWriter()
+    launch(spec, lines, lambda: writer)
+    return writer.records
+
+
+def pickle_app(function: Callable[..., Any]) -> PickledFunction:
+    """Return a function as it travels to the worker processes.
+
+    A function that they can import is pickled by its name, any other (from a notebook, a script, a test) with all that
+    it refers to.
+    """
+    if not callable(function):
+        raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
+        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def can_import(module: ModuleType) -> bool:
+    """Return whether another process with this sys.path finds this very module under its name."""
+    path = None
+    names = module.__name__.split(".")
+    for length in range(1, len(names) + 1):
+        name = ".".join(names[:length])
+        found = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is None:
+            return False
+        path = spec.submodule_search_locations
+    return spec is not None and (not spec.has_location or spec.origin == getattr(module, "__file__", None))

@@ -1,0 +1,103 @@
+"""`megaflow run --join`: this process becomes a further process of a running job.
+
+It gets the job's settings from the job; the dataflow is that of its own file, and compared with the others' when it
+joins. Its outputs go to the job's launcher, which connects to it. It can join from another machine, if the
+processes of the job listen where it can reach them, and the other way round.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+from megaflow.control.messages import Done, JobSettings, Request, SettingsQuery
+from megaflow.errors import (
+    ConfigMismatch,
+    JobNotFound,
+    MegaflowError,
+    PeerFailed,
+    PeerLost,
+    ProtocolError,
+    UsageError,
+)
+from megaflow.job.contact import parse_address
+from megaflow.job.job_file import find
+from megaflow.job.profile.report import check_profile, profile_folder
+from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
+from megaflow.job.worker.child import Process
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+
+FORMS: tuple[Form, ...] = get_args(Form)
+
+
+def find_contact(target: str) -> tuple[Address, bytes]:
+    """Return where to ask for the job that NAME or HOST:PORT means, and its secret.
+
+    Raises UsageError for a wrong address or a missing secret, JobNotFound if no job has the name.
+    """
+    if ":" not in target:
+        found = find(target)
+        return (found.host, found.port), found.secret.encode()
+    contact = parse_address(target, "--join")
+    secret = os.environ.get("MEGAFLOW_SECRET", "").strip()
+    if not secret:
+        raise UsageError("--join HOST:PORT needs the job's secret in MEGAFLOW_SECRET")
+    return contact, secret.encode()
+
+
+def join_job(
+    spec: JobSpec,
+    contact: Address,
+    secret: bytes,
+    server: int | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Take part in a job to its end, or until this process is removed. Blocks.
+
+    `contact` is any process of the job; what all its processes have in common replaces what `spec` says. `server` is
+    the worker to be bootstrapped by; None: the coordinator chooses. `report` gets what a user should be told. Raises
+    JobNotFound if nothing answers, JoinDenied if the job does not take this process, PeerFailed with the traceback for
+    what the user's code raises here, and PeerLost if the job ends otherwise.
+    """
+    place = address_text(contact)
+    try:
+        settings = ask_settings(contact, secret, spec.connect_timeout_seconds)
+    except (OSError, PeerLost) as error:
+        raise JobNotFound(f"no job answers at {place}: {error}") from error
+    form = next((form for form in FORMS if form == settings.output), None)
+    if form is None:
+        raise ConfigMismatch(f"the job at {place} wants its output as {settings.output!r}: is it of another version?")
+    check_profile(spec.profile, settings.workers)
+    name = settings.job
+    spec = replace(
+        spec, name=name, workers=settings.workers, rate=settings.rate, encoding_errors=settings.encoding_errors
+    )
+
+    def joined(worker: int) -> None:
+        removal = f"megaflow control remove-workers --job {name} --id {worker}"
+        report(f"worker {worker} of job {name!r}; to end it: {removal}")
+
+    with listening(spec.listen, 1) as [listener]:
+        address = address_of(listener)
+        child = ChildSpec(spec, name, JoiningProcess(contact, server), address, listener.detach(), secret, output=form)
+    process = Process(child, joined)
+    try:
+        with profile_folder(spec.profile, report):
+            process.run()
+    except MegaflowError:
+        raise
+    except Exception as error:
+        raise PeerFailed(format_user_traceback(error, spec.debug)) from error
+
+
+def ask_settings(contact: Address, secret: bytes, timeout_seconds: float) -> JobSettings:
+    """Ask a process of a job for the job's settings. Raises what `Client.connect` and `Client.receive` do."""
+    with Client.connect(*contact, secret, "control", {}, timeout_seconds) as client:
+        client.send(Request(0, SettingsQuery()))
+        answer = client.receive(timeout_seconds)
+    match answer:
+        case Done(_, JobSettings() as settings):
+            return settings
+    raise ProtocolError(f"{client.address} was asked for the job's settings, and answered {answer!r:.100}")

@@ -1,0 +1,59 @@
+"""What waits, by time: the stashes of F and S, and the timers.
+
+Measured, for one time that comes and goes: 0.9 us with the dict and heap below and 3.8 us with a SortedDict, whether
+one time waits or 2000; for timers at 10 to 50,000 times 0.5 to 0.9 us and 1.3 to 1.8 us; to ask for the least time
+0.05 us and 0.6 us.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class ByTime(dict[int, V], Generic[V]):
+    """A dict by time that knows its least time and makes an entry when its time is first asked for.
+
+    An entry comes only with `queue[time]` and goes only with `take`.
+
+    >>> queue = ByTime(lambda time: [])
+    >>> queue[7].append("b"), queue[5].append("a"), queue.least()
+    (None, None, 5)
+    >>> queue.take(5), queue.least(), queue.take(6)
+    (['a'], 7, None)
+
+    Invariant: each time of the dict is in `_heap`, which has at most twice as many entries and eight.
+    """
+
+    __slots__ = ("_heap", "_make")
+
+    def __init__(self, make: Callable[[int], V]) -> None:
+        """`make(time)` gives the first value of an entry."""
+        super().__init__()
+        self._make = make
+        self._heap: list[int] = []  # all times, and some that are gone
+
+    def __missing__(self, time: int) -> V:
+        value = self[time] = self._make(time)
+        heappush(self._heap, time)
+        return value
+
+    def least(self) -> int | None:
+        """Return the first time that has an entry, None if there is none. Cost: logarithmic, amortised."""
+        heap = self._heap
+        while heap and heap[0] not in self:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def take(self, time: int) -> V | None:
+        """Remove the entry of a time and return it, None if there is none. Cost: constant, amortised."""
+        value = self.pop(time, None)
+        if len(self._heap) > 2 * len(self) + 8:  # or times that go before they are the least would fill it
+            self._heap = list(self)
+            heapify(self._heap)
+        return value
+
+    def _check(self) -> None:
+        assert self.keys() <= set(self._heap), "a time is not in the heap"
+        assert len(self._heap) <= 2 * len(self) + 8, "the heap is full of times that are gone"

@@ -1,0 +1,32 @@
+"""The types of the front door, whose names are loaded lazily."""
+
+from megaflow.program import Scope as Scope
+from megaflow.program import Stream as Stream
+from megaflow.program import Worker as Worker
+from megaflow.program import example as example
+from megaflow.program import execute as execute
+from megaflow.program import execute_from_args as execute_from_args
+from megaflow.timely.dataflow.builder import Input as Input
+from megaflow.timely.dataflow.builder import Output as Output
+from megaflow.timely.dataflow.capability import Capability as Capability
+from megaflow.timely.dataflow.capture.capture import EventReader as EventReader
+from megaflow.timely.dataflow.capture.capture import EventWriter as EventWriter
+from megaflow.timely.dataflow.capture.event_format import Messages as Messages
+from megaflow.timely.dataflow.capture.event_format import Progress as Progress
+from megaflow.timely.dataflow.capture.event_link import EventLink as EventLink
+from megaflow.timely.dataflow.context import OperatorInfo as OperatorInfo
+from megaflow.timely.dataflow.input_handle import InputHandle as InputHandle
+from megaflow.timely.dataflow.notificator import FrontierNotificator as FrontierNotificator
+from megaflow.timely.dataflow.operators.branching import Err as Err
+from megaflow.timely.dataflow.operators.branching import Ok as Ok
+from megaflow.timely.dataflow.operators.sources import UnorderedHandle as UnorderedHandle
+from megaflow.timely.dataflow.pact import Broadcast as Broadcast
+from megaflow.timely.dataflow.pact import Exchange as Exchange
+from megaflow.timely.dataflow.pact import Pipeline as Pipeline
+from megaflow.timely.dataflow.probe import ProbeHandle as ProbeHandle
+from megaflow.timely.order import Product as Product
+from megaflow.timely.order import Time as Time
+from megaflow.timely.order import less_equal as less_equal
+from megaflow.timely.order import less_than as less_than
+from megaflow.timely.progress.antichain import Antichain as Antichain
+from megaflow.timely.runtime import Config as Config

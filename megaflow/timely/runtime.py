@@ -1,0 +1,313 @@
+"""The runtime of the engine: configurations, worker threads, the end of a program, and its failure.
+
+Each worker runs the same `main(worker)`. When it returns the worker's inputs close and it
+steps until its dataflows are complete; then it says goodbye. An exception in one worker
+stops all: it is raised here as it is, once; workers that only heard of it raise PeerFailed.
+
+A process that joins a running cluster asks first, with its port open already; only the
+answer says which workers it is to run. Until they are members, its failure is its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from megaflow.errors import ClusterError, PeerFailed, UsageError
+from megaflow.timely.communication.allocator import Allocator, FailureReport
+from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
+from megaflow.timely.communication.rendezvous import PeerAddress
+from megaflow.timely.communication.role_handlers import RoleHandler
+from megaflow.timely.communication.secret import is_loopback, load_secret
+from megaflow.timely.communication.tcp import address_text, open_listener
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
+from megaflow.timely.communication.tcp_fabric import TcpFabric
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+from megaflow.timely.dataflow.graph import ScopeRef
+from megaflow.timely.membership import Membership, WorkerId, founding
+from megaflow.timely.rescale.join_client import ask_to_join
+from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.messages import Admission, Process
+from megaflow.timely.worker import Worker
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+_HIGHEST_PORT = 65535
+_SWITCH_INTERVAL_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from the others, when a process has several workers."""
+
+
+Roles: TypeAlias = Mapping[str, RoleHandler]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How many workers, in how many processes, and where; made by `thread`, `process`, `cluster` and `join`."""
+
+    workers: int = 1  # in this process
+    addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process alone
+    index: int = 0  # of this process
+    contacts: tuple[str, ...] = ()  # host:port of processes to ask; not empty: this one joins them, at addresses[0]
+    server: WorkerId | None = None  # by whom one that joins is bootstrapped; None: by whom the coordinator chooses
+    listener: socket.socket | None = None
+    secret: bytes | None = None  # None: load_secret()
+    # role -> who serves it; or what gives that, when the ids of this process's workers are known
+    roles: Roles | Callable[[tuple[WorkerId, ...]], Roles] = field(default_factory=dict)
+    watch: Mapping[Any, Callable[[], None]] = field(default_factory=dict)  # readable file -> callback
+    report: Callable[[str], None] | None = None
+    connect_timeout_seconds: float = 30.0
+    around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
+
+    @staticmethod
+    def thread() -> Config:
+        """One worker on the calling thread."""
+        return Config()
+
+    @staticmethod
+    def process(workers: int) -> Config:
+        """Several workers as threads of this process."""
+        if workers < 1:
+            raise UsageError(f"Config.process({workers}): there must be at least one worker")
+        return Config(workers)
+
+    @staticmethod
+    def cluster(
+        addresses: Sequence[str],
+        process: int,
+        workers: int = 1,
+        listener: socket.socket | None = None,
+        **more: Any,
+    ) -> Config:
+        """Process `process` of `len(addresses)`, with `workers` workers each; `listener` is bound to its address.
+
+        `more` are further fields of Config. Raises UsageError for an index without an address, or for listening
+        beyond this machine without a secret in MEGAFLOW_SECRET.
+        """
+        if not 0 <= process < len(addresses):
+            raise UsageError(
+                f"process {process} of {len(addresses)}: there are addresses for processes 0 to {len(addresses) - 1}"
+            )
+        if workers < 1:
+            raise UsageError(f"{workers} workers: there must be at least one worker in a process")
+        return Config(workers, tuple(addresses), process, listener=listener, **more)
+
+    @staticmethod
+    def join(
+        contact: str | Sequence[str],
+        address: str | None = None,
+        workers: int = 1,
+        server: WorkerId | None = None,
+        listener: socket.socket | None = None,
+        **more: Any,
+    ) -> Config:
+        """A further process of a running cluster, asked for at `contact`, or at the first of several that answers.
+
+        `address` is where the others reach it, by default where `listener` is bound. `more` are further fields of
+        Config. Raises UsageError for what cannot be meant.
+        """
+        contacts = (contact,) if isinstance(contact, str) else tuple(contact)
+        if not contacts:
+            raise UsageError("Config.join: name at least one process to ask, as in 'localhost:2101'")
+        if workers < 1:
+            raise UsageError(f"{workers} workers: there must be at least one worker in a process")
+        if address is None and listener is None:
+            raise UsageError("Config.join: give the address of this process, as in address='localhost:2103'")
+        own = address_text(listener.getsockname()) if address is None and listener is not None else address
+        return Config(workers, (own or "",), contacts=contacts, server=server, listener=listener, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class UserProgram(Generic[S, R]):
+    """What every worker runs."""
+
+    main: Callable[[Worker[S]], R]
+    make_scope: Callable[[ScopeRef], S]
+    args: Sequence[str] = ()
+
+
+def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
+    """Run the workers of this process to completion; return what each `main` returned.
+
+    Blocks. Raises what `main` raised, in whichever local worker; PeerFailed if a worker of another process did;
+    PeerLost, ConnectTimeout, ConfigMismatch or GraphMismatch if the cluster cannot start or go on.
+    """
+    if config.contacts:
+        return _join(config, program)
+    if not config.addresses:
+        ids = range(config.workers)
+        fabric = LocalFabric(ids)
+        return run_workers([config.around(fabric.allocator(worker)) for worker in ids], Setting(founding(ids)), program)
+    peers = _peers(config)
+    own = peers[config.index]
+    listener = config.listener if config.listener is not None else _listen(own, config.secret)
+    secret = config.secret if config.secret is not None else load_secret()
+    door = JoinDoor(own.ids)
+    with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
+        tcp.connect(peers, config.index, config.workers, config.connect_timeout_seconds)
+        membership = founding(worker for peer in peers for worker in peer.ids)
+        processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
+        setting = Setting(membership, config.addresses[config.index], processes, door=door)
+        return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
+
+
+def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
+    """Ask, connect to all members, and run the workers."""
+    host, port = split_address(config.addresses[0])
+    listener = config.listener
+    if listener is None:
+        listener = _listen(PeerAddress(-1, host, port, ()), config.secret)
+    with closing(listener):
+        secret = config.secret if config.secret is not None else load_secret()
+        contacts = [split_address(contact) for contact in config.contacts]
+        listens = host, port or listener.getsockname()[1]
+        patience = config.connect_timeout_seconds
+        admission = ask_to_join(contacts, secret, listens, config.workers, config.server, patience)
+        own = PeerAddress(admission.process, *listens, admission.ids)
+        members = [PeerAddress(process, *place) for process, place in admission.processes.items()]
+        door = JoinDoor(own.ids)
+        with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
+            tcp.join(members, own, admission.change, patience)
+            setting = Setting(admission.membership, address_text(listens), admission.processes, admission, door)
+            return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
+
+
+def _fabric(
+    config: Config, listener: socket.socket, ids: tuple[WorkerId, ...], secret: bytes, door: JoinDoor
+) -> TcpFabric:
+    roles = config.roles(ids) if callable(config.roles) else config.roles
+    tcp = TcpFabric(listener, ids, secret, roles, config.report, entry=door)
+    for file, callback in config.watch.items():
+        tcp.watch(file, callback)
+    return tcp
+
+
+def _peers(config: Config) -> list[PeerAddress]:
+    made = []
+    for process, address in enumerate(config.addresses):
+        host, port = split_address(address)
+        ids = tuple(range(process * config.workers, (process + 1) * config.workers))
+        made.append(PeerAddress(process, host, port, ids))
+    return made
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` as a pair.
+
+    >>> split_address("localhost:2101"), split_address("[::1]:80")
+    (('localhost', 2101), ('::1', 80))
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > _HIGHEST_PORT:
+        raise UsageError(f"{text!r} is no address; write host:port, as in localhost:2101")
+    return host.strip("[]"), int(port)
+
+
+def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
+    who = f"process {own.process}" if own.process >= 0 else "this process"
+    if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
+        raise UsageError(
+            f"{who} is to listen on {own.host}:{own.port}, which other machines reach; "
+            "set MEGAFLOW_SECRET to the same value for all processes"
+        )
+    try:
+        return open_listener(own.host, own.port)
+    except OSError as error:
+        raise UsageError(f"{who} cannot listen on {own.host}:{own.port}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the workers of this process find when they start."""
+
+    membership: Membership  # present
+    address: str = ""  # of this process, for reports
+    processes: dict[int, Process] | None = None  # of the members; None: this process is alone, for ever
+    admission: Admission | None = None  # these workers join
+    door: JoinDoor | None = None  # the way in for others
+
+
+def run_workers(allocators: Sequence[Allocator], setting: Setting, program: UserProgram[S, R]) -> list[R]:
+    """Run one worker per allocator, the first on this thread; return what each `main` returned.
+
+    Blocks until all are done.
+    """
+    runs = [_Run(allocator, setting, program) for allocator in allocators]
+    threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
+    interval = sys.getswitchinterval()
+    if threads:
+        sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_SECONDS))
+    try:
+        for thread in threads:
+            thread.start()
+        runs[0].work()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(SIGNAL_SECONDS)
+    except BaseException as error:  # Ctrl-C while this thread has no worker yet, or none any more: the others have
+        runs[0].fail(error)
+    for thread in threads:
+        if thread.ident is not None:  # else it was not started, or will learn of the failure when it is
+            thread.join()
+    if threads:
+        sys.setswitchinterval(interval)
+    errors = [run.error for run in runs if run.error is not None]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, PeerFailed)), errors[0])
+    return [run.result for run in runs if run.finished]
+
+
+@dataclass(slots=True)
+class _Run(Generic[S, R]):
+    """One worker's life on its thread."""
+
+    allocator: Allocator
+    setting: Setting
+    program: UserProgram[S, R]
+    result: Any = None
+    finished: bool = False
+    error: BaseException | None = None
+
+    def work(self) -> None:
+        """Run `main`, drain, say goodbye. An error is kept for the caller after the others have been told."""
+        try:
+            worker = self._worker()
+            self.result = self.program.main(worker)
+            worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
+            worker.close_inputs()
+            worker.end_building()
+            while worker.installed_dataflows and worker.step_or_park(None):
+                pass
+            worker.part()
+            self.allocator.finish()
+            self.finished = True
+        except BaseException as error:  # whatever stops one worker stops all; raised again by run_workers
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the error for the caller and tell the other workers."""
+        self.error = error
+        if not isinstance(error, PeerFailed):
+            ours = isinstance(error, ClusterError)
+            text = f"{type(error).__name__}: {error}" if ours else format_user_traceback(error)
+            self.allocator.abort(FailureReport(self.allocator.index, self.setting.address, text))
+
+    def _worker(self) -> Worker[S]:
+        setting = self.setting
+        return Worker(
+            self.allocator,
+            setting.membership,
+            self.program.make_scope,
+            (time.monotonic, time.time),
+            self.program.args,
+            processes=setting.processes,
+            admission=setting.admission,
+            door=setting.door,
+        )

@@ -1,0 +1,112 @@
+"""What `--json` prints, byte for byte: its keys, their order and its values are promised to scripts."""
+
+from megaflow.cli.json_records import to_json
+from megaflow.control.coordinator.status import operator_statuses
+from megaflow.control.messages import StatusAnswer
+from megaflow.control.reports import (
+    BootstrapReport,
+    ChangeStatus,
+    Explanation,
+    HeldBy,
+    JobStatus,
+    JoinedProcess,
+    JoinReport,
+    LatencyQuantiles,
+    LedgerEntry,
+    MoveReport,
+    OperatorLoad,
+    PendingMove,
+    PlanStatus,
+    RemovalReport,
+    UsefulTime,
+    WorkerStatus,
+)
+from megaflow.timely.order import Product
+
+FULL = (
+    '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
+    '71, "address": "h:1", "lines": 10, "records": 20, "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, '
+    '"max": 3.0}, "bins": 1, "keys": 9, "done": 8, "waiting": null, "now": 9.5, "busy_s": 1.25, "useful": {"count": '
+    '{"records": 20, "s": 0.5}}}, {"id": 1, "state": "joined", "pid": 72, "address": "h:2", "lines": 11, "records": '
+    '21, "records_per_s": 6.0, "latency_ms": {"p50": 1.5, "p99": 2.5, "max": 3.5}, "bins": 0, "keys": 0, "done": 0, '
+    '"waiting": 0, "now": 0.0, "busy_s": 0.0, "useful": {}}], "operators": [{"name": "count", "bins": 2, "table": [0,'
+    ' 1], "loads": [{"bin": 1, "owner": 1, "records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, '
+    '{"bin": 0, "owner": 0, "records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], "hot_keys": '
+    '[{"key": "\'the\'", "bin": 1, "records_per_s": 20.0, "error_per_s": 0.5}]}, {"name": "sum", "bins": 2, "table": '
+    '[0, 1]}], "pending": [{"epoch": 9, "bins": 3}], "plan": {"number": 4, "strategy": "batched", "batch": 2, '
+    '"gap_s": 0.5, "bins": 7, "left": 1, "runner": "pid 7 on a", "running": false}, "changes": [{"change": '
+    '"add-workers", "processes": 2, "done": 1, "steps": 4, "waiting": false}, {"change": "remove-workers", "worker": '
+    '1, "done": 0, "steps": 3, "waiting": true}, {"change": "bootstrap", "server": 0, "worker": 1, "done": 0, '
+    '"steps": 1, "waiting": true}], "ledger": [{"operator": "count", "bin": 1, "epoch": 17, "from": 0, "to": 1, '
+    '"bytes": 2048, "keys": 10, "seconds": 0.004}]}'
+)
+EMPTY = (
+    '{"job": "app", "state": "ending", "epoch": 9, "frontier": null, "workers": [], "operators": [{"name": "count", '
+    '"bins": 2}], "pending": [], "plan": null, "changes": [], "ledger": []}'
+)
+WITHOUT_TABLES = (
+    '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
+    '71, "address": "h:1", "lines": 10, "records": 20, "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, '
+    '"max": 3.0}, "bins": 1, "keys": 9, "done": 8, "waiting": null, "now": 9.5, "busy_s": 1.25, "useful": {"count": '
+    '{"records": 20, "s": 0.5}}}], "operators": [{"name": "count", "bins": 2, "loads": [{"bin": 1, "owner": null, '
+    '"records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, {"bin": 0, "owner": null, '
+    '"records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], "hot_keys": [{"key": "\'the\'", "bin": 1, '
+    '"records_per_s": 20.0, "error_per_s": 0.5}]}], "pending": [], "plan": null, "changes": [], "ledger": []}'
+)
+HELD = (
+    '{"job": "app", "epoch": 9, "frontier": 4, "settled": false, "held_by": [{"operator": "count", "where": "a.py:3",'
+    ' "port": "input 0", "worker": 1, "epoch": 4, "count": 2, "kind": "records"}, {"operator": "loop", "where": '
+    '"a.py:9", "port": "output 0", "worker": null, "epoch": [4, 1], "count": 1, "kind": "under way"}], "silent": [2, '
+    '3]}'
+)
+
+LOAD = OperatorLoad("count", (1, 0), (30.5, 1.0), (4.25, 0.5), (3, 2), (2048, 100), (("'the'", 1, 20.0, 0.5),))
+BUSY = WorkerStatus(
+    0, "running", 71, "h:1", 10, 20, 5.0, LatencyQuantiles(1.0, 2.0, 3.0), 1, 9, 8, None, 9.5, 1.25,
+    {"count": UsefulTime(20, 0.5)},
+)  # fmt: skip
+NEW = WorkerStatus(1, "joined", 72, "h:2", 11, 21, 6.0, LatencyQuantiles(1.5, 2.5, 3.5), 0, 0)
+ANSWERS = [StatusAnswer(0, BUSY, (LOAD,)), StatusAnswer(0, NEW)]
+
+
+def test_a_status_with_all_that_it_may_have() -> None:
+    status = JobStatus(
+        "app", "running", 9, 8, (BUSY, NEW), operator_statuses(ANSWERS, {"count": 2, "sum": 2}, (0, 1)),
+        (PendingMove(9, 3),), PlanStatus(4, "batched", 2, 0.5, 7, 1, "pid 7 on a", False),
+        (
+            ChangeStatus("add-workers", processes=2, done=1, steps=4),
+            ChangeStatus("remove-workers", worker=1, steps=3, waiting=True),
+            ChangeStatus("bootstrap", server=0, worker=1, waiting=True),
+        ),
+        (LedgerEntry("count", 1, 17, 0, 1, 2048, 10, 0.004),),
+    )  # fmt: skip
+    assert to_json(status) == FULL
+
+
+def test_a_status_without_tables_loads_or_workers_has_no_keys_for_what_was_not_asked() -> None:
+    assert to_json(JobStatus("app", "ending", 9, None, (), operator_statuses([], {"count": 2}, None))) == EMPTY
+    status = JobStatus("app", "running", 9, 8, (BUSY,), operator_statuses(ANSWERS[:1], {"count": 2}, None))
+    assert to_json(status) == WITHOUT_TABLES
+
+
+def test_an_explanation_shows_nested_times_as_lists() -> None:
+    held = (
+        HeldBy("count", "a.py:3", "input 0", 1, 4, 2, "records"),
+        HeldBy("loop", "a.py:9", "output 0", None, Product(4, 1), 1, "under way"),
+    )
+    assert to_json(Explanation("app", 9, 4, False, held, (2, 3))) == HELD
+
+
+def test_accounts_of_commands() -> None:
+    join = JoinedProcess((2,), {"start": 0.5, "routing": 0.25}, 900, 0.0)
+    assert to_json(JoinReport((join,), ("no",))) == (
+        '{"joins": [{"workers": [2], "seconds": {"start": 0.5, "routing": 0.25}, "bytes": 900, "paused": 0.0}], '
+        '"failed": ["no"]}'
+    )
+    assert to_json(RemovalReport((2, 3), 0.5)) == '{"workers": [2, 3], "seconds": 0.5}'
+    assert to_json(BootstrapReport(2, 0, 9, 0.25, 0.125)) == (
+        '{"worker": 2, "server": 0, "epoch": 9, "seconds": 0.25, "paused": 0.125}'
+    )
+    assert to_json(MoveReport(1, 2, 3, 4, 0.5, (9,))) == (
+        '{"steps": 1, "bins": 2, "bytes": 3, "keys": 4, "seconds": 0.5, "epochs": [9]}'
+    )

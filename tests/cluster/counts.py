@@ -1,0 +1,58 @@
+"""Texts for jobs to count the words of, and what must come out."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from megaflow.job.splits import plan_splits
+
+
+def words_of(path: Path) -> Counter[str]:
+    return Counter(path.read_text().split())
+
+
+def write_numbered(path: Path, lines: int) -> Path:
+    """Write a text whose every line has its number for a first word, `line7`, and seven others."""
+    rng = random.Random(11)
+    words = [f"word{n}" for n in range(300)]
+    with path.open("w") as file:
+        for number in range(lines):
+            file.write(f"line{number} {' '.join(rng.choices(words, k=7))}\n")
+    return path
+
+
+def check_numbered(out: Path, text: Path, workers: int, said: list[str]) -> None:
+    """Of a numbered text the job, which had so many workers at first, has read a part and counted that exactly.
+
+    Of each split it was a part from the start on: no line was left out or read twice, whoever has read it.
+    """
+    counted = Counter(json.loads(line)["record"][0] for line in out.read_text().splitlines())
+    content = text.read_bytes()
+    expected: Counter[str] = Counter()
+    read = 0
+    for split in plan_splits([str(text)], workers):
+        start = 0 if split.start == 0 else content.index(b"\n", split.start - 1) + 1
+        end = content.index(b"\n", split.end - 1) + 1
+        lines = [line.split() for line in content[start:end].decode().splitlines()]
+        part = next((index for index, words in enumerate(lines) if words[0] not in counted), len(lines))
+        assert not any(words[0] in counted for words in lines[part:]), split
+        expected.update(word for words in lines[:part] for word in words)
+        read += part
+    check_counts(out, expected)
+    assert said[-1].startswith(f"megaflow: {read} lines, {read * 8} records, "), said
+
+
+def check_counts(path: Path, expected: Counter[str]) -> None:
+    """Every count 1..n of every word appears once, in epochs that do not decrease."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    times = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        word, count = record["record"]
+        times.append(record["time"])
+        seen.setdefault(word, []).append((count, record["time"]))
+    assert times == sorted(times)
+    assert {word: len(counts) for word, counts in seen.items()} == expected
+    for counts in seen.values():
+        assert [count for count, _ in counts] == list(range(1, len(counts) + 1))

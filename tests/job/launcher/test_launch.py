@@ -1,0 +1,21 @@
+"""The launcher starts fast: it loads what it runs itself, and nothing of what its worker processes run."""
+
+import json
+
+from tests.test_floor_plan import run_python
+
+
+def test_the_launcher_loads_no_engine_and_no_worker() -> None:
+    code = "import megaflow.cli.main, megaflow.job.app, megaflow.job.launcher.launch"
+    found = run_python(f"{code}\nimport json, sys\nsys.stdout.write(json.dumps(list(sys.modules)))")
+    assert found.returncode == 0, found.stderr
+    loaded = set(json.loads(found.stdout))
+    assert "megaflow.job.launcher.loop" in loaded
+    rooms = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("megaflow.")}
+    assert rooms.isdisjoint(
+        {
+            "control.client", "control.coordinator", "control.worker", "job.worker", "megaphone", "program", "scope",
+            "stream", "timely.dataflow", "timely.progress", "timely.rescale", "timely.runtime", "timely.worker",
+        }
+    )  # fmt: skip
+    assert loaded.isdisjoint({"cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})

@@ -1,0 +1,58 @@
+"""A Python function travels to the worker processes."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.errors import UsageError
+from megaflow.job.launcher.python_function import pickle_app
+
+
+def outer(word: str) -> str:
+    return inner(word) * 2
+
+
+def inner(word: str) -> str:
+    return word + "!"
+
+
+def call_elsewhere(function: Any) -> str:
+    """Unpickle and call a function in a new interpreter that knows nothing of this test."""
+    packed = pickle_app(function)
+    code = (
+        "import sys, cloudpickle\n"
+        f"sys.path[:] = {packed.path!r}\n"
+        "print(cloudpickle.loads(bytes.fromhex(sys.stdin.read()))('a'))"
+    )
+    run = [sys.executable, "-c", code]
+    return subprocess.run(run, input=packed.data.hex(), stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def test_functions_travel_by_name_or_whole(tmp_path: Path) -> None:
+    assert call_elsewhere(str.upper) == "A"
+    prefix = ">"
+    assert call_elsewhere(lambda word: prefix + word) == ">a"
+    path = tmp_path / "unfindable.py"
+    path.write_text("def helper(x):\n    return x + '?'\n\ndef function(x):\n    return helper(x)\n")
+    spec = importlib.util.spec_from_file_location("unfindable", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["unfindable"] = module
+    try:
+        spec.loader.exec_module(module)
+        assert call_elsewhere(module.function) == "a?"
+    finally:
+        del sys.modules["unfindable"]
+
+
+def test_a_function_of_a_test_module_travels() -> None:
+    assert call_elsewhere(outer) == "a!a!"
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(UsageError, match="must be a function"):
+        pickle_app("dataflow")  # type: ignore[arg-type]

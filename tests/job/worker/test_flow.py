@@ -1,0 +1,63 @@
+"""The user's function in a worker process: found in its file, with its neighbours, or unpickled."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from megaflow.errors import UsageError
+from megaflow.job.spec import AppFile, PickledFunction
+from megaflow.job.worker.flow import App, load
+
+
+@pytest.fixture(autouse=True)
+def unchanged_imports() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def test_a_file_may_import_its_neighbours_and_its_types_can_be_found(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_app.py").write_text("ANSWER = 42\n")
+    (tmp_path / "some_app.py").write_text(
+        "import neighbour_of_app\nclass Word: pass\ndef dataflow(flow): return neighbour_of_app.ANSWER, Word\n"
+    )
+    answer, word = load(AppFile(str(tmp_path / "some_app.py"), "dataflow"))(None)
+    assert answer == 42
+    assert sys.modules["some_app"].Word is word
+
+
+def test_a_file_named_like_a_known_module_does_not_replace_it(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("def dataflow(flow): return 'mine'\n")
+    import_before = sys.modules.get("json")
+    assert load(AppFile(str(tmp_path / "json.py"), "dataflow"))(None) == "mine"
+    assert sys.modules.get("json") is import_before
+
+
+def test_a_missing_function_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty_app.py").write_text("")
+    with pytest.raises(UsageError, match="'flowdata'"):
+        load(AppFile(str(tmp_path / "empty_app.py"), "flowdata"))
+
+
+def test_what_the_module_raises_comes_through(tmp_path: Path) -> None:
+    (tmp_path / "broken_app.py").write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        load(AppFile(str(tmp_path / "broken_app.py"), "dataflow"))
+
+
+def test_a_pickled_function_is_made_with_the_launchers_path() -> None:
+    path = tuple(sys.path)
+    sys.path.append("/not/here")
+    assert load(PickledFunction(cloudpickle.dumps(lambda flow: flow + 1), path))(1) == 2
+    assert tuple(sys.path) == path
+
+
+def test_the_workers_of_a_process_share_one_module(tmp_path: Path) -> None:
+    (tmp_path / "shared_app.py").write_text("def dataflow(flow): pass\n")
+    app = App(AppFile(str(tmp_path / "shared_app.py"), "dataflow"))
+    assert app.function() is app.function()

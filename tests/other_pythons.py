@@ -1,0 +1,77 @@
+"""Run pytest, with the words of the command line, on every version of Python that is installed beside the running one.
+
+    .venv/bin/python tests/other_pythons.py -q -m 'not slow'
+
+Each version gets a virtual environment of its own, `.venv-3.13`, made once and again when pyproject.toml changes. A
+version for which the packages cannot be had is named on standard error and left out. Exit code: 1 if a test fails.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = 11  # of Python 3: requires-python
+NEWEST = 19
+COMPILED = "matplotlib,numpy,pandas,pyarrow"  # nobody waits for these to be built, where there is no wheel
+
+
+def candidates(version: str) -> Iterator[str]:
+    """Where a version may be: on PATH, where pyenv puts it."""
+    found = shutil.which(f"python{version}")
+    yield from [found] if found else []
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    yield from sorted(glob.glob(f"{pyenv}/versions/{version}*/bin/python{version}"))
+
+
+def runs(python: str, version: str) -> bool:
+    """Tell whether it is that version and runs, which a shim of pyenv may not."""
+    code = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def provide(python: str, environment: Path) -> str:
+    """Make the environment, unless it is there; return what went wrong."""
+    stamp = environment / ".installed"
+    project = ROOT / "pyproject.toml"
+    if stamp.exists() and stamp.stat().st_mtime >= project.stat().st_mtime:
+        return ""
+    print(f"installing into {environment.name} (once)", flush=True)
+    pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in (
+        [python, "-m", "venv", "--clear", environment],
+        [*pip, "--only-binary", COMPILED, "--editable", f"{ROOT}[dev]"],
+    ):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    stamp.touch()
+    return ""
+
+
+def main(*words: str) -> int:
+    failed = []
+    for version in (f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor != sys.version_info.minor):
+        environment = ROOT / f".venv-{version}"
+        problem = ""
+        for python in (python for python in candidates(version) if runs(python, version)):
+            problem = provide(python, environment)
+            if not problem:
+                print(f"on Python {version}:", flush=True)
+                command = [environment / "bin" / "python", "-m", "pytest", *words]
+                if subprocess.run(command, cwd=ROOT, check=False).returncode:
+                    failed.append(version)
+                break
+        if problem:
+            print(f"not tested on Python {version}, which is installed: {problem}", file=sys.stderr, flush=True)
+    if failed:
+        print(f"tests fail on Python {' and '.join(failed)}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""The Java for Spark is found where Spark's scripts look, or its absence is one clear line."""
+
+from pathlib import Path
+
+import pytest
+
+from megaflow.errors import SourceError
+from megaflow.spark.preflight import find_java, java_version
+
+
+def fake_java(folder: Path, banner: str) -> Path:
+    folder.mkdir(parents=True)
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
+    at_home = fake_java(tmp_path / "home" / "bin", 'openjdk version "21" 2023-09-19')
+    on_path = fake_java(tmp_path / "path", 'openjdk version "17.0.15" 2025-04-15')
+    path = f"{tmp_path / 'path'}:/bin:/usr/bin"
+    assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": path}) == str(at_home)
+    assert find_java({"PATH": path}) == str(on_path)
+
+
+def test_no_java_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    for environ, why in [
+        ({"PATH": ""}, "JAVA_HOME is not set"),
+        ({}, "JAVA_HOME is not set"),
+        ({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"}, f"JAVA_HOME is {tmp_path}"),
+    ]:
+        with pytest.raises(SourceError) as error:
+            find_java(environ)
+        message = str(error.value)
+        assert message.startswith(f"Spark needs Java 17 or newer and there is none ({why}): install one")
+        assert "\n" not in message
+
+
+def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "bin", 'openjdk version "11.0.2" 2019-01-15')
+    with pytest.raises(SourceError, match=f"needs Java 17 or newer and {java} is Java 11: install one"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_java_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    java = fake_java(tmp_path / "bin", "The operation could not be completed.")
+    with pytest.raises(SourceError, match=f"{java} does not tell its version"):
+        find_java({"JAVA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("banner", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("", 0),
+    ],
+)
+def test_the_version_is_read_from_the_banner(banner: str, version: int) -> None:
+    assert java_version(banner) == version

@@ -1,0 +1,54 @@
+"""The front doors load a name when it is first used, and say the same to a program as to a type checker."""
+
+import ast
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import megaflow
+from megaflow import timely
+from tests.test_floor_plan import run_python
+
+DOORS = [megaflow, timely]
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules of megaflow that are loaded when this code has run in a new interpreter."""
+    found = run_python(f"{code}\nimport json, sys\nsys.stdout.write(json.dumps(list(sys.modules)))")
+    assert found.returncode == 0, found.stderr
+    return {name for name in json.loads(found.stdout) if name.split(".")[0] == "megaflow"}
+
+
+@pytest.mark.parametrize("code", ["import megaflow", "import megaflow.timely"])
+def test_a_front_door_alone_loads_nothing_but_itself(code: str) -> None:
+    assert loaded_after(code) == {"megaflow", "megaflow.timely"}
+
+
+@pytest.mark.parametrize("code", ["from megaflow.timely import *", "from megaflow import Move, Stream, Timers"])
+def test_the_engine_and_the_operators_load_no_launcher_no_control_and_no_spark(code: str) -> None:
+    rooms = {name.split(".")[1] for name in loaded_after(code) if "." in name}
+    assert rooms == {"errors", "megaphone", "stream", "timely"} | ({"program", "scope"} if "*" in code else set())
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_each_name_of_a_front_door_is_what_its_stub_says(door: Any) -> None:
+    stub = ast.parse(Path(door.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    typed = {"__version__"} & set(door.__all__)
+    for statement in stub.body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                assert alias.asname == alias.name, "a stub offers only what it renames to itself"
+                typed.add(alias.name)
+                if f"{statement.module}.{alias.name}" != "megaflow.timely":
+                    home = importlib.import_module(statement.module or "")
+                    assert getattr(door, alias.name) is getattr(home, alias.name)
+    assert typed == set(door.__all__) == set(dir(door))
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_a_name_that_a_front_door_does_not_have_is_an_attribute_error(door: Any) -> None:
+    with pytest.raises(AttributeError, match=rf"module '{door.__name__}' has no attribute 'nothing'"):
+        door.nothing  # noqa: B018

@@ -1,0 +1,516 @@
+"""What travels arrives equal in value and type; what cannot travel says so; wrong bytes are refused."""
+
+import collections
+import contextlib
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import random
+import struct
+import sys
+import tracemalloc
+import types
+import zoneinfo
+from typing import Any, NamedTuple
+
+import msgpack
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from megaflow.errors import CannotTravel, ProtocolError, UsageError
+from megaflow.timely.communication.codec import encode as encoding
+from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.order import Product
+
+
+class Colour(enum.Enum):
+    RED = 1
+    CRIMSON = 1  # noqa: PIE796 an alias
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Mode(enum.Flag):
+    READ = 1
+    WRITE = 2
+    FAR = 1 << 80
+
+
+class Name(str, enum.Enum):  # noqa: UP042 the older form
+    ADA = "ada"
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = 0
+
+
+@dataclasses.dataclass
+class Loose:
+    a: Any
+    b: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tight:
+    a: Any
+    b: Any = None
+
+
+@dataclasses.dataclass(slots=True)
+class Tighter(Tight.__mro__[1]):  # type: ignore[misc]
+    __private: int
+
+
+class Outer:
+    @dataclasses.dataclass
+    class Inner:
+        value: int
+
+
+@dataclasses.dataclass
+class Noisy:
+    """Says when its code runs."""
+
+    value: int
+    made: dataclasses.InitVar[int] = 0
+
+    def __post_init__(self, made: int) -> None:
+        self.doubled = self.value * 2
+        if made == 99:
+            raise AssertionError("the decoder ran __post_init__")
+
+
+@dataclasses.dataclass
+class Stack(list):  # type: ignore[type-arg]
+    name: str = ""
+
+
+class Plain:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+class Words(str):
+    pass
+
+
+class Pairs(dict):  # type: ignore[type-arg]
+    pass
+
+
+class Subtuple(tuple):  # type: ignore[type-arg]
+    pass
+
+
+def same(a: Any, b: Any) -> bool:
+    """Tell whether two values are equal in value and type, all the way down; the slow and obvious way."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return struct.pack("d", a) == struct.pack("d", b)
+    if isinstance(a, complex):
+        return same(a.real, b.real) and same(a.imag, b.imag)
+    if isinstance(a, decimal.Decimal):
+        return str(a) == str(b)
+    if isinstance(a, (list, tuple, collections.deque)):
+        if isinstance(a, collections.deque) and a.maxlen != b.maxlen:
+            return False
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        if isinstance(a, collections.defaultdict) and a.default_factory is not b.default_factory:
+            return False
+        return same(list(a.items()), list(b.items()))
+    if isinstance(a, (set, frozenset)):
+        return same_sets(list(a), list(b))
+    if isinstance(a, (datetime.datetime, datetime.time)):
+        return repr(a) == repr(b) and a.fold == b.fold
+    if dataclasses.is_dataclass(a) and not isinstance(a, type):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    return bool(a == b)
+
+
+def same_sets(a: list[Any], b: list[Any]) -> bool:
+    for left in a:
+        found = next((i for i, right in enumerate(b) if same(left, right)), None)
+        if found is None:
+            return False
+        del b[found]
+    return not b
+
+
+texts = st.text(st.characters(codec=None, exclude_categories=()), max_size=8)  # lone surrogates and NUL too
+zones = st.one_of(
+    st.none(),
+    st.just(datetime.UTC),
+    st.sampled_from([zoneinfo.ZoneInfo("UTC"), zoneinfo.ZoneInfo("Europe/Zurich")]),
+    st.builds(datetime.timezone, st.timedeltas(-datetime.timedelta(hours=23), datetime.timedelta(hours=23))),
+    st.builds(datetime.timezone, st.just(datetime.timedelta(hours=2)), texts),
+)
+hashable_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 300),
+    st.integers(),
+    st.sampled_from([2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, 2**64, -(2**63), -(2**63) - 1, 10**100]),
+    st.floats(allow_nan=True),
+    st.sampled_from([0.0, -0.0, math.inf, struct.unpack("<d", b"\1\0\0\0\0\0\xf8\xff")[0]]),
+    texts,
+    st.binary(max_size=8),
+    st.complex_numbers(allow_nan=True),
+    st.decimals(allow_nan=True).filter(lambda d: not d.is_snan()),
+    st.uuids(),
+    st.dates(),
+    st.times(timezones=zones),
+    st.datetimes(timezones=zones, allow_imaginary=True),
+    st.timedeltas(),
+    st.sampled_from([*Colour, *Level, *Mode, *Name, Mode.READ | Mode.FAR, Mode(0), Product(Product(1, 2), 3)]),
+)
+hashables = st.recursive(
+    hashable_scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4).map(tuple),
+        st.frozensets(inner, max_size=4),
+        st.builds(Point, inner, inner),
+        st.builds(Tight, inner, inner),
+    ),
+    max_leaves=6,
+)
+columnar = st.one_of(
+    st.lists(st.text(max_size=3), max_size=9),
+    st.lists(st.integers(-(2**65), 2**65), max_size=9),
+    st.lists(st.integers(-(2**31), 2**31), max_size=9),
+    st.lists(st.floats(), max_size=9),
+    st.lists(st.booleans() | st.integers(0, 1), max_size=9),
+    st.lists(st.tuples(texts, st.integers()), max_size=9),
+    st.lists(st.tuples(st.tuples(st.text(max_size=2), hashables), st.floats() | st.integers()), max_size=9),
+    st.lists(st.tuples(st.tuples(st.tuples(st.tuples(st.tuples(st.integers()))))), max_size=9),
+    st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=9),
+)
+values = st.recursive(
+    st.one_of(hashable_scalars, columnar, st.binary(max_size=5).map(bytearray)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=6),
+        st.lists(inner, max_size=6).map(tuple),
+        st.dictionaries(hashables, inner, max_size=5),
+        st.sets(hashables, max_size=5),
+        st.frozensets(hashables, max_size=5),
+        st.dictionaries(hashables, inner, max_size=3).map(collections.Counter),
+        st.builds(
+            collections.defaultdict, st.sampled_from([None, int, list, set, dict]), st.dictionaries(hashables, inner)
+        ),
+        st.builds(collections.deque, st.lists(inner, max_size=4), st.none() | st.integers(4, 9)),
+        st.builds(Point, inner, inner),
+        st.builds(Loose, inner, inner),
+        st.builds(Tight, inner, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(values)
+@example([True, 1, 1.0])
+@example([("a", 1), ("b", True), ("c", 2), ("d", 3)])
+@example([(), (), (), ()])
+@example(["", "", "", ""])
+@example(["\0", "\0\0", "", "a"])
+@example(["\ud800", "\udc00", "a", "\ud800\udc00"])
+@example(decimal.Decimal("sNaN123"))
+def test_what_arrives_equals_what_was_sent_in_value_and_type(value: Any) -> None:
+    assert same(decode(encode(value)), value)
+
+
+def test_a_buffer_of_any_kind_is_decoded() -> None:
+    packed = encode((3, [("to", 1)] * 10))
+    assert decode(bytearray(packed)) == decode(memoryview(packed)) == (3, [("to", 1)] * 10)
+
+
+def test_lists_longer_than_one_array_arrive_whole() -> None:
+    for length in (tags.ARRAY_LENGTH_MAX, tags.ARRAY_LENGTH_MAX + 1, 3 * tags.ARRAY_LENGTH_MAX):
+        for value in (list(range(length)), [(str(i), i) for i in range(length)], [None, ()] * length):
+            assert decode(encode(value)) == value
+        assert decode(encode({i: str(i) for i in range(length)})) == {i: str(i) for i in range(length)}
+
+
+def test_the_parts_of_a_very_long_list_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tags, "ARRAY_LENGTH_MAX", 10)
+    value = [None, 1, "a", (2, [3])] * 300
+    assert decode(encode(value)) == value
+
+
+def test_the_order_of_a_dict_is_kept() -> None:
+    value = dict.fromkeys((3, "a", (1,), 2.5, None))
+    assert list(decode(encode(value))) == list(value)
+
+
+def test_what_a_dataclass_stores_beside_its_fields_arrives_and_no_code_of_it_runs() -> None:
+    noisy = Noisy(4)
+    noisy.made = 99
+    arrived = decode(encode(noisy))
+    assert type(arrived) is Noisy and vars(arrived) == vars(noisy) and arrived.doubled == 8
+
+
+def test_private_slots_and_nested_classes_travel() -> None:
+    assert decode(encode(Tighter(3))) == Tighter(3)
+    assert decode(encode(Outer.Inner(5))) == Outer.Inner(5)
+
+
+def test_a_product_is_an_ordinary_dataclass() -> None:
+    assert decode(encode([Product(1, 2), Product(Product(1, 2), 3)])) == [Product(1, 2), Product(Product(1, 2), 3)]
+
+
+def test_types_of_msgpack_itself_do_not_slip_through() -> None:
+    value = [msgpack.ExtType(1, b"a"), msgpack.ExtType(5, bytes(4))]  # a NamedTuple, as it happens
+    assert same(decode(encode(value)), value)
+
+
+def test_an_enum_alias_arrives_as_the_member() -> None:
+    assert decode(encode([Colour.CRIMSON, Level.LOW, Name.ADA])) == [Colour.RED, Level.LOW, Name.ADA]
+    assert decode(encode(Name.ADA)) is Name.ADA
+
+
+def test_a_list_of_tuples_travels_as_columns() -> None:
+    packed = encode((3, [("word", 7)] * 700))
+    assert len(packed) < 700 * (4 + 1 + 4) + 40
+    calls = []
+    lower = encoding.lower
+    try:
+        encoding.lower = lambda value, depth=0: (calls.append(value), lower(value, depth))[1]
+        encode((3, [("word", 7)] * 700))
+    finally:
+        encoding.lower = lower
+    assert len(calls) < 5
+
+
+def local_class() -> Any:
+    @dataclasses.dataclass
+    class Local:
+        value: int = 0
+
+    return Local()
+
+
+cyclic: list[Any] = []
+cyclic.append(cyclic)
+cyclic_dict: dict[str, Any] = {}
+cyclic_dict["self"] = [cyclic_dict] * 5
+deep: Any = None
+for _ in range(tags.DEPTH_MAX + 2):
+    deep = (deep,)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Plain(1), ["Plain", "dataclass", "register"]),
+        (Words("a"), ["Words", "register"]),
+        ([Words("a")] * 9, ["Words"]),
+        (["a", "b", "c", Words("a")], ["Words"]),
+        ([("a", 1)] * 9 + [Subtuple(("a", 1))], ["Subtuple"]),
+        (Pairs(a=1), ["Pairs"]),
+        (Stack("s"), ["Stack"]),
+        (collections.OrderedDict(a=1), ["OrderedDict"]),
+        (memoryview(b"a"), ["memoryview"]),
+        (msgpack.Timestamp(1), ["Timestamp"]),
+        (object(), ["object"]),
+        (len, ["builtin"]),
+        (lambda: 1, ["function"]),
+        (int, ["type"]),
+        (local_class(), ["Local", "top level"]),
+        (collections.defaultdict(lambda: 0), ["defaultdict", "factory"]),
+        (range(3), ["range"]),
+        (iter([]), ["list_iterator"]),
+        (cyclic, ["contains itself"]),
+        (cyclic_dict, ["contains itself"]),
+        (deep, ["deeper than 100"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_travel_is_named_with_the_remedy(value: Any, words: list[str]) -> None:
+    for wrapped in (value, [value], {"a": (1, value)}):
+        with pytest.raises(CannotTravel) as caught:
+            encode(wrapped)
+        for word in words:
+            assert word in str(caught.value)
+
+
+def test_a_dataclass_without_one_of_its_values_cannot_travel() -> None:
+    loose = Loose(1)
+    del loose.a
+    with pytest.raises(CannotTravel, match="no value for a"):
+        encode(loose)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda v: [v], lambda v: (v, 1), lambda v: {1: v}, lambda v: Tight(v), lambda v: collections.deque([v])]
+)
+def test_nesting_up_to_the_limit_arrives_and_beyond_it_is_refused(make: Any) -> None:
+    value: Any = 1
+    depth = 0
+    with pytest.raises(CannotTravel, match="deeper"):
+        while True:
+            assert decode(encode(value)) == value
+            value = make(value)
+            depth += 1
+    assert tags.DEPTH_MAX <= depth <= tags.DEPTH_MAX + 2
+
+
+def test_columns_within_columns_arrive_however_deep() -> None:
+    value: Any = 1
+    for _ in range(7):
+        value = [(value, "a"), (value, "b"), (value, "c"), (value, "d")]
+        assert decode(encode(value)) == value
+    value = tuple(range(4))
+    for _ in range(20):
+        value = (value,)
+    assert decode(encode([value] * 9)) == [value] * 9
+
+
+def test_a_registered_type_travels_by_the_users_functions() -> None:
+    encoding.register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
+    try:
+        arrived = decode(encode([Plain(3), (Plain(4),)]))
+        assert type(arrived[0]) is Plain and arrived[0].value == 3 and arrived[1][0].value == 4
+        packed = encode(Plain(1))
+    finally:
+        del encoding._LOWER[Plain]
+        del user_types.decoders[f"{__name__}.Plain"]
+    with pytest.raises(ProtocolError, match="register"):
+        decode(packed)
+
+
+def test_a_type_that_travels_already_cannot_be_registered() -> None:
+    for kind in (int, str, dict, datetime.datetime):
+        with pytest.raises(UsageError, match="already"):
+            encoding.register(kind, repr, repr)  # type: ignore[arg-type]
+
+
+# Hostile bytes
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=60))
+def test_random_bytes_are_a_value_or_a_protocol_error(data: bytes) -> None:
+    decode_or_refuse(data)
+
+
+@settings(max_examples=500, deadline=None)
+@given(values, st.randoms(use_true_random=False))
+def test_changed_encodings_are_a_value_or_a_protocol_error(value: Any, rng: random.Random) -> None:
+    data = bytearray(encode(value))
+    for _ in range(rng.randrange(1, 4)):
+        place = rng.randrange(len(data) + 1)
+        match rng.randrange(3):
+            case 0:
+                data[place : place + rng.randrange(4)] = b""
+            case 1:
+                data[place:place] = rng.randbytes(rng.randrange(4))
+            case _:
+                data[place : place + 1] = rng.randbytes(1)
+    decode_or_refuse(bytes(data))
+
+
+trees = st.recursive(
+    st.none()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=9)
+    | st.sampled_from([__name__, "Loose", "Point", "Colour", "os", "system", "builtins", "list", "a", "b"]),
+    lambda inner: (
+        st.builds(lambda tag, rest: [tag, *rest], st.integers(0, 31), st.lists(inner, max_size=6))
+        | st.lists(inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=800, deadline=None)
+@given(trees)
+def test_well_packed_trees_without_sense_are_a_value_or_a_protocol_error(tree: Any) -> None:
+    decode_or_refuse(msgpack.packb(tree, default=lambda value: 0))
+
+
+def decode_or_refuse(data: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        [tags.DATACLASS, "subprocess", "Popen", ["args"], [tags.LIST, ["true"]]],
+        [tags.DATACLASS, "os", "system", [], [tags.LIST, []]],
+        [tags.NAMED_TUPLE, "builtins", "tuple", [tags.LIST, []]],
+        [tags.ENUM, "builtins", "dict", "pop"],
+        [tags.ENUM, "antigravity", "A", "B"],
+        [tags.FLAG, __name__, "Colour", 1],
+        [tags.NAMED_TUPLE, __name__, "Point", [tags.LIST, [1]]],
+        [tags.DATACLASS, __name__, "Loose", ["a"], [tags.LIST, [1]]],
+        [tags.DATACLASS, __name__, "Tight", ["a", "b", "c"], [tags.LIST, [1, 2, 3]]],
+        [tags.DATACLASS, __name__, "Stack", ["name"], [tags.LIST, ["x"]]],
+        [tags.BYTEARRAY, 2**40],
+        [tags.COLUMNS, [[tags.LIST, [1, 2]], [tags.LIST, [1]]]],
+        [tags.DICT, [tags.LIST, [1, 2]], [tags.LIST, [1]]],
+        [tags.SET, [tags.LIST, [[tags.LIST, []]]]],
+        [tags.ZONE_INFO, "../../etc/passwd"],
+        [tags.TIME, 25, 0, 0, 0, 0, None],
+        [99],
+        [],
+        {},
+        msgpack.ExtType(1, b""),
+    ],
+    ids=str,
+)
+def test_a_tree_that_encode_does_not_make_is_refused(tree: Any) -> None:
+    imported = set(sys.modules)
+    with pytest.raises(ProtocolError):
+        decode(msgpack.packb(tree))
+    assert set(sys.modules) == imported
+
+
+def test_trailing_and_missing_bytes_are_refused() -> None:
+    packed = encode([("a", 1)] * 5)
+    for wrong in (packed + b"\0", packed[:-1], b""):
+        with pytest.raises(ProtocolError):
+            decode(wrong)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xdd\xff\xff\xff\xff" * 2000,
+        b"\xdd\x00\x00\xff\xff" * 2000 + bytes(65536),
+        b"\xdc\x10\x00" * 1100 + bytes(65536),
+        b"\xc6\xff\xff\xff\xff",
+        b"\x92\x01\x91" * 300,
+        msgpack.packb([tags.STRS, bytes(100_000)]),
+    ],
+)
+def test_hostile_lengths_claim_bounded_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        decode_or_refuse(data)
+        assert tracemalloc.get_traced_memory()[1] < 48 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_class_is_found_without_running_the_getattr_of_its_module() -> None:
+    module = types.ModuleType("lazy")
+    module.__getattr__ = lambda name: pytest.fail("ran")  # type: ignore[method-assign]
+    sys.modules["lazy"] = module
+    try:
+        with pytest.raises(ProtocolError, match="imported no such class"):
+            user_types.find_class("lazy", "Thing")
+    finally:
+        del sys.modules["lazy"]
