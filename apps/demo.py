@@ -21,7 +21,7 @@ from apps.wordcount import dataflow
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.client.commands import Conversation, ask_status, run_plan, total
 from megaflow.control.client.move_request import Plan, Selection, make_plan, table_of
-from megaflow.control.messages import LatencyWindow
+from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.control.worker.latency import merged
 from megaflow.errors import MegaflowError, SourceError

@@ -4,21 +4,21 @@
     ├── ProgramError          the user's program is wrong: change it
     │   ├── BuildError        the dataflow graph cannot be built
     │   ├── CapabilityError   a capability was misused
-    │   ├── TimeError         a time went backwards
+    │   ├── TimeError         a time would move backwards
     │   ├── CannotTravel      a value has a type that cannot cross a process
-    │   └── UsageError        wrong words on the command line or in a call
+    │   └── UsageError        wrong arguments on the command line or in a call
     ├── CommandRefused        a command on a running job is refused; nothing changed
-    │   └── JobNotFound       there is no such job, or there are several
+    │   └── JobNotFound       there is no such job, or several match
     ├── SourceError           an input cannot be read
-    ├── NoAnswer              somebody did not answer in time
+    ├── NoAnswer              a job or worker did not answer in time
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
         ├── PeerLost          a connection ended without a goodbye
         ├── PeerFailed        another worker raised; carries its report
-        ├── ConnectTimeout    a peer never came
+        ├── ConnectTimeout    a peer did not connect in time
         ├── ConfigMismatch    processes were started with different settings
         ├── GraphMismatch     workers built different dataflows
-        └── JoinDenied        a running cluster does not take this process in
+        └── JoinDenied        a running cluster did not take this process in
 
 Each carries one message, so all survive `copy` and `pickle`. A message says what was
 asked, with which value, where, and what to do instead.
@@ -26,7 +26,7 @@ asked, with which value, where, and what to do instead.
 
 
 class MegaflowError(Exception):
-    """Anything megaflow itself has to complain of."""
+    """The base of all errors that megaflow raises."""
 
 
 class ProgramError(MegaflowError):
@@ -42,7 +42,7 @@ class CapabilityError(ProgramError):
 
 
 class TimeError(ProgramError):
-    """A time was to move backwards."""
+    """A time would move backwards."""
 
 
 class CannotTravel(ProgramError):
@@ -50,7 +50,7 @@ class CannotTravel(ProgramError):
 
 
 class UsageError(ProgramError):
-    """Wrong words on the command line or wrong arguments in a call."""
+    """Wrong arguments on the command line or in a call."""
 
 
 class CommandRefused(MegaflowError):
@@ -58,7 +58,7 @@ class CommandRefused(MegaflowError):
 
 
 class JobNotFound(CommandRefused):
-    """The job to steer does not exist, or is one of several."""
+    """There is no such job, or several match."""
 
 
 class SourceError(MegaflowError):
@@ -66,7 +66,7 @@ class SourceError(MegaflowError):
 
 
 class NoAnswer(MegaflowError):
-    """Somebody did not answer in time, which may have its reasons; nothing has changed."""
+    """A job or worker did not answer in time; it may only be busy. Nothing has changed."""
 
 
 class ClusterError(MegaflowError):
@@ -78,7 +78,7 @@ class ProtocolError(ClusterError):
 
 
 class PeerLost(ClusterError):
-    """A connection to another process ended without a goodbye; `workers` are those of a lost member, if it was one."""
+    """A connection to another process ended without a goodbye; `workers`: those of the process, if it was a member."""
 
     def __init__(self, message: str, workers: tuple[int, ...] = ()) -> None:
         super().__init__(message, *([workers] if workers else ()))
@@ -93,7 +93,7 @@ class PeerFailed(ClusterError):
 
 
 class ConnectTimeout(ClusterError):
-    """A peer did not come within the time to connect."""
+    """A peer did not connect in time."""
 
 
 class ConfigMismatch(ClusterError):
@@ -105,4 +105,4 @@ class GraphMismatch(ClusterError):
 
 
 class JoinDenied(ClusterError):
-    """A running cluster did not take this process in; to the cluster nothing has happened."""
+    """A running cluster did not take this process in; the cluster is unaffected."""

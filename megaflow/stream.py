@@ -175,8 +175,8 @@ class Stream(Generic[T]):
     ) -> Stream[R]:
         """Keep a state per key that stays where it is; the fold is that of `stateful_state_machine`.
 
-        Keys are exchanged among the founding workers, whoever joins; what can move is `stateful_state_machine`. Per
-        key, values come in time order, those of one time in the order of their arrival.
+        Keys are exchanged among the founding workers, also after others join; use `stateful_state_machine` for state
+        that moves. Per key, values come in time order, those of one time in the order of their arrival.
         """
         return Stream(aggregation.state_machine(self.port, fold, hash))
 
@@ -273,8 +273,8 @@ class Stream(Generic[T]):
 
         `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets
         it. Per key, values come in time order, those of one time in the order of their arrival. Outputs carry the
-        time of their record. A state that the fold changes in place must not be among its outputs: whoever reads
-        them later would see the later value. `hash` must agree between processes; it is mixed before a bin is taken
+        time of their record. A state that the fold changes in place must not be among its outputs: a later
+        reader would see the later value. `hash` must agree between processes; it is mixed before a bin is taken
         from it. `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's)
         the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """

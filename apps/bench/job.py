@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from megaflow.control.client.commands import Conversation, ask_status, stop_job
-from megaflow.control.messages import LatencyWindow
+from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.job.job_file import Job

@@ -1,21 +1,16 @@
-"""What the parts of a running job say to each other, all in one place.
+"""What the parts of a running job say to each other, each conversation a set of frozen records.
 
-Five conversations, each a set of frozen records:
+1. *On the control stream*, numbered, from the coordinator to every operator: the routing commands of
+   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
+2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
+   some `CommandProgress`, and later `Done`.
+3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
+4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
 
-1. *On the control stream*, numbered, from the coordinator to every operator:
-   the routing commands of `megaflow.megaphone.routing` and, for sources,
-   `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
-2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is
-   `Refused`, or `Accepted`, perhaps some `Progress`, and later `Done`.
-3. *Launcher and worker process* (role "launcher"): lines in, outputs out, more processes.
-4. *Spark executor to worker process* (role "ingest"): `Stage`…, `StageEnd`, answered by `Staged`.
-5. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
+The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
+some records carry, are in `megaflow.control.reports`.
 
-Statuses and accounts, which several of them carry, are in `megaflow.control.reports`.
-
-`Coordinates` is told to the launcher and to all workers. What one coordinator leaves to the next: `handover.JobState`.
-
-Every record is checked by whoever receives it; none is trusted for its type.
+The receiver checks every record; none is trusted for its type.
 """
 
 from dataclasses import dataclass
@@ -208,7 +203,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommandProgress:
     """How far a long command has come; `Done` or `Refused` follows."""
 
     id: int
@@ -242,121 +237,11 @@ class Moved:
     port: int
 
 
-# 3. Launcher and worker process -------------------------------------------------------
+# 3. Spark executor to worker process --------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines from the launcher's stdin or iterable, for the first worker's source."""
-
-    lines: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class LinesEnded:
-    """The launcher has no more lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinesTaken:
-    """The source has taken in this many lines since the last report: credit for the launcher."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutputBatch:
-    """Output of one epoch from one worker, in order: records, or lines that show them."""
-
-    worker: int
-    epoch: int
-    records: list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputClosed:
-    """No output of this worker before `epoch` is still to come; None: none at all."""
-
-    worker: int
-    epoch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyWindow:
-    """How late the lines were that were done in one tenth of a second."""
-
-    start: float  # wall clock, seconds
-    buckets: dict[int, int]  # bucket of `megaflow.control.worker.latency` -> lines
-    max_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A worker is done: its share of the final account."""
-
-    worker: int
-    lines: int
-    records: int
-    latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
-    flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A worker raised: the text to show, last and alone."""
-
-    worker: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class StartProcesses:
-    """The coordinator asks the launcher for more processes, which join through this address."""
-
-    count: int
-    host: str
-    port: int
-    number: int = 0  # of this request; it comes back in the answers
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The launcher has started processes that it was asked for; they will join from these addresses."""
-
-    addresses: tuple[tuple[str, int], ...]  # where each listens
-    number: int = 0  # of the request
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
-
-    reason: str
-    number: int = 0  # of the request
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessJoined:
-    """A process has become part of the job: outputs of these workers will come from there."""
-
-    host: str
-    port: int
-    workers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinates:
-    """From now on the process that listens there coordinates the job."""
-
-    host: str
-    port: int
-
-
-# 4. Spark executor to worker process --------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
+class StageLines:
     """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`."""
 
     query: str
@@ -391,7 +276,7 @@ class Staged:
     lines: int
 
 
-# 5. Worker to worker ------------------------------------------------------------------
+# 4. Worker to worker ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

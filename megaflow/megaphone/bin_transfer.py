@@ -3,28 +3,28 @@
     F of the source ── state: parcels of chunks ──▶ S of the target, which installs them on arrival
     F of the source ◀── routing: credit ── the target, when S has installed a parcel
 
-What is sent and not installed is in nobody's store; it fills buffers. So a new owner is sent bins in parcels, as many
-as are a chunk together, and more only when it says that one of them is installed. It says so at once, whatever waits
-there, and in a lane that records do not fill. A bin is taken out when its first chunk is due, and its old owner gives
-its states up as it sends them: a migration needs little more than the state, however much moves at a time.
+What is sent and not installed is in no store; it fills buffers. So a source sends each new owner parcels of about one
+chunk together, and more only when the owner reports that one of them is installed. The owner reports at once, whatever
+else waits there, in a lane that records do not fill. A bin is taken out when its first chunk is due, and its old owner
+gives its states up as it sends them: a migration needs little more memory than the state, however much moves at a time.
 
-Why nobody waits for ever, and nothing is late
+Why no parcel waits for ever, and none is late
  1. Right to send bins. F claims the state output's capability at t when it reads a command that may move bins at t, and
-    gives it up when its last parcel is sent: rule 2 of `router`. Until then no S applies anything at t or later, so it
-    makes no difference when a bin is taken out once the reconfiguration is installed: it lies still.
+    releases it when its last parcel is sent: rule 2 of `router`. Until then no S applies anything at t or later. So
+    once the reconfiguration is installed it makes no difference when a bin is taken out: nothing changes in it.
  2. Right to give credit. F claims the routing output's capability at t when it reads a command that may bring it a bin
-    at t. It gives it up when the reconfiguration is installed here and all bins that it brings are whole. A parcel at t
+    at t. It releases it when the reconfiguration is installed here and all bins that it brings are whole. A parcel at t
     leaves its source when control has passed t there, so when this F has read all commands at t. What goes that way
-    reaches no output (see `router`), so this capability holds nobody up.
- 3. Credit is due for each parcel but a source's last one for a target at t, and given by S's installing it: S installs
-    what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
+    reaches no output (see `router`), so this capability delays no operator.
+ 3. Credit is due for each parcel but a source's last one for a target at t. S gives it as it installs the parcel: S
+    installs what has arrived in its next run and waits for nothing. So each source comes to its last parcel.
  4. A source has its capability as long as it has something to send, and a target its own as long as a bin is not whole.
-    Credit that comes when a source has sent its last parcel is of no use any more and dropped; as a message under way
-    it is waited for by whoever leaves and by the end of the dataflow.
+    Credit that comes after a source has sent its last parcel is dropped; as a message under way it is waited for by a
+    worker that leaves and by the end of the dataflow.
  5. Reconfigurations do not overlap: the next one is installed when S's output frontier is not less than its time, and
     parcels at t, sent or not, hold that frontier at t. Credit names its time, so it is never taken for another one's.
 A worker that has joined and has no table yet is sent bins, too, and gives credit as all others do; by then it has read
-the command that brings them, for those before its Bootstrap do not name it (rule 5 of `routing_state`).
+the command that brings them, for those before its Bootstrap do not name it (rule 5 of `bootstrap`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from megaflow.timely.membership import WorkerId
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """`worker` has installed what it was sent of the bins that move at this time: it may be sent more."""
+    """The report that `worker` has installed a parcel of the bins that move at this time: it may be sent more."""
 
     worker: WorkerId
 
 
 class Shipper:
-    """The bins that leave one worker, and what it owes for those that come."""
+    """The bins that leave one worker, and the credit that it owes for those that come."""
 
     def __init__(self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float]) -> None:
         self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
@@ -85,7 +85,7 @@ class Shipper:
                 leaving.setdefault(target, []).append(bin)
             elif target == self._worker:
                 coming += 1
-        assert not leaving or time in self.claimed, f"bins are to leave at time {time}, but came after the command"
+        assert not leaving or time in self.claimed, f"bins leave at time {time}, but came after the command"
         self._shipping = time
         self._freight = {target: Freight(self._take(bins)) for target, bins in leaving.items()}
         for target in leaving:
@@ -128,12 +128,12 @@ class Shipper:
             del self._freight[target]
 
     def _finish(self) -> None:
-        """Give the right to send up if all is sent."""
+        """Release the right to send once all is sent."""
         if not self._freight and self._shipping in self.claimed:
             self.claimed.pop(self._shipping).release()
 
     def _settle(self, time: int) -> None:
-        """Give the right to give credit up if none will be due any more."""
+        """Release the right to give credit once no more will be due."""
         if time in self._coming and self._coming[time] == self._whole[time]:
             del self._coming[time], self._whole[time]
             self.expected.pop(time).release()

@@ -173,7 +173,7 @@ def check_bins(bins: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was in a bin."""
+    """The contents of a bin that was taken out."""
 
     pairs: Iterable[tuple[Any, Any]]  # (key, state), in the order in which the keys came; to be drawn once
     timers: list[Timer]  # by time
@@ -227,7 +227,7 @@ class BinStore:
     def take(self, bin: int) -> Taken:
         """Give up an owned bin; return what was in it. Cost: linear in its keys and timers, most of it as it is drawn.
 
-        A state is let go as its pair is drawn, so nobody needs a bin's memory twice.
+        A state is released as its pair is drawn, so a bin never takes its memory twice.
         """
         keys = self.bins.pop(bin)
         return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))

@@ -1,4 +1,4 @@
-"""What a worker that has joined needs to route as all others do, and what its F gathers until that has come.
+"""The routing state that a worker which has joined needs to route as all others do, and what F does until it comes.
 
 `Bootstrap(server, worker)`, command n at time t, makes the server's F send its `RoutingState`, at once and at t, to the
 F of `worker`, the *newcomer*. Until then a newcomer has no table: it reads its control input, and keeps its data.
@@ -6,22 +6,22 @@ F of `worker`, the *newcomer*. Until then a newcomer has no table: it reads its 
 Why it then routes exactly as all others do
  1. The state that answers command n holds the effect of the commands below n, of those alone, and of all of them: the
     server's F reads commands in the order of their numbers and cuts the state when it reads n. The newcomer reads n
-    itself, for whoever injects it counts the newcomer among the members, and everything above n. So it starts when it
-    has read its Bootstrap and has the state with `next` n + 1, whichever comes first; what it has read below n is in
-    the state. Any other state answers another Bootstrap, which nobody needed.
- 2. When control has passed s at the newcomer, no F has a command for s or before still to read: each is in the state
-    or was read here. So what holds for others holds here: a record at s may be routed (rule 1 of `router`).
+    itself, because the worker that injects it counts the newcomer among the members, and everything above n. So it
+    starts when it has read its Bootstrap and has the state with `next` n + 1, whichever comes first; what it has read
+    below n is in the state. Any other state answers another Bootstrap, which was not needed.
+ 2. When control has passed s at the newcomer, no F has a command for s or before still to read: each is in the state or
+    was read here. So what holds for others holds here: a record at s may be routed (rule 1 of `router`).
  3. A record goes by a table older than the server's active one, installed at T, only if it is before T. There is none:
     T was installed because nothing before T was left upstream of S's output, and the newcomer's data is upstream of it.
- 4. Nobody else pauses. The newcomer's F reads control as ever, so it holds no control frontier back. The server waits
-    for no frontier and goes on. The output for routing states leads to the newcomer's input for them and that leads
-    nowhere, so what is under way there holds nobody. What waits is the newcomer's own data, under capabilities for it;
-    and, at every S, what is later than that, as it waits for any worker that is behind.
+ 4. No other worker pauses. The newcomer's F reads control as ever, so it holds no control frontier back. The server
+    waits for no frontier and goes on. The output for routing states leads to the newcomer's input for them and that
+    leads nowhere, so what is under way there holds no frontier back. What waits is the newcomer's own data, under
+    capabilities for it; and, at every S, what is later than that, as it waits for any worker that is behind.
  5. A newcomer owns no bin until a command above n gives it one; a command that names it before its Bootstrap is refused
     where commands are validated. So it has nothing to take out for the reconfigurations in the state, and needs no
     capability for them. For commands later than the first that names it, it claims the state output's capability on
     reading them, as every F does (rule 2 of `router`), for by then it may own the bins that they take; and for those
-    that name it, the right to give credit (rule 2 of `shipping`). In the state is none that does.
+    that name it, the right to give credit (rule 2 of `bin_transfer`). No command in the state does.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ from megaflow.timely.order import Time, less_than
 
 @dataclass(frozen=True, slots=True)
 class RoutingState:
-    """What F of one worker knows of the routing, as it travels to another."""
+    """The knowledge that F of one worker has of the routing, as it travels to another."""
 
     table: RoutingTable  # active
     installed: Time | None  # the time of the active table; None: it is the initial one
@@ -57,7 +57,7 @@ class RoutingState:
 
 
 class RoutingBacklog:
-    """What F of a worker that has joined has read and received before it has a table.
+    """The commands and states that F of a worker which has joined takes in before it has a table.
 
     Bounded by the commands between its Bootstrap and the answer; those before it are not kept.
     """
@@ -81,7 +81,7 @@ class RoutingBacklog:
         """
         command: object = numbered.command
         if not isinstance(command, (Move, Map, Bootstrap)):
-            return False  # it is for others than F
+            return False  # not for F
         if self._called is None:
             if isinstance(command, Bootstrap) and command.worker == self._worker:
                 self._called = numbered.number

@@ -1,10 +1,10 @@
-"""Taking a bin apart: chunks of bounded size, the parcels that they are sent in, and the ledger of what moved.
+"""A bin cut into chunks of bounded size, the parcels that they are sent in, and the ledger of the bins that moved.
 
 A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
 its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
 it is whole, and the new owner writes the ledger row. What is in a chunk is encoded once, which measures it, too; the
 wire carries these bytes as they are, and the new owner decodes them as it installs them. Chunks that follow one another
-and are small travel together, as a parcel: see `shipping`.
+and are small travel together, as a parcel: see `bin_transfer`.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 20
 _ITEMS_PER_RUN = 256
 """How many pairs or timers are encoded at a time, at most: one call for many."""
 _LEDGER_ROWS = 10_000
-"""The newest rows that are kept until somebody takes them."""
+"""The newest rows that are kept until they are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class LedgerRow:
 def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
     """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
-    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: whoever sends a chunk before
-    it asks for the next never has the bin twice.
+    A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: a caller that sends
+    each chunk before it asks for the next never has the bin twice.
     """
     first, size, keys = True, 0, 0
     pairs: list[bytes] = []
@@ -86,7 +86,7 @@ def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
 
 
 class Freight:
-    """What one worker is to be sent of the bins that move at one time, cut into parcels, and what of it is under way.
+    """The chunks still to be sent to one worker of the bins that move at one time, and the parcels under way to it.
 
     Invariant: all parcels under way are of CHUNK_BYTES together, or it is one.
     """
@@ -128,7 +128,7 @@ class Freight:
 
 
 class Installer:
-    """Puts arriving chunks into the store of their new owner, keeps the ledger, and tells F of the same worker."""
+    """The receiving end: puts chunks into the store of their new owner, keeps the ledger, and tells F of the worker."""
 
     def __init__(
         self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[int, Chunk], None]

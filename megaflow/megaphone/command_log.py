@@ -1,10 +1,10 @@
 """F's control input: numbered commands come in, the history of routing tables comes out.
 
 A command is *read*, in the order of the numbers; that gives the right to send what it will make this worker send, and
-the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `shipping`). It is *obeyed*: listed
-under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration of the
-history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the table: see
-`routing_state`.
+the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `bin_transfer`). It is *obeyed*:
+listed under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration
+of the history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the
+table: see `bootstrap`.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class ControlPorts:
 
 
 class ControlInput:
-    """What F of one worker has been commanded. Without ports it never is."""
+    """The commands to F of one worker. Without ports there are none."""
 
     def __init__(
         self, name: str, ports: ControlPorts | None, bins: int, history: RoutingHistory | None, context: Context
@@ -108,7 +108,7 @@ class ControlInput:
     def _check_number(self, time: int, number: int) -> None:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
-                f"control: command {number} came at time {time} but {self._next_number} was due; "
+                f"control: command {number} came at time {time}, but {self._next_number} was due; "
                 "commands must be injected on one worker"
             )
         self._next_number = number + 1
@@ -153,16 +153,16 @@ class ControlInput:
                 self._obey(ports, time, numbered)
 
     def _check(self, time: int) -> None:
-        """Raise ProtocolError for a command that cannot be obeyed: whoever injected it should have refused it.
+        """Raise ProtocolError for a command that cannot be obeyed: it should have been refused before it was injected.
 
-        That it names a member is asked now and not on reading it, which a worker may do before it hears that there is a
-        new one. Control passes a command only when all members have read it; and what the new one has read a worker
-        hears only when it knows the new one for a member.
+        Whether it names a member is checked now and not when it is read, which may be before this worker learns of a
+        new member. Control passes a command only when all members have read it, and a worker learns what a new member
+        has read only after it has learnt of the member.
         """
         for command in self._commands[time]:
             try:
                 validate(command, self._bins, self._membership().workers)
             except CommandRefused as error:
                 raise ProtocolError(
-                    f"control of {self._name}: what is commanded for time {time} cannot be: {error}"
+                    f"control of {self._name}: the commands for time {time} cannot be carried out: {error}"
                 ) from error

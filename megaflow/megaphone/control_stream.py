@@ -38,7 +38,7 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
 
     The commands must be injected on one worker. An invalid one raises CommandRefused there; so does one that names a
     worker which has joined, until it has been bootstrapped: from the next command on it may be named. One that is
-    numbered already is passed on: whoever hands the writing over to another worker numbers and validates himself.
+    numbered already is passed on: a program that moves the writing to another worker numbers and validates itself.
     """
     membership = port.scope.graph.context.membership
     know = set(founders_of(port.scope.graph))  # the workers that know the table, or will: their Bootstrap was issued

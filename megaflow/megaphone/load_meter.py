@@ -1,12 +1,12 @@
-"""What the load of a stateful operator consists of: records and busy time by bin, and the keys that have most records.
+"""The load of a stateful operator: records and busy time by bin, and the keys that have most records.
 
 A meter belongs to one operator on one worker and is told of each batch that was applied. That costs a reading of the
-clock, whatever the batch's size. What the batch consists of is looked at now and then:
+clock, whatever the batch's size. What a batch consists of is sampled now and then:
 
-1. A look is timed, and the next one comes only when 64 times as long was spent on records, or `LOOK_PAUSE_SECONDS`
-   if that is less. So looking takes a 65th of the time whatever keys and batches are like.
-2. A look takes `SAMPLE_MAX` records of the batch at most, evenly spread. Each stands for an equal share of all the
-   records, and of all the busy time, since the last look: the bins add up to what was noted.
+1. Sampling is timed, and the next sample is taken only when 64 times as long was spent on records, or
+   `SAMPLE_PAUSE_SECONDS` if that is less. So sampling takes a 65th of the time whatever keys and batches are like.
+2. A sample has `SAMPLE_MAX` records of the batch at most, evenly spread. Each stands for an equal share of all the
+   records, and of all the busy time, since the last sample: the bins add up to what was noted.
 3. The figures are those of two windows, the present one and the one before it: of the last ten to twenty seconds. A
    load of an hour ago says nothing about where a bin should be now.
 
@@ -25,14 +25,14 @@ from typing import Any
 from megaflow.errors import CannotTravel
 from megaflow.timely.communication.codec.encode import encode
 
-SAMPLE_MAX = 512  # records a look takes
+SAMPLE_MAX = 512  # records of a sample
 KEYS_COUNTED = 256  # a key with more than a 256th of the records is found
 WINDOW_SECONDS = 10.0
-LOOK_SHARE = 64  # see 1 above
-LOOK_PAUSE_SECONDS = 1.0  # busy; a look that was interrupted for long shall not be the last one of its window
+SAMPLE_SHARE = 64  # see 1 above
+SAMPLE_PAUSE_SECONDS = 1.0  # busy; after a sample that was interrupted for long its window must get another one
 RATE_SECONDS_MIN = 1.0  # a rate over less is chance
 
-SIZED_BINS_MAX = 512  # bins that are measured when somebody asks for sizes; the others are taken for average ones
+SIZED_BINS_MAX = 512  # bins that are measured when sizes are asked for; the others are taken for average ones
 SIZED_PAIRS = 4  # keys and states of each
 SIZED_BYTES_MAX = 1 << 20  # measuring stops there: it is some ten milliseconds of the worker's time
 
@@ -125,7 +125,7 @@ class _Window:
 class LoadMeter:
     """The load of one operator on one worker. One writer: the operator, batch by batch."""
 
-    __slots__ = ("_bin_of_key", "_look_at", "_previous", "_seen", "_window", "busy_seconds", "now", "records")
+    __slots__ = ("_bin_of_key", "_previous", "_sample_at", "_seen", "_window", "busy_seconds", "now", "records")
 
     def __init__(self, bin_of_key: Callable[[Any], int], now: Callable[[], float]) -> None:
         """`now` gives seconds that never go back."""
@@ -133,8 +133,8 @@ class LoadMeter:
         self.now = now
         self.records = 0  # noted so far
         self.busy_seconds = 0.0  # spent on them
-        self._seen = (0, 0.0)  # records and busy seconds at the last look
-        self._look_at = 0.0  # busy seconds at which the next look is due
+        self._seen = (0, 0.0)  # records and busy seconds at the last sample
+        self._sample_at = 0.0  # busy seconds at which the next sample is due
         self._window = _Window(now())
         self._previous = _Window(self._window.start)
 
@@ -143,13 +143,13 @@ class LoadMeter:
         now = self.now()
         self.records += len(batch)
         self.busy_seconds += now - began
-        if self.busy_seconds >= self._look_at and batch:
-            self._look(batch, now)
-            pause = min(LOOK_SHARE * (self.now() - now), LOOK_PAUSE_SECONDS)
-            self._look_at = self.busy_seconds + pause
+        if self.busy_seconds >= self._sample_at and batch:
+            self._sample(batch, now)
+            pause = min(SAMPLE_SHARE * (self.now() - now), SAMPLE_PAUSE_SECONDS)
+            self._sample_at = self.busy_seconds + pause
 
     def count(self, records: int) -> None:
-        """Count records that were only passed on: they have no key, and took no time worth a look."""
+        """Count records that were only passed on: they have no key, and took no time worth a sample."""
         self.records += records
 
     def load(self) -> Load:
@@ -169,7 +169,7 @@ class LoadMeter:
             keys.append((key, (count + count_before) / seconds, (error + error_before) / seconds))
         return Load(bins, sorted(keys, key=lambda each: each[2] - each[1]))
 
-    def _look(self, batch: Sequence[tuple[Any, Any]], now: float) -> None:
+    def _sample(self, batch: Sequence[tuple[Any, Any]], now: float) -> None:
         """Find out what a batch consists of."""
         self._turn(now)
         step = -(-len(batch) // SAMPLE_MAX)

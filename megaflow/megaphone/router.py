@@ -2,7 +2,7 @@
 
     data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
     control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
-                            [F] ── addressed ──▶ F's routing    (of whoever sends bins or has joined)
+                            [F] ── addressed ──▶ F's routing    (of workers that send bins or have joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
 What each input can lead to matters: data reaches only its data output, control only the
@@ -15,7 +15,7 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
     has passed s: no command for s or before is still to come. Until then it is stashed,
     under a capability of the data output (`Forwarder`).
  2. F holds the state output's capability at t from the moment the command arrives until
-    the last chunk is sent, of many that wait for credit (`shipping`). So no S, here or
+    the last chunk is sent, of many that wait for credit (`bin_transfer`). So no S, here or
     elsewhere, applies a record at t or later before every bin that moves at t is in (S
     waits for its state frontier).
  3. F takes a bin out for t only when the control frontier has passed t and S's output
@@ -26,7 +26,7 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
 F and S of a worker share its bins, so taking one out is a pop, not a message.
 
 On a worker that has joined since the dataflow began F knows no table until it is sent one:
-`routing_state` says how, and why that is exact, too.
+`bootstrap` says how, and why that is exact, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput, ControlPorts
 from megaflow.megaphone.control_stream import founders_of
-from megaflow.megaphone.routing import Numbered, RoutingHistory, RoutingTable, initial_table
+from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter, SplitterMaker
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
@@ -57,7 +57,7 @@ from megaflow.timely.progress.antichain import Antichain
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What F offers S."""
+    """The parts of F that S is built on."""
 
     data: list[Port[Any]]  # one for each data input
     state: Port[Chunk]
@@ -156,7 +156,7 @@ class Forwarder:
 
 
 class Router:
-    """F on one worker."""
+    """F on one worker: reads commands, routes records, and takes out the bins that move."""
 
     def __init__(
         self,
@@ -170,26 +170,16 @@ class Router:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
         self._name = name  # of the stateful operator
         self._forwarders = forwarders
-        self._control = control
+        self.control = control
         self._applied = applied
         self._shipper = shipper
         self._now = context.now
         self._worker = context.allocator.index
         self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
 
-    @property
-    def ready(self) -> bool:
-        """Whether it knows the table: at once, but on a worker that has joined."""
-        return self._control.ready
-
-    @property
-    def table(self) -> RoutingTable:
-        """The active table: bin -> worker; empty until it is ready."""
-        return self._control.history.active
-
     def run(self) -> None:
         """One invocation: read commands, route what may be routed, take out what is to move."""
-        control = self._control
+        control = self.control
         control.read()
         if not control.ready:
             self._wait_for_table()
@@ -208,7 +198,7 @@ class Router:
             return
         if self._waiting_since is None:
             self._waiting_since = self._now()
-        if self._control.forgotten:
+        if self.control.forgotten:
             raise ProgramError(
                 f"{self._name}: worker {self._worker} has joined and has records, but control ended without telling it "
                 f"which worker owns which bin; inject Bootstrap(server, {self._worker}) once it has joined"
@@ -217,7 +207,7 @@ class Router:
     def _install(self) -> None:
         """Install each reconfiguration whose past is applied everywhere, and ship the bins that leave."""
         finished = self._applied.frontier
-        history = self._control.history
+        history = self.control.history
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
             assert isinstance(time, int)

@@ -135,7 +135,7 @@ def validate(
                 _check_member(command, worker, members)
                 raise CommandRefused(f"{command}: worker {worker} knows the routing table already")
         case _:
-            raise CommandRefused(f"{command!r} is no command; use Move, Map or Bootstrap")
+            raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 
 
 def _check_member(
@@ -187,7 +187,7 @@ class RoutingHistory:
         return self._table(bisect(self.pending, False, key=lambda each: not less_equal(each.time, time)))
 
     def append(self, time: Time, commands: Iterable[Command]) -> None:
-        """Add a reconfiguration, later than all there are; one that moves nothing is kept as well."""
+        """Add a reconfiguration, later than all others; one that moves nothing is kept, too."""
         newest = self.pending[-1].time if self.pending else self.installed
         assert newest is None or less_than(newest, time), f"reconfiguration at {time} after the one at {newest}"
         self.pending.append(Reconfiguration(time, tuple(commands)))

@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 
-TURN_SECONDS = 0.02  # that S applies before the worker looks up; a batch that has begun is ended
+TURN_SECONDS = 0.02  # that S applies before the worker takes its next step; a batch that has begun is finished
 
 
 def stateful_state_machine(

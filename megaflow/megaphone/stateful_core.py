@@ -43,7 +43,7 @@ class StatefulView:
     @property
     def ready(self) -> bool:
         """Whether its routing table is known here: at once, but for a worker that has joined and needs a Bootstrap."""
-        return self._router.ready
+        return self._router.control.ready
 
     @property
     def bootstrap_seconds(self) -> float:
@@ -57,7 +57,7 @@ class StatefulView:
 
     def table(self) -> RoutingTable:
         """The active routing table: bin -> worker; empty until it is ready."""
-        return self._router.table
+        return self._router.control.history.active
 
     def owned(self) -> list[int]:
         """The bins that are here now, sorted."""
@@ -184,7 +184,7 @@ def build(
     routed = route(ports, control, store, name, make_splitter)
     context = ports[0].scope.graph.context
     worker = context.allocator.index
-    for bin, owner in enumerate(routed.router.table):
+    for bin, owner in enumerate(routed.router.control.history.active):
         if owner == worker:
             store.install(bin, [])
     installer = Installer(store, worker, context.wall, routed.shipper.installed)

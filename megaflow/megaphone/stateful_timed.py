@@ -1,8 +1,8 @@
 """Operator S for folds that see a key's records of one time together, and may set timers: stateful_unary and _binary.
 
 The fold is called once per key and time, when the time is closed: no data frontier is at most it, and neither is the
-state frontier. So all its records are here, and each bin that moved at that time or before, with its timers, is in.
-A time at which a key has a timer and no record counts as well.
+state frontier. So all its records are here, and each bin that moved at that time or before, with its timers, is in. A
+time at which a key has a timer and no record counts as well.
 
 What S keeps
  1. Records of times that are not closed, by time. They do not move with bins: F has sent them to the owner of their
@@ -12,10 +12,10 @@ What S keeps
     put right at the end of each run. To a later time it is downgraded. An earlier time comes only with a record or a
     chunk that this run has consumed, at or before that time, so a new one may be minted; and a fold sets timers for
     times after its own, at which it is still held.
- 4. When F takes a bin out for t it takes its timers, and S holds too much until it runs again. Nobody waits for that:
-    the timers are at t or later, and so is what is held for them; S runs at the latest when the state frontier passes
-    t, and before that nothing at t or later can be applied anywhere. Nor is anything missing: F holds t itself, by the
-    state output's capability, since the command arrived, and then the chunks do.
+ 4. When F takes a bin out for t it takes its timers, and S holds too much until it runs again. No operator waits for
+    that: the timers are at t or later, and so is what is held for them; S runs at the latest when the state frontier
+    passes t, and before that nothing at t or later can be applied anywhere. Nor is anything missing: F holds t itself,
+    by the state output's capability, since the command arrived, and then the chunks do.
 
 Outputs carry the time of their records. Times are applied in order, a bounded number a run: a fold that sets a timer
 whenever one is due would keep the worker for ever once all inputs have ended.

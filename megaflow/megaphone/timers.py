@@ -91,7 +91,7 @@ class _Alarms(Protocol):
 
 
 class Timers:
-    """What a fold sets timers with: those of the key and at the time for which it was called, and not later."""
+    """The handle with which a fold sets timers for the key that it was called for, as long as the call lasts."""
 
     __slots__ = ("_alarms", "_name", "key", "time")
 
@@ -115,7 +115,7 @@ class Timers:
         if type(time) is not int or time <= present:
             raise ProgramError(
                 f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present}: a timer's time must be "
-                f"an int and later than the present one; use timers.at({present + 1}, …) at the earliest, and do now "
+                f"an int later than the present one; use timers.at({present + 1}, …) or later, and do now "
                 "what is due now"
             )
         self._alarms.set_timer(time, self.key, payload)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from megaflow.control.messages import Refused, Stage, Staged, StageEnd
+from megaflow.control.messages import Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError, SourceError, UsageError
 from megaflow.timely.communication.client import Client
 
@@ -133,7 +133,7 @@ def _push(job: StageJob, partition: int, texts: Iterator[JoinedLines]) -> Iterat
     lines = 0
     with Client.connect(host, port, job.secret, "ingest", {}, CONNECT_TIMEOUT_SECONDS) as client:
         for text in chain([first], texts):
-            client.send(Stage(*name, *text))
+            client.send(StageLines(*name, *text))
             lines += text.lines
         client.send(StageEnd(*name, lines))
         answer = client.receive(ANSWER_TIMEOUT_SECONDS)

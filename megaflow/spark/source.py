@@ -271,7 +271,7 @@ class Coordinator:
         except (Stopped, ClusterError, OSError) as error:
             if not self._stopping.is_set():
                 raise
-            log.info("nobody heard that the stopped source has ended: %r", error)
+            log.info("the coordinator was not told that the stopped source has ended: %r", error)
 
 
 def root_cause(text: str) -> str:

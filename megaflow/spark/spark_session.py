@@ -120,7 +120,7 @@ def check_frame(frame: object) -> DataFrame:
     if not isinstance(frame, ClassicDataFrame):
         raise UsageError(
             f"lines must be a streaming DataFrame of a classic Spark session, not {type(frame).__module__}."
-            f"{type(frame).__qualname__} (Spark Connect lets nobody run code on its executors)"
+            f"{type(frame).__qualname__} (through Spark Connect no code can be run on the executors)"
         )
     if not frame.isStreaming:
         raise UsageError("lines must be a streaming DataFrame, from spark.readStream; this one is not streaming")

@@ -23,9 +23,9 @@ from megaflow.control.messages import (
     AddProcesses,
     BeginPlan,
     BootstrapWorker,
+    CommandProgress,
     Done,
     KeptPlan,
-    Progress,
     RemoveWorker,
     ResumePlan,
     StatusQuery,
@@ -516,9 +516,9 @@ class Answers:
 
 
 def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
-    shown: list[Progress] = []
-    news = Progress(1, 1, 4, "worker 2 joined")
-    talk = Conversation(Answers(Progress(7, 1, 2, "of another"), news, Done(1, "done")), 5.0)  # type: ignore[arg-type]
+    shown: list[CommandProgress] = []
+    news = CommandProgress(1, 1, 4, "worker 2 joined")
+    talk = Conversation(Answers(CommandProgress(7, 1, 2, "of another"), news, Done(1, "done")), 5.0)  # type: ignore[arg-type]
     assert talk.ask("this", shown.append) == "done" and shown == [news]
     talk = Conversation(Answers(news), 5.0)  # type: ignore[arg-type]
     with pytest.raises(MegaflowError, match=r"last: worker 2 joined \(1 of 4 steps\); what was asked for goes on"):

@@ -30,7 +30,7 @@ KEY = key_of(0, BINS)
         (Map((0, 1)), "Map of 2 workers: there are 4 bins"),
         (Map((0, 1, 0, 5)), "there is no worker 5"),
         (Bootstrap(0, 7), "there is no worker 7"),
-        ("move bin 0", "is no command; use Move, Map or Bootstrap"),
+        ("move bin 0", "is not a command; use Move, Map or Bootstrap"),
     ],
     ids=repr,
 )
@@ -71,7 +71,7 @@ def test_commands_injected_on_two_workers_stop_the_job(times: tuple[int, int]) -
         commands.advance_to(time)
         commands.send(Move(0, 1))
         commands.flush()
-    with pytest.raises(ProtocolError, match=r"command 0 came at time . but 1 was due; .* injected on one worker"):
+    with pytest.raises(ProtocolError, match=r"command 0 came at time ., but 1 was due; .* injected on one worker"):
         hands.settle()
 
 
@@ -125,7 +125,7 @@ def test_a_command_that_comes_twice_or_not_in_turn_stops_the_job_and_moves_nothi
             hands.commands.flush()
     hands.command(9)
     hands.advance_to(10)
-    with pytest.raises(ProtocolError, match=r"control: command \d came at time 0 but \d was due"):
+    with pytest.raises(ProtocolError, match=r"control: command \d came at time 0, but \d was due"):
         hands.settle()
     assert hands.owned() == [[0, 2], [1, 3]]
 
@@ -173,7 +173,7 @@ def test_another_worker_may_go_on_with_the_stream_and_its_numbers() -> None:
     hands.settle()
     assert hands.owned() == [[0, 3], [1, 2]]
     hands.controls[1].send(Move(0, 1))  # without a number it would begin anew
-    with pytest.raises(ProtocolError, match="command 0 came at time 7 but 2 was due"):
+    with pytest.raises(ProtocolError, match="command 0 came at time 7, but 2 was due"):
         hands.finish()
 
 

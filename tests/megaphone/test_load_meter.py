@@ -1,4 +1,4 @@
-"""The sketch keeps its bounds, and a meter's figures add up to what it was told, whatever it looked at."""
+"""The sketch keeps its bounds, and a meter's figures add up to what it was told, whatever it sampled at."""
 
 from collections import Counter
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.load_meter import (
     KEYS_COUNTED,
-    LOOK_SHARE,
     SAMPLE_MAX,
+    SAMPLE_SHARE,
     SIZED_BINS_MAX,
     WINDOW_SECONDS,
     LoadMeter,
@@ -71,7 +71,7 @@ def test_a_sketch_is_never_too_low_and_too_high_by_its_error_at_most(
 # The meter ----------------------------------------------------------------------------------
 
 
-def test_with_a_clock_that_stands_still_every_batch_is_looked_at_and_counts_are_exact() -> None:
+def test_with_a_clock_that_stands_still_every_batch_is_sampled_at_and_counts_are_exact() -> None:
     meter = LoadMeter(modulo, clock := Ticking())
     for batch in (pairs(1, 2, 5), pairs(1), pairs(), pairs(4, 1)):
         meter.note(batch, clock())
@@ -82,7 +82,7 @@ def test_with_a_clock_that_stands_still_every_batch_is_looked_at_and_counts_are_
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=30), st.floats(0, 2)), max_size=60))
-def test_the_bins_add_up_to_what_was_noted_up_to_the_last_look(batches: list[tuple[list[int], float]]) -> None:
+def test_the_bins_add_up_to_what_was_noted_up_to_the_last_sample(batches: list[tuple[list[int], float]]) -> None:
     clock = Ticking(0.001)
     meter = LoadMeter(modulo, clock)
     looks: list[tuple[int, float]] = [(0, 0.0)]
@@ -101,12 +101,12 @@ def test_the_bins_add_up_to_what_was_noted_up_to_the_last_look(batches: list[tup
 
 def test_looking_takes_a_small_share_of_the_busy_time() -> None:
     clock = Ticking()
-    looked = 0.0
+    sampled = 0.0
 
     def slow(key: int) -> int:
-        nonlocal looked
+        nonlocal sampled
         clock.now += 0.0001
-        looked += 0.0001
+        sampled += 0.0001
         return modulo(key)
 
     meter = LoadMeter(slow, clock)
@@ -114,7 +114,7 @@ def test_looking_takes_a_small_share_of_the_busy_time() -> None:
         began = clock()
         clock.now += 0.0005
         meter.note(pairs(1, 2, 3), began)
-    assert 0 < looked <= 1.1 * meter.busy_seconds / LOOK_SHARE
+    assert 0 < sampled <= 1.1 * meter.busy_seconds / SAMPLE_SHARE
 
 
 def test_a_large_batch_is_sampled_over_its_whole_length() -> None:

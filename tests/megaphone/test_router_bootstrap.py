@@ -422,7 +422,7 @@ def test_a_command_that_is_missing_stops_the_job_on_a_newcomer_as_well(worker: i
 def test_a_command_that_cannot_be_obeyed_and_was_not_refused_stops_the_job(command: Command) -> None:
     _, hands = raw(lambda worker, numbered: True)
     hands.command(5, Numbered(0, command))
-    with pytest.raises(ProtocolError, match=r"histories: what is commanded for time 5 cannot be: (Move|Map)"):
+    with pytest.raises(ProtocolError, match=r"histories: the commands for time 5 cannot be carried out: (Move|Map)"):
         hands.settle()
 
 

@@ -172,7 +172,7 @@ def test_workers_that_know_the_table_may_own_bins_and_tell_it_those_that_do_not(
         (Move(0, 1), "worker 1 has joined but does not know the routing table yet; it needs a Bootstrap"),
         (Move(0, True), "no worker True"),
         (Bootstrap(1, 2), "worker 1 has joined but does not know"),
-        ("move", "'move' is no command"),
+        ("move", "'move' is not a command"),
         (None, "no command"),
     ],
     ids=str,

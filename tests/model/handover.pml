@@ -39,7 +39,8 @@
    the change; the control stream's capability, which goes with the role (see progcaster.py); clients (they ask again).
 
    Planted faults, which the check must find: NO_FENCE, RESUME_EARLY, FENCE_DIRECT, NO_FORWARD, EARLY_HANDOVER,
-   CARGO_BEHIND, NO_REST, COUNTER_ANEW, KEEPS_ACTING, LEAVES_EARLY; test_handover_model.py says what each does. */
+   CARGO_BEHIND, REQUESTS_LEFT, NO_REST, COUNTER_ANEW, KEEPS_ACTING, LEAVES_EARLY; test_handover_model.py says what
+   each does. */
 
 #ifndef REPORTS
 #define REPORTS 3               /* of all workers together, answers aside */
@@ -209,10 +210,12 @@ inline hand_over(w, to) {
     handovers--;
     worker[w].successor = to;
     worker[w].waits = true;
-#ifndef CARGO_BEHIND
-    n = PACKED(worker[w].written, worker[w].requests);
-#else
+#if defined(CARGO_BEHIND)
     n = 0;
+#elif defined(REQUESTS_LEFT)
+    n = PACKED(worker[w].written, 0);
+#else
+    n = PACKED(worker[w].written, worker[w].requests);
 #endif
     post(w, to, SUCCESSION, false, worker[w].members, n);
 #if !defined(KEEPS_ACTING) && !defined(CARGO_BEHIND)
@@ -343,7 +346,7 @@ inline receive(w, sender) {
 #else
         post(w, sender, FENCE, false, w, 0)
 #endif
-    :: what == QUESTION -> report(w, sender)
+    :: what == QUESTION -> report(w, worker[w].coordinator)
     :: what == LEAVE ->
         post(w, sender, GOODBYE, false, w, 0);
         part(w)

@@ -45,6 +45,12 @@ def it_began_without_the_cargo(story: Sequence[str]) -> bool:
     return "is at command 0 with 0 requests" in story[place(story, r"worker \d is at .*")] and began < len(story)
 
 
+def a_request_was_left(story: Sequence[str]) -> bool:
+    before = story[: place(story, r"worker \d hands over .*")]
+    heard, written = (sum(word in line for line in before) for word in (" hears report ", " writes command "))
+    return heard > written
+
+
 def an_unread_command_was_overtaken(story: Sequence[str]) -> bool:
     last = re.fullmatch(r"worker (\d) reads command (\d) of worker (\d)", story[-1])
     if last is None:
@@ -75,6 +81,7 @@ FAULTS = {
     ),
     "EARLY_HANDOVER": Fault("coordinator_mail_has_a_way", the_successor_knew_nothing_of_it, ONE),
     "CARGO_BEHIND": Fault("commands_are_consecutive", it_began_without_the_cargo, ONE),
+    "REQUESTS_LEFT": Fault("no_request_is_lost", a_request_was_left, ONE),
     "NO_REST": Fault("commands_are_consecutive", an_unread_command_was_overtaken, ONE),
     "COUNTER_ANEW": Fault("commands_are_consecutive", a_number_was_written_twice, ONE),
     "KEEPS_ACTING": Fault("one_coordinator", lambda story: story[-1].endswith(" coordinates"), ONE),
@@ -111,6 +118,7 @@ def test_each_report_is_heard_once_in_order_and_answered_by_one_coordinator_at_a
     pytest.param("NO_FORWARD", id="the old coordinator drops the reports that still come to it"),
     pytest.param("EARLY_HANDOVER", id="the old coordinator tells the members before the successor has answered"),
     pytest.param("CARGO_BEHIND", id="the coordinator's state travels behind the succession"),
+    pytest.param("REQUESTS_LEFT", id="reports that were heard and not answered do not go with the succession"),
     pytest.param("NO_REST", id="the role is handed over while a command is unread"),
     pytest.param("COUNTER_ANEW", id="a successor numbers commands from 0"),
     pytest.param("KEEPS_ACTING", id="the old coordinator goes on coordinating"),

@@ -28,8 +28,8 @@ from megaflow.control.messages import (
     Refused,
     Request,
     SourceEnded,
-    Stage,
     StageEnd,
+    StageLines,
 )
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.job.worker.staging import Staging
@@ -125,9 +125,9 @@ class Ingest:
         """Nothing to do."""
 
     def received(self, connection: Connection, value: Any) -> None:
-        assert isinstance(value, Stage | StageEnd)
+        assert isinstance(value, StageLines | StageEnd)
         staging = self.job.stagings[value.worker]
-        if isinstance(value, Stage):
+        if isinstance(value, StageLines):
             staging.stage(value, connection)
             self.job.staged += value.lines
         else:
@@ -369,7 +369,7 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
 
 def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
     with Client.connect(*job.address, SECRET, "ingest", {}, 10) as client:
-        client.send(Stage("q", "r", 0, 0, 5, 1, 1, "half"))
+        client.send(StageLines("q", "r", 0, 0, 5, 1, 1, "half"))
         wait_until(lambda: job.stagings[1].held_bytes > 0)
     wait_until(lambda: job.stagings[1].held_bytes == 0)
     assert job.lines == []

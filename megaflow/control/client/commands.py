@@ -15,11 +15,11 @@ from megaflow.control.messages import (
     AddProcesses,
     BeginPlan,
     BootstrapWorker,
+    CommandProgress,
     Done,
     ExplainQuery,
     KeptPlan,
     Moved,
-    Progress,
     Reconfigure,
     Refused,
     RemoveWorker,
@@ -64,9 +64,9 @@ class Conversation:
         self._find = find
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
-        self._heard: Progress | None = None  # of the last command
+        self._heard: CommandProgress | None = None  # of the last command
 
-    def ask(self, body: object, show: Callable[[Progress], None] | None = None) -> Any:
+    def ask(self, body: object, show: Callable[[CommandProgress], None] | None = None) -> Any:
         """Return what the request is done with; `show` is told how far it has come.
 
         Raises CommandRefused with the reason, PeerLost if the job ends before, and MegaflowError if nothing is heard
@@ -112,7 +112,7 @@ class Conversation:
         self._client = client
         return True
 
-    def _await_answer(self, show: Callable[[Progress], None] | None) -> Done | Moved:
+    def _await_answer(self, show: Callable[[CommandProgress], None] | None) -> Done | Moved:
         while True:
             answer = self._client.receive(self._timeout_seconds)
             match answer:
@@ -120,7 +120,7 @@ class Conversation:
                     raise CommandRefused(reason)
                 case Accepted(id, epoch) if id == self._id:
                     self.accepted = epoch
-                case Progress(id) if id == self._id:
+                case CommandProgress(id) if id == self._id:
                     self._heard = answer
                     if show is not None:
                         show(answer)
@@ -150,7 +150,7 @@ def ask_explanation(conversation: Conversation) -> Explanation:
 
 
 def add_processes(
-    conversation: Conversation, count: int, show: Callable[[Progress], None] | None = None
+    conversation: Conversation, count: int, show: Callable[[CommandProgress], None] | None = None
 ) -> JoinReport:
     """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
     report: JoinReport = conversation.ask(AddProcesses(count), show)
@@ -163,7 +163,7 @@ def check_removal(conversation: Conversation, worker: int) -> None:
 
 
 def remove_worker(
-    conversation: Conversation, worker: int, show: Callable[[Progress], None] | None = None
+    conversation: Conversation, worker: int, show: Callable[[CommandProgress], None] | None = None
 ) -> RemovalReport:
     """Have the process of a worker that owns no bins leave; return who has left."""
     report: RemovalReport = conversation.ask(RemoveWorker(worker), show)

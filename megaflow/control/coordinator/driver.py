@@ -35,13 +35,8 @@ from megaflow.control.coordinator.events import (
     WorkersLeft,
 )
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
-from megaflow.control.messages import (
-    Done,
-    ExplainQuery,
-    Refused,
-    StartFailed,
-    StartProcesses,
-)
+from megaflow.control.launcher_messages import StartFailed, StartProcesses
+from megaflow.control.messages import Done, ExplainQuery, Refused
 from megaflow.control.reports import Explanation, HeldBy
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle

@@ -5,22 +5,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.coordinator.job_state import JobState
-from megaflow.control.messages import (
-    Accepted,
-    Done,
-    Moved,
-    Progress,
-    Refused,
-    Request,
-    Started,
-    StartFailed,
-    StatusAsk,
-)
+from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk
 from megaflow.megaphone.routing import Numbered
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import JoinDue, LeaveDue
 
-Answer: TypeAlias = Accepted | Progress | Done | Refused | Moved
+Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 
 # Events ---------------------------------------------------------------------------------
 

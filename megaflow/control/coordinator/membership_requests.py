@@ -53,15 +53,8 @@ from megaflow.control.coordinator.request_progress import (
 )
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.messages import (
-    Accepted,
-    AddProcesses,
-    BootstrapWorker,
-    RemoveWorker,
-    Started,
-    StartFailed,
-    Withdraw,
-)
+from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
 from megaflow.control.reports import BootstrapReport, ChangeStatus, JoinReport, RemovalReport, workers_text
 from megaflow.errors import CommandRefused
 

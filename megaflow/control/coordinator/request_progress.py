@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, TypeAlias
 
 from megaflow.control.coordinator.events import Asked, Reply
-from megaflow.control.messages import Done, Progress, Refused
+from megaflow.control.messages import CommandProgress, Done, Refused
 from megaflow.control.reports import ChangeStatus, JoinedProcess
 from megaflow.timely.rescale.change_stages import check_transition
 
@@ -153,4 +153,4 @@ def progress(request: MembershipRequest, what: str, steps: int = 1) -> list[Repl
     """Note that so many more steps are done, and return the news for the clients."""
     request.done += steps
     news = request.done, request.steps, what
-    return [Reply(asked.client, Progress(asked.request.id, *news)) for asked in request.asked]
+    return [Reply(asked.client, CommandProgress(asked.request.id, *news)) for asked in request.asked]

@@ -8,13 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from megaflow.control.coordinator.driver import TOPIC
-from megaflow.control.messages import (
-    BinsInstalled,
-    Coordinates,
-    RoutingReady,
-    StatusAnswer,
-    StatusAsk,
-)
+from megaflow.control.launcher_messages import Coordinates
+from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk
 from megaflow.control.reports import (
     KEYS_REPORTED_MAX,
     LatencyQuantiles,

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from megaflow.control.messages import LatencyWindow
+from megaflow.control.launcher_messages import LatencyWindow
 
 BUCKET_RATIO = 1.04  # a quantile is at most 4 % too high
 WINDOW_SECONDS = 0.1  # about the shortest migration worth telling from its surroundings

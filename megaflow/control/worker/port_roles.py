@@ -9,20 +9,17 @@ from threading import Lock
 from typing import Any, Protocol
 
 from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
     Done,
     JobSettings,
-    Lines,
-    LinesEnded,
     Moved,
     Refused,
     Request,
     SettingsQuery,
-    Stage,
     Staged,
     StageEnd,
-    Started,
-    StartFailed,
+    StageLines,
 )
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.timely.communication.role_handlers import Connection
@@ -43,7 +40,7 @@ class LinesTaker(Protocol):
 class Stager(Protocol):
     """Keeps the lines of task attempts for one worker."""
 
-    def stage(self, message: Stage, sender: Hashable) -> None:
+    def stage(self, message: StageLines, sender: Hashable) -> None:
         """Keep some lines."""
 
     def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
@@ -218,12 +215,12 @@ class IngestDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
-        if not isinstance(value, Stage | StageEnd):
+        if not isinstance(value, StageLines | StageEnd):
             raise ProtocolError(f"an executor sent {value!r:.100}")
         stager = self._stagers.get(value.worker) if type(value.worker) is int else None
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, who is not here")
-        if isinstance(value, Stage):
+        if isinstance(value, StageLines):
             stager.stage(value, connection)
         else:
             connection.send(stager.end(value, connection))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
 from megaflow.job.spec import Form
 

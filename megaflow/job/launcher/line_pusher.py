@@ -7,7 +7,7 @@ read only while the window is open.
 import selectors
 from collections import deque
 
-from megaflow.control.messages import Lines, LinesEnded
+from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.errors import PeerLost
 from megaflow.job.launcher.children import Child
 from megaflow.job.launcher.launcher_input import PushedLines

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from megaflow.control.messages import (
+from megaflow.control.launcher_messages import (
     Coordinates,
     Ended,
     Failed,

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.wakeups import Wakeup

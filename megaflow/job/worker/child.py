@@ -25,7 +25,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from megaflow.control.messages import Failed, JobSettings
+from megaflow.control.launcher_messages import Failed
+from megaflow.control.messages import JobSettings
 from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.job.exit_report import ExitReport, write_report

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form

@@ -24,7 +24,7 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import IO, NamedTuple, TypeAlias
 
-from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Stage, Staged, StageEnd
+from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
 
 MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
@@ -116,7 +116,7 @@ class Staging:
         """Committed lines that are not yet taken."""
         return self._pending_lines
 
-    def stage(self, message: Stage, sender: Hashable) -> None:
+    def stage(self, message: StageLines, sender: Hashable) -> None:
         """Keep lines aside; `sender` is the connection they came by.
 
         Raises ProtocolError, with nothing changed, if the message is not what an executor sends.
@@ -234,7 +234,7 @@ class Staging:
             self._ready.clear()
             self._current, self._position, self._held_bytes, self._pending_lines = None, 0, 0, 0
 
-    def _key(self, message: Stage | StageEnd) -> Key:
+    def _key(self, message: StageLines | StageEnd) -> Key:
         """Return the checked name of the attempt."""
         key = (message.query, message.run, message.batch, message.partition, message.attempt)
         if tuple(map(type, key)) != (str, str, int, int, int):

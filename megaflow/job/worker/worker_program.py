@@ -17,7 +17,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
-from megaflow.control.messages import Coordinates, Ended, LinesTaken, ProcessJoined
+from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor

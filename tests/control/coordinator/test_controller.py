@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control import messages
+from megaflow.control import launcher_messages, messages
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
 from megaflow.control.coordinator.events import (
@@ -85,7 +85,7 @@ def installed(worker: int, *moved: tuple[int, int, int, int]) -> BinsInstalled:
 
 
 NAMES: dict[str, Any] = {
-    **{name: value for name, value in vars(messages).items() if isinstance(value, type)},
+    **{name: value for name, value in {**vars(messages), **vars(launcher_messages)}.items() if isinstance(value, type)},
     "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer, "installed": installed,
 }  # fmt: skip
 

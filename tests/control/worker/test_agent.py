@@ -8,20 +8,20 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
+from megaflow.control.launcher_messages import StartProcesses
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
     BinsInstalled,
+    CommandProgress,
     Done,
     EndOfLines,
-    Progress,
     PushedEnded,
     Reconfigure,
     Refused,
     RemoveWorker,
     Request,
     RoutingReady,
-    StartProcesses,
     StatusQuery,
 )
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
@@ -229,7 +229,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.coordinator.reported(1, RoutingReady(1))
     bench.turn()
     *progress, done = bench.client.answers
-    assert [type(message) for message in progress] == [Progress] * 3
+    assert [type(message) for message in progress] == [CommandProgress] * 3
     assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 

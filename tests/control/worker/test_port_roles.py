@@ -6,20 +6,17 @@ from typing import Any
 import pytest
 
 from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
     Done,
     JobSettings,
-    Lines,
-    LinesEnded,
     Moved,
     Refused,
     Request,
     SettingsQuery,
-    Stage,
     Staged,
     StageEnd,
-    Started,
-    StartFailed,
+    StageLines,
     StatusQuery,
 )
 from megaflow.control.worker.port_roles import KEPT_MAX, OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
@@ -60,7 +57,7 @@ class Stager:
     def __init__(self) -> None:
         self.got: list[Any] = []
 
-    def stage(self, message: Stage, sender: Hashable) -> None:
+    def stage(self, message: StageLines, sender: Hashable) -> None:
         self.got.append(message)
 
     def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
@@ -209,7 +206,7 @@ def test_lines_are_staged_at_the_worker_they_name_and_the_end_is_answered() -> N
     stagers = {2: Stager(), 3: Stager()}
     door = IngestDoor(stagers)
     connection = connected(door)
-    stage = Stage("q", "r", 0, 1, 7, 3, 1, "a")
+    stage = StageLines("q", "r", 0, 1, 7, 3, 1, "a")
     door.received(connection, stage)
     door.received(connection, StageEnd("q", "r", 0, 1, 7, 3, 1))
     assert (stagers[2].got, stagers[3].got) == ([], [stage])
@@ -222,4 +219,4 @@ def test_lines_are_staged_at_the_worker_they_name_and_the_end_is_answered() -> N
 def test_lines_for_a_worker_elsewhere_break_the_protocol(worker: Any) -> None:
     door = IngestDoor({3: Stager(), 1: Stager()})
     with pytest.raises(ProtocolError, match="executor"):
-        door.received(connected(door), Stage("q", "r", 0, 1, 7, worker, 1, "a"))
+        door.received(connected(door), StageLines("q", "r", 0, 1, 7, worker, 1, "a"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError, UsageError
 from megaflow.job.launcher.epoch_merge import (
     EpochMerge,

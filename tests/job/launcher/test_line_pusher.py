@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import Lines, LinesEnded
+from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.job.launcher.children import Child
 from megaflow.job.launcher.launcher_input import FileLines, IterableLines
 from megaflow.job.launcher.line_pusher import LinePusher, SendWindow

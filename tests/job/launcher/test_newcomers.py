@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher.children import Child, Children

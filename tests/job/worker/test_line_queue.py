@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, Stage, StageEnd
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, StageEnd, StageLines
 from megaflow.errors import SourceError
 from megaflow.job.splits import plan_splits
 from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue, Schedule, batches_of
@@ -21,7 +21,7 @@ def take_all(feed: LineQueue, now: float = 0.0) -> list[str]:
 
 
 def stage_and_commit(staging: Staging, batch: int, lines: list[str]) -> None:
-    staging.stage(Stage("q", "r", batch, 0, 7, 0, len(lines), "\n".join(lines)), "executor")
+    staging.stage(StageLines("q", "r", batch, 0, 7, 0, len(lines), "\n".join(lines)), "executor")
     staging.end(StageEnd("q", "r", batch, 0, 7, 0, len(lines)), "executor")
     staging.commit(CommitBatch("q", "r", batch, {0: (0, 7, len(lines))}))
 

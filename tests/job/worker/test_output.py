@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from megaflow.control.messages import OutputBatch, OutputClosed
+from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form

@@ -13,8 +13,8 @@ from megaflow.control.messages import (
     EndOfLines,
     SplitRead,
     SplitsReturned,
-    Stage,
     StageEnd,
+    StageLines,
     Withdraw,
 )
 from megaflow.control.worker.latency import Lateness
@@ -274,7 +274,7 @@ def test_other_commands_and_other_workers_splits_are_none_of_its_business(tmp_pa
 
 def test_committed_lines_are_read_from_the_commit_on_and_reported_when_sent() -> None:
     bench = Bench()
-    bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
+    bench.staging.stage(StageLines("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
     bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
     bench.tick(1)
     assert bench.seen == []
@@ -369,7 +369,7 @@ def test_another_workers_withdrawal_is_none_of_its_business(tmp_path: Path) -> N
 def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
     bench = Bench()
     bench.launcher.has_room = False
-    bench.staging.stage(Stage("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
+    bench.staging.stage(StageLines("q", "r", 0, 0, 7, 0, 2, "a\nb"), "executor")
     bench.staging.end(StageEnd("q", "r", 0, 0, 7, 0, 2), "executor")
     bench.command(CommitBatch("q", "r", 0, {0: (0, 7, 2)}))
     bench.tick(1)

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Stage, Staged, StageEnd
+from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
 from megaflow.job.worker.staging import Staging
 from megaflow.spark.push import join_lines
@@ -23,7 +23,8 @@ def stage(
 ) -> Staged | Refused:
     """Send a whole attempt, line by line, over a connection of its own; return the answer."""
     for line in lines:
-        staging.stage(Stage("q", run, batch, partition, attempt, WORKER, *join_lines([line])), f"connection {attempt}")
+        stage = StageLines("q", run, batch, partition, attempt, WORKER, *join_lines([line]))
+        staging.stage(stage, f"connection {attempt}")
     end = StageEnd("q", run, batch, partition, attempt, WORKER, len(lines))
     return staging.end(end, f"connection {attempt}")
 
@@ -75,7 +76,7 @@ def test_a_replayed_batch_is_acknowledged_and_dropped() -> None:
 def test_an_attempt_whose_connection_is_lost_before_its_end_is_discarded() -> None:
     staging = Staging(WORKER)
     stage(staging, 1, ["whole"])
-    staging.stage(Stage("q", "r", 0, 0, 2, WORKER, 1, "half"), "dying")
+    staging.stage(StageLines("q", "r", 0, 0, 2, WORKER, 1, "half"), "dying")
     held_bytes = staging.held_bytes
     staging.lost("dying")
     assert staging.held_bytes < held_bytes
@@ -87,10 +88,10 @@ def test_an_attempt_whose_connection_is_lost_before_its_end_is_discarded() -> No
 
 def test_an_attempt_still_open_when_its_batch_is_committed_ends_in_peace_and_is_dropped() -> None:
     staging = Staging(WORKER)
-    staging.stage(Stage("q", "r", 0, 0, 2, WORKER, 1, "slow"), "slow")
+    staging.stage(StageLines("q", "r", 0, 0, 2, WORKER, 1, "slow"), "slow")
     stage(staging, 1, ["quick"])
     staging.commit(commit({0: (WORKER, 1, 1)}))
-    staging.stage(Stage("q", "r", 0, 0, 2, WORKER, 1, "slower"), "slow")
+    staging.stage(StageLines("q", "r", 0, 0, 2, WORKER, 1, "slower"), "slow")
     staging._check()
     assert staging.end(StageEnd("q", "r", 0, 0, 2, WORKER, 2), "slow") == Staged(2, 2)
     assert staging.take(1000) == ["quick"]
@@ -98,7 +99,7 @@ def test_an_attempt_still_open_when_its_batch_is_committed_ends_in_peace_and_is_
 
 def test_a_wrong_count_is_refused_and_its_lines_discarded() -> None:
     staging = Staging(WORKER)
-    staging.stage(Stage("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
+    staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
     answer = staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, 2), "c")
     assert answer == Refused(1, "task attempt 1 says it staged 2 lines at worker 4, where 1 arrived")
     assert staging.held_bytes == 0
@@ -107,7 +108,7 @@ def test_a_wrong_count_is_refused_and_its_lines_discarded() -> None:
 def test_a_commit_of_lines_that_are_not_there_changes_nothing() -> None:
     staging = Staging(WORKER)
     stage(staging, 1, ["a"])
-    staging.stage(Stage("q", "r", 0, 1, 2, WORKER, 1, "open"), "c")
+    staging.stage(StageLines("q", "r", 0, 1, 2, WORKER, 1, "open"), "c")
     for winners in ({0: (WORKER, 1, 2)}, {0: (WORKER, 1, 1), 1: (WORKER, 2, 1)}, {0: (WORKER, 9, 1)}):
         with pytest.raises(ProtocolError, match=r"worker 4 was to commit \d lines of attempt \d .*batch 0"):
             staging.commit(commit(winners))
@@ -119,19 +120,19 @@ def test_a_commit_of_lines_that_are_not_there_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Stage("q", "r", 0, 0, 1, WORKER + 1, 1, "a"),
-        Stage("q", "r", 0, 0, 1, WORKER, 1, b"a"),  # type: ignore[arg-type]
-        Stage("q", "r", 0, 0, 1, WORKER, 1, "a", 5),  # type: ignore[arg-type]
-        Stage("q", "r", 0, 0, 1, WORKER, 1, "a", ""),
-        Stage("q", "r", 0, 0, 1, WORKER, 2, "aaa", "aa"),
-        Stage("q", "r", 0, 0, 1, WORKER, 2, "a"),
-        Stage("q", "r", 0, 0, 1, WORKER, 0, ""),
-        Stage("q", "r", 0, 0, 1, WORKER, True, "a"),
-        Stage(["q"], "r", 0, 0, 1, WORKER, 1, "a"),  # type: ignore[arg-type]
-        Stage("q", "r", 0, 0, True, WORKER, 1, "a"),
+        StageLines("q", "r", 0, 0, 1, WORKER + 1, 1, "a"),
+        StageLines("q", "r", 0, 0, 1, WORKER, 1, b"a"),  # type: ignore[arg-type]
+        StageLines("q", "r", 0, 0, 1, WORKER, 1, "a", 5),  # type: ignore[arg-type]
+        StageLines("q", "r", 0, 0, 1, WORKER, 1, "a", ""),
+        StageLines("q", "r", 0, 0, 1, WORKER, 2, "aaa", "aa"),
+        StageLines("q", "r", 0, 0, 1, WORKER, 2, "a"),
+        StageLines("q", "r", 0, 0, 1, WORKER, 0, ""),
+        StageLines("q", "r", 0, 0, 1, WORKER, True, "a"),
+        StageLines(["q"], "r", 0, 0, 1, WORKER, 1, "a"),  # type: ignore[arg-type]
+        StageLines("q", "r", 0, 0, True, WORKER, 1, "a"),
     ],
 )
-def test_a_message_that_no_executor_sends_is_a_protocol_error(message: Stage) -> None:
+def test_a_message_that_no_executor_sends_is_a_protocol_error(message: StageLines) -> None:
     staging = Staging(WORKER)
     with pytest.raises(ProtocolError, match="worker 4 was sent"):
         staging.stage(message, "c")
@@ -140,9 +141,9 @@ def test_a_message_that_no_executor_sends_is_a_protocol_error(message: Stage) ->
 
 def test_one_attempt_comes_over_one_connection() -> None:
     staging = Staging(WORKER)
-    staging.stage(Stage("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
+    staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
     with pytest.raises(ProtocolError, match="twice"):
-        staging.stage(Stage("q", "r", 0, 0, 1, WORKER, 1, "a"), "another")
+        staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 1, "a"), "another")
 
 
 def test_lines_beyond_the_limit_wait_in_a_file_and_keep_their_order(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_lines_beyond_the_limit_wait_in_a_file_and_keep_their_order(tmp_path: Pa
 
 def test_take_is_bounded_and_gives_at_least_one_line() -> None:
     staging = Staging(WORKER)
-    staging.stage(Stage("q", "r", 0, 0, 1, WORKER, 5, f"{'x' * 50}\nyyyy\nzzzz\n\n"), "connection 1")
+    staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 5, f"{'x' * 50}\nyyyy\nzzzz\n\n"), "connection 1")
     assert staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, 5), "connection 1") == Staged(1, 5)
     staging.commit(commit({0: (WORKER, 1, 5)}))
     assert [staging.take(10) for _ in range(4)] == [["x" * 50], ["y" * 4, "z" * 4], ["", ""], []]
@@ -175,7 +176,7 @@ def test_take_is_bounded_and_gives_at_least_one_line() -> None:
 def test_a_message_is_taken_piece_by_piece_whatever_separates_its_lines(odd: str, limit_bytes: int) -> None:
     lines = ["", *(f"{i} ünï {odd}" for i in range(20)), odd, "", ""]
     staging = Staging(WORKER, limit_bytes)
-    staging.stage(Stage("q", "r", 0, 0, 1, WORKER, *join_lines(lines)), "connection 1")
+    staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, *join_lines(lines)), "connection 1")
     assert staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, len(lines)), "connection 1") == Staged(1, len(lines))
     staging.commit(commit({0: (WORKER, 1, len(lines))}))
     taken: list[str] = []
@@ -253,7 +254,7 @@ class AgainstAModel(RuleBasedStateMachine):
         batch += max(0, self.next_batch - 2)  # some are late
         name = ("q", "r", batch, partition, self.attempt, WORKER)
         for at in range(0, len(lines), 3):
-            self.staging.stage(Stage(*name, *join_lines(lines[at : at + 3])), self.attempt)
+            self.staging.stage(StageLines(*name, *join_lines(lines[at : at + 3])), self.attempt)
         if not dies:
             assert self.staging.end(StageEnd(*name, len(lines)), self.attempt) == Staged(self.attempt, len(lines))
             self.whole.setdefault(batch, {})[partition] = (self.attempt, lines)

@@ -1,0 +1,115 @@
+"""What the launcher and its worker processes say to each other (role "launcher"): lines, outputs, more processes.
+
+The receiver checks every record; none is trusted for its type. `Coordinates` goes to all workers, too, and the
+coordinator's controller takes what the launcher answers to `StartProcesses`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines from the launcher's stdin or iterable, for the first worker's source."""
+
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinesEnded:
+    """The launcher has no more lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinesTaken:
+    """The source has taken in this many lines since the last report: credit for the launcher."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBatch:
+    """Output of one epoch from one worker, in order: records, or lines that show them."""
+
+    worker: int
+    epoch: int
+    records: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputClosed:
+    """No output of this worker before `epoch` is still to come; None: none at all."""
+
+    worker: int
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyWindow:
+    """How late the lines were that were done in one tenth of a second."""
+
+    start: float  # wall clock, seconds
+    buckets: dict[int, int]  # bucket of `megaflow.control.worker.latency` -> lines
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker is done: its share of the final account."""
+
+    worker: int
+    lines: int
+    records: int
+    latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
+    flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker raised: the text to show, last and alone."""
+
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcesses:
+    """The coordinator asks the launcher for more processes, which join through this address."""
+
+    count: int
+    host: str
+    port: int
+    number: int = 0  # of this request; it comes back in the answers
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The launcher has started processes that it was asked for; they will join from these addresses."""
+
+    addresses: tuple[tuple[str, int], ...]  # where each listens
+    number: int = 0  # of the request
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
+
+    reason: str
+    number: int = 0  # of the request
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessJoined:
+    """A process has become part of the job: outputs of these workers will come from there."""
+
+    host: str
+    port: int
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """From now on the process that listens there coordinates the job."""
+
+    host: str
+    port: int
