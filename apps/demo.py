@@ -38,7 +38,7 @@ LEFT_OUT = {"site-packages", "test", "tests", "idlelib", "lib2to3"}
 LINES_PER_SECOND = 40_000  # without Spark: so that the move happens while lines flow
 MOVE_AFTER_SHARE = 0.3  # of the lines
 BINS_PER_STEP = 8
-LOOK_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Running:
                 job = self._job
                 return Conversation(Client.connect(job.host, job.port, job.secret.encode(), "control", {}), 60.0)
             except OSError:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(RETRY_SECONDS)
         self._fail()
 
     @property
@@ -155,7 +155,7 @@ def await_lines(running: Running, talk: Conversation, text: Text, bar: Any, shar
         bar.update(max(0, read - bar.pos))
         if read >= share * text.lines or not running.alive:
             return status
-        time.sleep(LOOK_SECONDS)
+        time.sleep(RETRY_SECONDS)
 
 
 def half_of(status: JobStatus) -> Plan:
@@ -182,7 +182,7 @@ def steer(running: Running, text: Text) -> tuple[MoveReport, float, float]:
                 await_lines(running, talk, text, bar, 1.0)
             except MegaflowError:
                 break  # the job has ended between two questions
-            time.sleep(LOOK_SECONDS)
+            time.sleep(RETRY_SECONDS)
         bar.update(max(0, text.lines - bar.pos))
     return total(moved), began, ended
 

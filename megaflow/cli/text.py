@@ -184,10 +184,10 @@ def change_text(change: ChangeStatus) -> str:
 
 
 STATES = {
-    "joined": "has joined, and knows no routing table yet",
+    "joined": "has joined and has no routing table yet",
     "leaving": "is leaving",
 }
-NOTHING = "nothing to move: every bin is where it was wanted"
+NOTHING = "nothing to move: every bin is already where it should be"
 
 
 def owners(table: Sequence[int]) -> dict[int, str]:

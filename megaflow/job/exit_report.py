@@ -48,7 +48,7 @@ class ReportPipe:
         return self._reading
 
     def read(self) -> bool:
-        """Take in what was written; return whether the process has ended."""
+        """Read what the process has written; return whether it has ended."""
         while self._reading >= 0:
             try:
                 data = os.read(self._reading, READ_BYTES)

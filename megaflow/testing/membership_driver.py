@@ -88,7 +88,7 @@ class Rescaling:
             self._table = initial_table(self._members[0].worker.stateful[0].bins, founders)
 
     def allows(self, command: Command) -> bool:
-        """Whether a scripted command may be issued now; if so it is noted."""
+        """Tell whether a scripted command may be issued now; if so it is noted."""
         match command:
             case Move(_, worker):
                 named = {worker}
@@ -145,14 +145,14 @@ class Rescaling:
         match change:
             case Join(server):
                 self._stage = "joining"
-                entry = self._members[0 if server is None else -1].worker  # whoever it is, the coordinator is told
+                entry = self._members[0 if server is None else -1].worker  # any of them tells the coordinator
                 entry.rescaling.hear(entry.index, JoinAsk(0, "simulated", -len(self._members), 1, server))
             case HandOver():
                 self._stage = "handing over"
             case Leave(worker):
                 self._begin_leave(worker)
             case KillJoiner():
-                pass  # nobody is joining
+                pass  # no worker is joining
 
     def _issue(self, command: Command) -> None:
         """Put a command in front of the control script: it is sent at the control stream's present time."""

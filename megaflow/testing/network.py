@@ -27,7 +27,7 @@ class Network:
         self.broadcasts: list[tuple[int, int, list[tuple[int, Time, int]]]] = []  # (dataflow, worker, progress batch)
 
     def allocator(self, index: int) -> SimulatedAllocator:
-        """The end of one worker."""
+        """Return the end of one worker."""
         return self._allocators.setdefault(index, SimulatedAllocator(index, self))
 
     def put(self, route: Route, message: bytes) -> None:
@@ -38,7 +38,7 @@ class Network:
         self._weights.setdefault(route, self._random.random() ** 3 + 0.01)
 
     def waiting(self) -> Iterable[tuple[Route, float]]:
-        """The routes that have a message to deliver, with how eager each is in this run."""
+        """Return the routes that have a message to deliver, with how eager each is in this run."""
         return [(route, self._weights[route]) for route, queue in self._routes.items() if queue]
 
     def kill(self, index: int) -> None:
@@ -53,7 +53,7 @@ class Network:
         self._allocators[route[1]].arrived.append(_opened(route, self._routes[route].popleft()))
 
     def under_way(self, route: Route) -> list[Envelope]:
-        """What has been sent on a route and has not arrived, the oldest first."""
+        """Return what has been sent on a route and has not arrived, the oldest first."""
         return [_opened(route, sent) for sent in self._routes.get(route, ())]
 
 
@@ -91,13 +91,13 @@ class SimulatedAllocator:
         """Nothing is held back."""
 
     def receive(self, busy: bool = False) -> list[Envelope]:
-        """What has arrived."""
+        """Return what has arrived."""
         arrived = list(self.arrived)
         self.arrived.clear()
         return arrived
 
     def park(self, seconds: float | None) -> None:
-        """A simulated worker never waits."""
+        """Do nothing: a simulated worker never waits."""
 
     def wake(self) -> None:
         """Nor is it woken."""
@@ -109,7 +109,7 @@ class SimulatedAllocator:
         """Nor do they have to be closed."""
 
     def finish(self) -> None:
-        """The cluster ends when all are done."""
+        """Do nothing: the cluster ends when all are done."""
 
     def abort(self, report: FailureReport) -> None:
         """Fail loudly."""

@@ -221,7 +221,7 @@ class SimulatedCluster:
             handle.close()
 
     def _may_feed_commands(self, member: SimulatedWorker) -> bool:
-        """Whether there is something to do on the control stream: its end waits for the changes."""
+        """Tell whether there is something to do on the control stream: its end waits for the changes."""
         assert self._rescaling is not None
         script, time = member.script.commands, member.commands.time
         assert isinstance(time, int)
@@ -231,7 +231,7 @@ class SimulatedCluster:
         return bool(script) or self._is_behind(time) or not self._is_changing()
 
     def _is_behind(self, time: int) -> bool:
-        """Whether the control stream has still to pass the last record or its own last command."""
+        """Tell whether the control stream has still to pass the last record or its own last command."""
         assert self._run is not None
         return time <= max(self._run[1], self.issued[-1][0] if self.issued else 0)
 
@@ -240,7 +240,7 @@ class SimulatedCluster:
         return self._rescaling.is_busy or bool(self._planned)
 
     def _is_passed(self) -> bool:
-        """Whether the outputs' frontier has passed the last command."""
+        """Tell whether the outputs' frontier has passed the last command."""
         assert self._rescaling is not None
         return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
 
@@ -264,7 +264,7 @@ class SimulatedCluster:
         return any(True for _ in self._network.waiting()) or any(member.can_step for member in self._members)
 
     def _settled(self) -> list[EngineWorker[Scope]]:
-        """The workers that show frontiers: not those that are still joining."""
+        """Return the workers that show frontiers: not those that are still joining."""
         return [worker for worker in self.workers if not worker.rescaling.joining]
 
     def _step(self, member: SimulatedWorker) -> None:

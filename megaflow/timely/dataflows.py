@@ -12,7 +12,6 @@ from typing import Literal
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.dataflow.context import Context
-from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.dispatch import Dispatch
@@ -77,7 +76,7 @@ class Dataflows:
         self._context = context
         self._allocator = context.allocator
         self._views = context.views  # those of stateful operators, which come and go with their dataflows
-        self._dropping = Dropping(self._allocator.index, self._members, context.audience, dispatch.post)
+        self._dropping = Dropping(context, dispatch.post)
         self._handlers = dispatch.handlers  # with those of the running dataflows
 
     def begin(self, name: str | None, founders: Membership) -> Graph:
@@ -86,10 +85,6 @@ class Dataflows:
         self.begun += 1
         self.building.add(number)
         return Graph(number, name or f"dataflow {number}", self._context, founders)
-
-    def start(self, graph: Graph, fusion: bool) -> None:
-        """Fix the shape of one that is built, with stateless neighbours as one operator if `fusion`."""
-        start(graph, fusion)
 
     def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
         """Have one run that is built; `started(graph)` is called before anything is delivered to it."""

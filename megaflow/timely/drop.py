@@ -1,16 +1,17 @@
 """Dropping a dataflow in two phases, so that no worker frees what another still feeds.
 
-1. *Stop.* Whoever is asked to drop, and whoever hears of it, lets the dataflow go from its schedule and tells all
-   workers, those on their way in or out included. Its inputs, inside and outside, lead nowhere from then on.
-2. *Free.* A worker that has heard of all others frees what it kept. What still comes for the dataflow, now or later,
-   is discarded: lanes overtake one another, so a record may come long after its sender's last word.
+1. *Stop.* A worker that is asked to drop a dataflow, or hears that another has stopped it, runs it no more and tells
+   all workers, joining and leaving ones included. Its inputs, inside and outside, lead nowhere from then on.
+2. *Free.* A worker that has heard from all others frees what it kept. What still comes for the dataflow, now or later,
+   is discarded: lanes overtake one another, so a record may come long after its sender said that it has stopped.
 
-One worker's wish is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
+One worker that asks is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Graph
 
 TOPIC = "megaflow.drop"  # of the mail between workers; the body is the dataflow's number
@@ -19,16 +20,9 @@ TOPIC = "megaflow.drop"  # of the mail between workers; the body is the dataflow
 class Dropping:
     """What one worker knows of the dataflows that are being dropped. One writer: the worker's thread."""
 
-    def __init__(
-        self,
-        own: int,
-        members: Callable[[], tuple[int, ...]],
-        audience: Callable[[], tuple[int, ...]],
-        post: Callable[[int, str, Any], None],
-    ) -> None:
-        self._own = own
-        self._members = members  # who may feed it
-        self._audience = audience  # who may have it
+    def __init__(self, context: Context, post: Callable[[int, str, Any], None]) -> None:
+        self._own = context.allocator.index
+        self._context = context
         self._post = post
         self._stopped: dict[int, set[int]] = {}  # dataflow not yet freed -> workers that have stopped it
         self._kept: dict[int, Graph] = {}  # stopped here, not yet freed
@@ -48,7 +42,7 @@ class Dropping:
             graph.stop()
             self._kept[dataflow] = graph
         self.hear(self._own, dataflow)
-        for worker in self._audience():
+        for worker in self._context.audience():  # all that may have it
             if worker != self._own:
                 self._post(worker, TOPIC, dataflow)
 
@@ -61,7 +55,8 @@ class Dropping:
         """Free what all have stopped; between steps only, because an operator may have dropped its own dataflow."""
         if not self._stopped:
             return
-        for dataflow in [each for each, workers in self._stopped.items() if workers.issuperset(self._members())]:
+        members = self._context.membership().workers  # those that may feed it
+        for dataflow in [each for each, workers in self._stopped.items() if workers.issuperset(members)]:
             del self._stopped[dataflow]
             self._done.add(dataflow)
             graph = self._kept.pop(dataflow, None)

@@ -1,11 +1,11 @@
 """Why a time is not over: which worker holds what, in which operator.
 
-Nobody knows that alone. Each worker knows exactly what it holds itself: the capabilities of its operators and inputs,
-the records queued at their inputs, and what it has done and not told yet. So whoever wants to know asks all workers,
+No worker knows that alone. Each knows exactly what it holds itself: the capabilities of its operators and inputs, the
+records queued at their inputs, and what it has done and not told yet. So a worker that is to explain asks all workers,
 by mail, and keeps of what they hold that which could lead to the probe at the time in question or before.
 
-The answers are of slightly different moments. In a job that goes on they show what there was lately; in one that is
-stuck they are the truth.
+The answers are of slightly different moments. In a job that goes on they show a recent state; in a job that is stuck
+they are exact.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,6 +16,7 @@ from megaflow.errors import NoAnswer
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflow.signature import places
+from megaflow.timely.membership import Membership
 from megaflow.timely.order import Time, coordinates, less_equal
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import summaries_to
@@ -131,25 +132,24 @@ class Explainer:
 
     def __init__(
         self,
-        own: int,
-        members: Callable[[], tuple[int, ...]],
+        membership: Callable[[], Membership],
         post: Callable[[int, str, Any], None],
-        look: Callable[[int], Graph | Literal["later"] | None],
+        find: Callable[[int], Graph | Literal["later"] | None],
     ) -> None:
-        """`look` gives the dataflow of a number: None if it is complete, "later" if it is not built yet."""
-        self._own = own
-        self._members = members
+        """`find` gives the dataflow of a number: None if it is complete, "later" if it is not built yet."""
+        self._membership = membership
         self._post = post
-        self._look = look
+        self._find = find
         self._asked = 0
         self._open: dict[int, Inquiry] = {}  # number -> inquiry
 
     def ask(self, probe: ProbeHandle, time: Time) -> Inquiry:
         """Ask all workers; the answers come in as the worker is stepped."""
         number, self._asked = self._asked, self._asked + 1
-        inquiry = self._open[number] = Inquiry(probe, time, set(self._members()))
+        members = self._membership().ids
+        inquiry = self._open[number] = Inquiry(probe, time, set(members))
         dataflows = sorted({graph.number for graph, _ in probe.places()})
-        for member in self._members():
+        for member in members:
             self._post(member, ASK, (number, dataflows))
         return inquiry
 
@@ -173,7 +173,7 @@ class Explainer:
         number, dataflows = body
         said: list[tuple[int, Report]] = []
         for dataflow in dataflows:
-            graph = self._look(dataflow)
+            graph = self._find(dataflow)
             if graph == "later":
                 said.append((dataflow, None))
             elif graph is not None:

@@ -1,4 +1,4 @@
-"""What a worker can tell of itself while it runs: typed events for whoever subscribes.
+"""What a worker can tell of itself while it runs: typed events for those that subscribe.
 
     unsubscribe = worker.log.subscribe(print)
 
@@ -6,7 +6,7 @@ A callback gets the events of its own worker, on the worker's thread, in the ord
 raises stops the worker as an operator's exception would. No event carries a clock's time: a callback that wants
 one calls `worker.now()`. Subscribe before building a dataflow to see its operators and channels.
 
-Where something happens the engine asks `log.emit is not None` and, if nobody listens, does nothing else.
+Where something happens the engine asks `log.emit is not None` and, if nothing listens, does nothing else.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ class MessageSent:
     channel: int
     source: int  # worker, this one
     target: int  # worker, perhaps this one
-    number: int  # 0, 1, 2, … for each channel and pair of workers, since somebody has listened
+    number: int  # 0, 1, 2, … for each channel and pair of workers, since there is a listener
     records: int
 
 
@@ -159,7 +159,7 @@ class Log:
     __slots__ = ("_callbacks", "_numbers", "emit")
 
     def __init__(self) -> None:
-        self.emit: Callable[[Event], None] | None = None  # None: nobody listens; the one test on the hot paths
+        self.emit: Callable[[Event], None] | None = None  # None: no listener; the one test on the hot paths
         self._callbacks: tuple[Callable[[Event], object], ...] = ()
         self._numbers: dict[tuple[type[MessageSent | MessageReceived], tuple[int, int], int, int], int] = {}
 

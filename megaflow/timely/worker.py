@@ -21,6 +21,7 @@ from megaflow.errors import BuildError, CommandRefused, ProgramError
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
+from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflows import Dataflows, WorkerStatistics
@@ -96,7 +97,7 @@ class Worker(Generic[S]):
         self._dispatch.handlers |= {Channel.membership(lane): partial(hear_lane, lane) for lane in Lane}
         self.on_mail(RESCALE, self.rescaling.hear)
         self.on_mail(DROP, self._dataflows.hear_of_drop)
-        self.explainer = Explainer(allocator.index, lambda: self.peer_ids, self.post, self._dataflows.find)
+        self.explainer = Explainer(context.membership, self.post, self._dataflows.find)
         self.on_mail(ASK, self.explainer.answer)
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
@@ -198,7 +199,7 @@ class Worker(Generic[S]):
         graph = self._dataflows.begin(name, self._founders())
         try:
             yield self._make_scope(ScopeRef(graph))
-            self._dataflows.start(graph, fusion)
+            start(graph, fusion)
         except BaseException:
             graph.over = True
             raise

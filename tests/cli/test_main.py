@@ -111,7 +111,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
         (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
         (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
-        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load says how to --balance"),
+        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load goes with --balance"),
         (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
         (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be 0 seconds or more"),
         (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be 0 seconds or more"),
@@ -495,7 +495,7 @@ def test_the_status_shows_who_comes_and_goes() -> None:
     record = status([0, 0], (0, 1, 2), changes=[change, waiting])
     record["workers"][1]["state"], record["workers"][2]["state"] = "leaving", "joined"
     lines = status_text(status_of(record)).splitlines()
-    assert "worker 1: is leaving" in lines and "worker 2: has joined, and knows no routing table yet" in lines
+    assert "worker 1: is leaving" in lines and "worker 2: has joined and has no routing table yet" in lines
     assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
     assert "changing: remove-workers (worker 1), waiting" in lines
 

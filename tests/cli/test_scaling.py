@@ -60,10 +60,10 @@ def test_a_recommendation_shows_its_reasoning_and_the_command_that_follows_it(jo
         "       operator  offered/s  true rate  utilization  workers needed",
         "          count        600        300         100%            2.00",
         "everything else        200          -           0%            0.00",
-        "200 lines a second come, 100 a second are worked off; 500 wait.",
-        "count: 600 records a second; a worker does 300 in a second of useful time, so it needs 2.00 workers' "
-        "(it took 100% of 1).",
-        "Together that is 2.00 workers' whole time: at 75% of their time 3 processes.",
+        "200 lines per second come, 100 per second are processed; 500 wait.",
+        "count: 600 records per second; a worker applies 300 per second of useful time, so it needs 2.00 workers "
+        "(it used 100% of 1).",
+        "Together they need the full time of 2.00 workers: 3 processes at 75% utilization.",
         "recommended: 3 processes instead of 1:",
         "  megaflow control add-workers 2 --balance",
     ]
@@ -104,8 +104,8 @@ def test_autoscale_tells_what_it_does_and_why_until_the_job_ends(job: Cluster) -
     said = result.stdout.splitlines()
     assert result.exit_code == 0 and result.stderr == "megaflow: the job has ended\n"
     assert job.asked[0] == AddProcesses(2) and job.job.processes == 3
-    assert said[0].startswith("wait, 1 process: Together") and said[0].endswith("One look is not enough.")
-    assert said[1].startswith("grow from 1 to 3 processes: Together that is 2.00 workers' whole time")
+    assert said[0].startswith("wait, 1 process: Together") and said[0].endswith("More samples must agree.")
+    assert said[1].startswith("grow from 1 to 3 processes: Together they need the full time of 2.00 workers")
     assert [line for line in said if line.startswith("added worker")] and "moved" in "".join(said)
     assert said[-1].startswith("stay, 3 processes") and len(said) == len(set(said)), "what stays is told once"
 

@@ -59,7 +59,7 @@ class Hands(ByHand):
 
     def histories(self) -> list[Any]:
         """(active table, its time, what is pending, what is undecided) on each worker."""
-        controls = [worker.stateful[0]._router._control for worker in self.workers]
+        controls = [worker.stateful[0]._router.control for worker in self.workers]
         return [
             (each.history.active, each.history.installed, list(each.history.pending), each._commands)
             for each in controls

@@ -173,7 +173,7 @@ def test_workers_that_know_the_table_may_own_bins_and_tell_it_those_that_do_not(
         (Move(0, True), "no worker True"),
         (Bootstrap(1, 2), "worker 1 has joined but does not know"),
         ("move", "'move' is not a command"),
-        (None, "no command"),
+        (None, "not a command"),
     ],
     ids=str,
 )

@@ -1,13 +1,13 @@
-"""Growing and shrinking a job as the policy recommends: look, have it decided, carry out, look again.
+"""Growing and shrinking a job: sample it, decide, carry the decision out, sample it again.
 
-1. What is decided stands in `megaflow.control.client.hysteresis`; here a decision becomes the commands that a user
-   would give, one after another, each with everything that the coordinator checks. Should somebody else's change
-   begin between a look and a command, the coordinator refuses the command or queues it, as it does for any two clients.
-2. New processes get their share of the bins one by one; of a job that cannot keep up, in a few steps: each step there
-   waits behind all that is late already, and the sooner the work is shared the better.
-3. The process that leaves is the newest one, never the coordinator's, which is the oldest; one leaves after another,
-   each after its bins.
-4. A refusal is an outcome: it is told, and the next look decides anew. Only the end of the job ends this.
+1. `megaflow.control.client.hysteresis` decides; here a decision becomes the commands that a user would give, one after
+   another, and the coordinator checks each. If another client's change begins between a sample and a command, the
+   coordinator refuses the command or queues it, as it does for any two clients.
+2. New processes get their share of the bins one by one; if the job cannot keep up, in a few steps: each step then waits
+   behind all that is late already, and the sooner the work is shared the better.
+3. The newest process leaves first, never the coordinator's, which is the oldest; one leaves after another, each after
+   its bins.
+4. A refusal is an outcome: it is reported, and the next sample decides anew. Only the end of the job ends this.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
 
 @dataclass(frozen=True, slots=True)
 class ScalingOutcome:
-    """What came of a decision to act."""
+    """What came of a decision to grow or shrink."""
 
     joins: tuple[JoinedProcess, ...] = ()  # accounts of processes that have joined
     left: tuple[RemovalReport, ...] = ()  # accounts of processes that have left
@@ -45,7 +45,7 @@ class ScalingOutcome:
 def autoscale(
     talk: Conversation, scaler: Autoscaler, every: float, now: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[Decision | ScalingOutcome]:
-    """Steer a job until it ends; yield each decision, and what came of those to act. `every` is in seconds."""
+    """Steer a job until it ends; yield each decision, and the outcome of those to act. `every` is in seconds."""
     try:
         first = ask_status(talk, tables=False)
         while True:
@@ -63,7 +63,7 @@ def autoscale(
 
 
 def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], None]) -> ScalingOutcome:
-    """Make the job as large as was decided; return what came of it, a refusal included. Raises PeerLost."""
+    """Make the job as large as decided; return the outcome, which may be a refusal. Raises PeerLost."""
     try:
         if decision.action == "grow":
             advice = decision.recommendation
@@ -78,7 +78,7 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
 def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> ScalingOutcome:
     missing = processes - len(processes_of(ask_status(talk, tables=False)))
     if missing <= 0:
-        return ScalingOutcome(failed=("somebody else has added processes meanwhile",))
+        return ScalingOutcome(failed=("another command has added processes meanwhile",))
     added = add_processes(talk, missing)
     moved = None
     status = ask_status(talk)

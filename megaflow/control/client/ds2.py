@@ -1,24 +1,24 @@
 """How many worker processes a job needs: DS2's model (Kalavri et al., OSDI 2018), decided from one sample.
 
-The useful time of an operator is what it spends on records, waiting left out. Records by useful time is its *true*
-rate: what a worker could do if it did nothing else, however much it really had to do. From that and the rate of the
-lines that come, one formula says how many workers' time each operator needs; every worker runs every operator, so the
+An operator's useful time is the time that it spends on records, without waiting. Records per useful time is its *true*
+rate: what a worker could do if it did nothing else, however little it had to do. From the true rate and the rate at
+which lines come, one formula says how many workers' time each operator needs; every worker runs every operator, so the
 needs add up.
 
-1. Need is linear in the rate of lines: `useful seconds a second x lines that come / lines worked off`. What an operator
-   makes of a line (its selectivity) is in the records that it was given, so no graph has to be walked.
-2. Lines count as worked off when their epoch has closed, not when they are read: an overloaded job reads ahead.
-3. What is not spent in a fold (reading, mapping, routing, sending) counts too, as one more operator. Thus a worker that
-   is never idle is never thought to be half idle.
+1. Need is linear in the rate of lines: `useful seconds per second x lines that come / lines processed`. How many
+   records an operator gets for a line (its selectivity) is in the count of its records, so no graph has to be walked.
+2. Lines count as processed when their epoch has closed, not when they are read: an overloaded job reads ahead.
+3. Time outside of folds (reading, mapping, routing, sending) counts too, as one more operator. So a worker that is
+   never idle never looks half idle.
 4. With more workers an operator gets slower, if anything: shared caches, more peers. Then a need computed from few
    workers is too low, never too high: growing approaches the right number from below, shrinking from above, without
    passing it, and each step starts nearer. Where work grows linearly the first step is the last.
-5. Between growing and shrinking lies a band in which nothing is done: a job that was grown to n shrinks from n only
-   when it needs a tenth less, one that was shrunk to n grows from n only when it needs a fifth more. So a rate
-   whose highest is less than a tenth above its lowest is never followed up and down.
+5. Between growing and shrinking lies a band in which the size stays: a job that has grown to n shrinks from n only when
+   it needs a tenth less, one that has shrunk to n grows from n only when it needs a fifth more. So the size never
+   follows a rate up and down whose highest value is less than a tenth above its lowest.
 
-Known limits: load that is skewed cannot be spread by more workers, so the busiest one is named and its excess keeps the
-job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
+Known limits: more workers cannot spread a skewed load, so the recommendation names the busiest worker, and its excess
+keeps the job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from math import ceil
 from megaflow.control.client.rate_sample import Sample
 from megaflow.errors import UsageError
 
-TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for what no model knows, and for catching up
+TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and what the model leaves out
 TOLERANCE = 0.1  # of the target, either way: see 5
 BACKLOG_SECONDS = 1.0  # lines that wait longer than this keep a job from shrinking
 SKEW = 1.5  # a worker that is so many times as busy as the average is named
@@ -37,23 +37,23 @@ ELSEWHERE = "everything else"  # the operator that stands for reading, mapping, 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted of a job."""
+    """What a job should achieve."""
 
     utilization: float = TARGET_UTILIZATION
-    rate: float | None = None  # lines a second that are to be worked off; None: those that come
+    rate: float | None = None  # lines per second to process; None: as many as come
     min: int = 1  # processes
     max: int | None = None  # processes
 
     def check(self) -> None:
-        """Raise UsageError unless this can be wanted."""
+        """Raise UsageError unless the goal can be met by some job."""
         if not 0.05 <= self.utilization <= 1.0:
             raise UsageError(
-                f"--target-utilization {self.utilization:g}: it is a share of a worker's time, from 0.05 to 1"
+                f"--target-utilization {self.utilization:g}: it must be a share of a worker's time, from 0.05 to 1"
             )
         if self.rate is not None and not 0 < self.rate < float("inf"):
             raise UsageError(f"--target-rate {self.rate:g}: it must be a number of lines per second above 0")
         if self.min < 1 or (self.max is not None and self.max < self.min):
-            raise UsageError(f"--min {self.min} and --max {self.max}: at least 1 process, and --max not below --min")
+            raise UsageError(f"--min {self.min} and --max {self.max}: --min must be at least 1, --max at least --min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Need:
     """What one operator needs, on all workers together."""
 
     operator: str
-    offered: float  # records a second that it is to apply (lines, for what is elsewhere)
-    true_rate: float | None  # records a second of a worker's useful time; None: it did nothing
+    offered: float  # records per second that it has to apply (lines, for `ELSEWHERE`)
+    true_rate: float | None  # records per second of a worker's useful time; None: it did nothing
     utilization: float  # share of the workers' time that it took
     workers: float  # whose whole time it needs
 
@@ -73,10 +73,10 @@ class Recommendation:
 
     sample: Sample
     needs: tuple[Need, ...]
-    rate: float | None  # lines a second that it is made for; None: more come than anybody knows
-    workers: float | None  # needed in all, at full use; None: nobody can tell
+    rate: float | None  # lines per second that it is made for; None: unknown, and more than are read
+    workers: float | None  # needed in all, at full use; None: unknown
     processes: int  # recommended
-    facts: tuple[str, ...]  # what was seen, in sentences
+    facts: tuple[str, ...]  # of the sample, in sentences
     verdict: str  # what follows from it
     remarks: tuple[str, ...] = ()  # what else should be known
 
@@ -92,7 +92,7 @@ class Recommendation:
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether clearly more comes than is worked off, so that lines pile up."""
+        """Whether clearly more lines come than are processed, so that they pile up."""
         return self.rate is None or self.sample.done < self.rate * (1 - TOLERANCE / 2)
 
 
@@ -103,8 +103,8 @@ def recommend(sample: Sample, goal: Goal) -> Recommendation:
     comes = _what_comes(sample, goal, rate)
     if growth is None:
         verdict = (
-            f"No line was worked off to its end in {sample.seconds:.1f} seconds, so there is no rate to judge by; "
-            "`megaflow control explain` says what holds them back."
+            f"No line was processed to its end in {sample.seconds:.1f} seconds, so no rate was measured; "
+            "`megaflow control explain` shows what holds the output back."
         )
         return Recommendation(sample, (), rate, None, len(sample.processes), (comes,), verdict)
     needs = _needs(sample, growth)
@@ -119,7 +119,7 @@ def _growth(rate: float, done: float) -> float | None:
     """Return how many times as much work would be done at the wanted rate."""
     if done > 0:
         return rate / done
-    return None if rate > 0 else 1.0  # no lines: what the workers do costs what it costs
+    return None if rate > 0 else 1.0  # no lines come: the work stays what it is
 
 
 def _needs(sample: Sample, growth: float) -> tuple[Need, ...]:
@@ -132,80 +132,79 @@ def _needs(sample: Sample, growth: float) -> tuple[Need, ...]:
 
 
 def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -> tuple[int, str]:
-    """Return how many processes are wanted, limits aside, and why."""
+    """Return how many processes the job needs, limits aside, and why."""
     now, each = len(sample.processes), max(map(len, sample.processes))
     load = workers / sample.workers
     low, high = goal.utilization * (1 - TOLERANCE), goal.utilization * (1 + TOLERANCE)
-    total = f"Together that is {workers:.2f} workers' whole time"
+    total = f"Together they need the full time of {workers:.2f} workers"
     if load > high:
         wanted = max(now, _up(workers / goal.utilization / each))
         least = " at least" if rate is None else ""
-        return wanted, f"{total}: at {_percent(goal.utilization)} of their time{least} {_count(wanted, each)}."
+        return wanted, f"{total}:{least} {_count(wanted, each)} at {_percent(goal.utilization)} utilization."
     if (wanted := max(1, _up(workers / low / each))) < now:
         if because := _why_not_shrink(sample, high, rate):
-            return now, f"{total}, which {_count(wanted, each)} would have; but {because}."
-        return wanted, f"{total}: {_count(wanted, each)} would have it within {_percent(low)} of theirs."
+            return now, f"{total}, which {_count(wanted, each)} could provide; but {because}."
+        return wanted, f"{total}: {_count(wanted, each)} can provide it at {_percent(low)} utilization or less."
     right = f"{total}: {_count(now, each)} would be {_percent(load)} busy"
     if load >= low:
-        return now, f"{right}, near enough to the aim of {_percent(goal.utilization)}."
+        return now, f"{right}, close enough to the target of {_percent(goal.utilization)}."
     if now == 1:
-        return now, f"{right}, and fewer there cannot be."
-    return now, f"{right}, one fewer {_percent(workers / (sample.workers - each))}."
+        return now, f"{right}, and there cannot be fewer."
+    return now, f"{right}, one process fewer {_percent(workers / (sample.workers - each))}."
 
 
 def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | None:
-    """Return why fewer workers would be wrong although the sum says so; None if they would not."""
+    """Return why the job must not shrink although the sum says so; None if it may."""
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.busy[busiest] > high:
         return f"worker {busiest} is {_percent(sample.busy[busiest])} busy: move bins away from it first"
     if sample.waiting > BACKLOG_SECONDS * max(sample.done, 1.0):
-        return f"{sample.waiting} lines wait, which are to be worked off first"
-    return "lines wait, and nobody knows how many" if rate is None else None
+        return f"{sample.waiting} lines wait and must be processed first"
+    return "an unknown number of lines wait" if rate is None else None
 
 
 def _within(wanted: int, goal: Goal) -> tuple[int, str]:
-    """Return what is wanted within the limits, and what was cut."""
+    """Return the number within the limits, and which limit changed it."""
     if wanted < goal.min:
-        return goal.min, f" There are to be {goal.min} at least."
+        return goal.min, f" --min sets it to {goal.min}."
     if goal.max is not None and wanted > goal.max:
-        return goal.max, f" There are to be {goal.max} at most."
+        return goal.max, f" --max limits it to {goal.max}."
     return wanted, ""
 
 
 def _remarks(sample: Sample, rate: float | None) -> tuple[str, ...]:
-    """Return what else should be known."""
+    """Return what else a reader should know."""
     mean = sum(sample.busy.values()) / sample.workers
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.workers > 1 and sample.busy[busiest] > max(0.5, SKEW * mean):
         return (
-            f"Worker {busiest} is {_percent(sample.busy[busiest])} busy, {_percent(mean)} is the average: more workers "
-            "do not help it; move its hottest bins.",
+            f"Worker {busiest} is {_percent(sample.busy[busiest])} busy, the average is {_percent(mean)}: more workers "
+            "would not help; move its hottest bins.",
         )
     if mean < 0.5 and (rate is None or sample.done < rate * (1 - TOLERANCE)) and sample.waiting:
-        where = "such as where the output goes"
-        return (f"Lines wait although no worker is busy: look for what holds them back somewhere else, {where}.",)
+        return ("Lines wait although no worker is busy: something else limits the job, perhaps where its output goes.",)
     return ()
 
 
 def _what_comes(sample: Sample, goal: Goal, rate: float | None) -> str:
-    done = f"{sample.done:.0f} a second are worked off"
+    done = f"{sample.done:.0f} per second are processed"
     if goal.rate is not None:
-        return f"{goal.rate:.0f} lines a second are wanted, {done}."
+        return f"{goal.rate:.0f} lines per second are the target, {done}."
     if rate is None:
         return (
             f"More lines wait than are read, and no --rate says how many come; {done}. "
-            "Say what is wanted with --target-rate for an exact answer."
+            "Give --target-rate for an exact answer."
         )
     waiting = f"; {sample.waiting} wait" if sample.waiting else ""
-    return f"{sample.offered:.0f} lines a second come, {done}{waiting}."
+    return f"{sample.offered:.0f} lines per second come, {done}{waiting}."
 
 
 def _sentence(need: Need, workers: int) -> str:
     assert need.true_rate is not None
     what = "lines" if need.operator == ELSEWHERE else "records"
     return (
-        f"{need.operator}: {need.offered:.0f} {what} a second; a worker does {need.true_rate:.0f} in a second of "
-        f"useful time, so it needs {need.workers:.2f} workers' (it took {_percent(need.utilization)} of {workers})."
+        f"{need.operator}: {need.offered:.0f} {what} per second; a worker applies {need.true_rate:.0f} per second of "
+        f"useful time, so it needs {need.workers:.2f} workers (it used {_percent(need.utilization)} of {workers})."
     )
 
 

@@ -1,14 +1,14 @@
-"""When a job's size is to be changed, by what the policy recommends: growing, shrinking, or neither.
+"""When to grow or shrink a job, by the recommendations that samples of it give.
 
-1. Nothing is done about what was not seen several times in a row: a job grows to the least of the last `GROW_LOOKS`
-   recommendations, it shrinks to the greatest of the last `SHRINK_LOOKS`. Shrinking waits longer, for it costs more to
-   be wrong about: a job that is too large works, one that is too small falls behind.
-2. After each change comes the cool-down, and no sample that began before its end counts.
-3. No sample counts in which workers came or left or bins moved, whoever asked for that; what was seen before is
-   forgotten with it. So no change is begun during another one.
-4. When a job that could not keep up works off hardly more after it was grown, growing it further is no help (no more
-   processors, one hot key, a slow output). Then it is let be for `FUTILE_REST` cool-downs, or until the lines that come
-   are clearly more or fewer.
+1. A decision needs several samples in a row: a job grows to the least of the last `GROW_SAMPLES` recommendations and
+   shrinks to the greatest of the last `SHRINK_SAMPLES`. Shrinking waits longer, because a wrong decision costs more: a
+   job that is too large works, one that is too small falls behind.
+2. After each change comes the cool-down; a sample that began before its end does not count.
+3. A sample in which workers came or left or bins moved, by any command, does not count, and the samples before it are
+   forgotten. So no change begins during another one.
+4. If a job that could not keep up processes hardly more after it has grown, growing it further does not help (no more
+   processors, one hot key, a slow output). Then it does not grow for `FUTILE_REST` cool-downs, or until clearly more or
+   fewer lines come.
 """
 
 from collections import deque
@@ -20,18 +20,18 @@ from megaflow.control.client.rate_sample import processes_of, sample
 from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused
 
-GROW_LOOKS = 2
-SHRINK_LOOKS = 3
+GROW_SAMPLES = 2
+SHRINK_SAMPLES = 3
 FUTILE_REST = 10  # cool-downs
-FUTILE_GAIN = 0.25  # of what as many more workers should have brought
+FUTILE_GAIN = 0.25  # of what so many more workers should have brought
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done about one pair of looks, and why."""
+    """What to do after one sample, and why."""
 
-    action: Literal["grow", "shrink", "stay", "wait"]  # "wait": there is nothing to judge by, or it is too early
-    processes: int  # there are to be
+    action: Literal["grow", "shrink", "stay", "wait"]  # "wait": the sample does not count, or more must agree
+    processes: int  # that the job should have
     why: str
     recommendation: Recommendation | None = None
 
@@ -41,32 +41,32 @@ class _Growth:
     """The last growth of a job that could not keep up."""
 
     processes: int  # before
-    done: float  # lines a second, before
-    rate: float | None  # lines a second that came
-    end: float  # until when it counts, seconds
+    done: float  # lines per second, before
+    rate: float | None  # lines per second that came
+    end: float  # until when growing further is refused, seconds
 
 
 class Autoscaler:
-    """When to change a job's size. No clock: `now` is given in seconds, and never goes back."""
+    """When to change a job's size. Has no clock: `now` is given, in seconds, and never goes back."""
 
     def __init__(self, goal: Goal, cool_down: float) -> None:
         self._goal = goal
         self._cool_down = cool_down
         self._rests_until = float("-inf")
-        self._seen: deque[int] = deque(maxlen=SHRINK_LOOKS)  # recommended processes, the newest last
+        self._recommended: deque[int] = deque(maxlen=SHRINK_SAMPLES)  # recommended processes, the newest last
         self._growth: _Growth | None = None
 
     def judge(self, first: JobStatus, second: JobStatus, now: float) -> Decision:
-        """Return what to do after two looks at the job. One that says so is to be followed by `changed`."""
+        """Return what to do by two statuses of the job; after growing or shrinking it, call `changed`."""
         here = len(processes_of(second))
         try:
             advice = recommend(sample(first, second), self._goal)
         except CommandRefused as error:
-            self._seen.clear()
-            return Decision("wait", here, f"{error}: nothing is judged by that")
+            self._recommended.clear()
+            return Decision("wait", here, f"{error}: this sample does not count")
         if (early := self._rests_until - (now - advice.sample.seconds)) > 0:  # the sample began that much too early
-            return Decision("wait", here, f"the last change is to settle: {early:.0f} more seconds", advice)
-        self._seen.append(advice.processes)
+            return Decision("wait", here, f"cooling down after the last change: {early:.0f} more seconds", advice)
+        self._recommended.append(advice.processes)
         wanted = self._agreed(here)
         if wanted > here and (futile := self._futile(advice, now)):
             return Decision("stay", here, futile, advice)
@@ -75,12 +75,12 @@ class Autoscaler:
         if wanted < here:
             return Decision("shrink", wanted, advice.verdict, advice)
         if advice.processes != here:
-            return Decision("wait", here, f"{advice.verdict} One look is not enough.", advice)
+            return Decision("wait", here, f"{advice.verdict} More samples must agree.", advice)
         return Decision("stay", here, advice.verdict, advice)
 
     def changed(self, decision: Decision, now: float) -> None:
-        """Note that this was done, or tried, by `now`."""
-        self._seen.clear()
+        """Note that this decision was carried out, or tried, by `now`."""
+        self._recommended.clear()
         self._rests_until = now + self._cool_down
         self._growth = None
         advice = decision.recommendation
@@ -89,16 +89,16 @@ class Autoscaler:
             self._growth = _Growth(advice.now, advice.sample.done, advice.rate, end)
 
     def _agreed(self, here: int) -> int:
-        """Return the size on which the last looks agree, see 1."""
-        seen = list(self._seen)
-        if len(seen) >= GROW_LOOKS and (least := min(seen[-GROW_LOOKS:])) > here:
+        """Return the size on which the last samples agree, see 1."""
+        recent = list(self._recommended)
+        if len(recent) >= GROW_SAMPLES and (least := min(recent[-GROW_SAMPLES:])) > here:
             return least
-        if len(seen) >= SHRINK_LOOKS and (most := max(seen)) < here:
+        if len(recent) >= SHRINK_SAMPLES and (most := max(recent)) < here:
             return most
         return here
 
     def _futile(self, advice: Recommendation, now: float) -> str | None:
-        """Return why it is no use to grow, see 4; None if it may be."""
+        """Return why growing would not help, see 4; None if it may."""
         last = self._growth
         if last is None or now > last.end or not advice.is_overloaded or advice.now <= last.processes:
             return None
@@ -108,6 +108,6 @@ class Autoscaler:
         if gain >= FUTILE_GAIN * (advice.now / last.processes - 1):
             return None
         return (
-            f"from {last.processes} to {advice.now} processes the lines worked off went from {last.done:.0f} to "
-            f"{advice.sample.done:.0f} a second: more processes are no help (are there more processors?)"
+            f"growing from {last.processes} to {advice.now} processes took the lines processed per second from "
+            f"{last.done:.0f} to {advice.sample.done:.0f}: more processes do not help (are there more processors?)"
         )

@@ -1,12 +1,12 @@
 """A routing table by load: few bins move, and no worker has much more than the mean.
 
-The fewest moves are as hard to find as a bin packing, so this is a greedy way with a bound on what it reaches:
+The fewest moves are as hard to find as a bin packing, so this is a greedy method with a bound on the result:
 
 1. A bin moves from the heaviest worker to the lightest one, if it weighs less than they are apart. Then the squares of
    the loads add up to less than before; loads are counted in whole units, so this ends.
 2. It is the largest that brings neither of the two past the mean by more than `SLACK`, or, if there is none, the
    smallest. This is the careful way. The bold way takes the one that brings the two nearest to each other, which moves
-   one giant instead of many dwarfs. Both are tried, and the better result is taken.
+   one heavy bin instead of many light ones. Both are tried, and the better result is taken.
 3. It ends when the heaviest worker is within `SLACK` of the mean, or each of its bins that has a load weighs as much
    as the heaviest and the lightest are apart; and the lightest has the mean at most. So, in the end,
    max - mean <= max(SLACK * mean, the lightest loaded bin of the heaviest worker).
@@ -22,7 +22,7 @@ from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import RoutingTable, difference
 from megaflow.timely.membership import WorkerId
 
-SLACK = 0.05  # of the mean: loads are measured, and smaller differences are chance
+SLACK = 0.05  # of the mean: loads are measured, smaller differences are noise
 UNITS = 1 << 40  # that the whole load is counted in
 
 
@@ -49,7 +49,7 @@ def balance_load(table: RoutingTable, members: Collection[WorkerId], loads: Sequ
 
 
 class _Scales:
-    """Who owns what while bins are put from one worker to another."""
+    """Who owns which bin while bins move from one worker to another."""
 
     def __init__(self, table: RoutingTable, members: Sequence[WorkerId], weights: Sequence[int]) -> None:
         self._home = table
@@ -68,7 +68,7 @@ class _Scales:
             self._loads[owner] += weight
             if weight:
                 self._bins[owner].append((weight, bin))
-        for weight, bin in reversed(homeless):  # the heaviest first: the others even out what they have left uneven
+        for weight, bin in reversed(homeless):  # the heaviest first: lighter ones even out what they leave uneven
             taker = min(members, key=lambda worker: (self._loads[worker], counts[worker], worker))
             counts[taker] += 1
             self._put(weight, bin, taker)
@@ -94,7 +94,7 @@ class _Scales:
             self._put(weight, bin, lightest)
 
     def cost(self) -> tuple[int, int]:
-        """How far it is from the wanted, in steps of the slack, then how many bins have moved."""
+        """Return how far the heaviest worker is above the mean, in units of slack, then how many bins have moved."""
         excess = max(self._loads.values()) - self._mean
         return math.ceil(excess / self._slack), len(difference(self._home, self.table))
 

@@ -1,4 +1,4 @@
-"""From what a user asks for to a plan: which bins are to go where, and in which steps."""
+"""From a user's request to a plan: which bins go where, and in which steps."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, differenc
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which bins are to go where; exactly one of bins, balance, drain and map_text is given."""
+    """Which bins go where; exactly one of bins, balance, drain and map_text is given."""
 
     bins: str | None = None
     to: int | None = None  # with bins
@@ -35,13 +35,13 @@ class Selection:
 class Plan:
     """Steps to a wanted table."""
 
-    table: RoutingTable  # that it begins with
+    table: RoutingTable  # at its begin
     target: RoutingTable
     steps: list[Step]
     strategy: str = "fluid"
     batch: int | None = None
     gap: float = 0.0  # seconds between steps
-    size: tuple[int, int] | None = None  # keys and bytes that move, about; None: it was not asked for
+    size: tuple[int, int] | None = None  # keys and bytes that move, about; None: not asked for
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
@@ -50,7 +50,7 @@ class Plan:
 
 
 def check_selection(selection: Selection) -> None:
-    """Raise UsageError unless the words make one selection."""
+    """Raise UsageError unless the options make one selection."""
     ways = {
         "--bins": selection.bins is not None,
         "--balance": selection.balance,
@@ -59,24 +59,24 @@ def check_selection(selection: Selection) -> None:
     }
     given = [way for way, chosen in ways.items() if chosen]
     if len(given) != 1:
-        raise UsageError(f"say which bins move by one of {', '.join(ways)}; given: {' and '.join(given) or 'none'}")
+        raise UsageError(f"give exactly one of {', '.join(ways)}; given: {' and '.join(given) or 'none'}")
     if (selection.to is not None) != (selection.bins is not None):
         raise UsageError("--bins and --to go together: --bins 0-127 --to 1")
     if (selection.batch is not None) != (selection.strategy == "batched"):
         raise UsageError("--batch N goes with --strategy batched, and only with that")
     if selection.by == "load" and not selection.balance:
-        raise UsageError("--by load says how to --balance, and goes only with that")
+        raise UsageError("--by load goes with --balance, and only with that")
     check_gap(selection.gap)
 
 
 def check_gap(seconds: float) -> None:
-    """Raise UsageError unless one can wait for so long."""
+    """Raise UsageError unless a step can wait for so long."""
     if not 0 <= seconds < math.inf:
         raise UsageError(f"--gap must be 0 seconds or more, not {seconds:g}")
 
 
 def make_plan(status: JobStatus, selection: Selection) -> Plan:
-    """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused, as apt.
+    """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused.
 
     The status must have loads if the selection needs them; if it has, the plan says what moves with the bins.
     """
@@ -147,7 +147,7 @@ def check_bins(status: JobStatus) -> None:
 
 
 def check_no_plan(status: JobStatus) -> None:
-    """Raise CommandRefused if somebody is carrying out a plan, so that no other may begin."""
+    """Raise CommandRefused if a plan is being carried out, so that no other may begin."""
     if status.plan is not None and status.plan.running:
         raise CommandRefused(f"{status.plan.runner} is carrying out a plan: wait until it is over")
 

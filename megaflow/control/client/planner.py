@@ -41,11 +41,11 @@ def plan(
     if strategy not in STRATEGIES:
         raise UsageError(f"there is no strategy {strategy!r}; use one of {', '.join(STRATEGIES)}")
     if (batch is not None) != (strategy == "batched"):
-        raise UsageError(f"batch={batch!r} with strategy {strategy!r}: a number of bins a step goes with batched alone")
+        raise UsageError(f"batch={batch!r} with strategy {strategy!r}: bins per step go with batched only")
     if batch is not None and batch < 1:
         raise UsageError(f"batch={batch}: a step moves at least one bin")
     if strategy == HOTTEST_FIRST and loads is None:
-        raise UsageError(f"{HOTTEST_FIRST} goes by the load of each bin, and none is given")
+        raise UsageError(f"{HOTTEST_FIRST} goes by the load of each bin, and the loads are missing")
     changes = difference(table, target)
     if loads is not None:
         weights = loads
@@ -161,7 +161,7 @@ def drain(table: RoutingTable, worker: WorkerId, members: Collection[WorkerId]) 
         raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {_listed(members)}")
     others = sorted(set(members) - {worker})
     if not others:
-        raise CommandRefused(f"drain {worker}: it is the only worker, so nobody can take its bins; add workers first")
+        raise CommandRefused(f"drain {worker}: it is the only worker, so no other can take its bins; add workers first")
     counts = Counter(table)
     result = list(table)
     for bin, owner in enumerate(table):
@@ -203,7 +203,7 @@ def parse_bins(text: str, bins: int) -> list[int]:
     for part in text.split(","):
         ends = [_number(end.strip(), f"bins {text!r}") for end in part.split("-")]
         if len(ends) > 2 or ends[0] > ends[-1]:
-            raise UsageError(f"bins {text!r}: {part.strip()!r} is no range; write it as 0-127, the lower end first")
+            raise UsageError(f"bins {text!r}: {part.strip()!r} is not a range; write one as 0-127, the lower bin first")
         if ends[-1] >= bins:
             raise CommandRefused(f"bins {text!r}: there is no bin {ends[-1]}; bins are 0 to {bins - 1}")
         found.update(range(ends[0], ends[-1] + 1))
@@ -232,7 +232,7 @@ _SEPARATORS: Final = str.maketrans(",[]", "   ")
 
 def _number(word: str, where: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) < 20):
-        raise UsageError(f"{where}: {word!r} is no number; a number such as 17 belongs there")
+        raise UsageError(f"{where}: {word!r} is not a number; write bins and workers as numbers such as 17")
     return int(word)
 
 

@@ -1,8 +1,8 @@
-"""What a job did between two looks at it: rates and shares of time, from two status records.
+"""A sample of a job: rates and shares of time, from two of its statuses.
 
-A look is a record of `megaflow.control.coordinator.status`. Its counts only grow, so the difference of two is what
-happened in between; clocks are those of the workers, each compared with itself only. Two looks tell nothing of the
-workers there are now if somebody came, left or was given bins in between: such a pair is refused, with the reason.
+The counts of a status only grow, so the difference of two statuses is what happened in between; each worker's clock is
+compared with itself only. If workers came or left or bins moved in between, the two say nothing about the workers that
+are there now: then there is no sample, and `CommandRefused` says why.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from megaflow.errors import CommandRefused
 class Work:
     """What one stateful operator did, on all workers together."""
 
-    records: float  # applied a second
-    useful: float  # seconds a second that its fold took
+    records: float  # applied per second
+    useful: float  # seconds per second that its fold took
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Sample:
 
     seconds: float  # how long it was, more than 0
     processes: tuple[tuple[int, ...], ...]  # the workers of each; the coordinator's first, the newest last
-    offered: float  # lines a second that were due
-    done: float  # lines a second that were worked off to their end
-    waiting: int  # lines that are due and not read at its end
-    unbounded: bool  # lines wait that no rate has asked for: `offered` counts only those that were read
-    busy: dict[int, float]  # worker -> share of the time that it was not waiting for something to do, 0 to 1
+    offered: float  # lines per second that were due
+    done: float  # lines per second that were processed to their end
+    waiting: int  # lines that were due and not read at its end
+    unbounded: bool  # more lines wait, and no rate says how many: `offered` counts only those that were read
+    busy: dict[int, float]  # worker -> share of the time in which it had something to do, 0 to 1
     work: dict[str, Work]  # operator -> what it did
 
     @property

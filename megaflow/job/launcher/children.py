@@ -233,13 +233,13 @@ class Children:
         return None
 
     def _lost(self) -> ExitReport | None:
-        """The report on a lost process that says most."""
+        """Return the report on a lost process that says most."""
         reports = (child.report for child in self.all)
         lost = (report for report in reports if report is not None and report.kind == "lost")
         return max(lost, key=lambda report: (len(report.workers), len(report.bins)), default=None)
 
     def _loss(self, lost: ExitReport) -> ClusterError:
-        """The error for a process that others have lost."""
+        """Return the error for a process that others have lost."""
         for child in self.all:
             if set(child.workers) & set(lost.workers):
                 return self._loss_of(child, lost)

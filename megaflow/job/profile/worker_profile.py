@@ -266,7 +266,7 @@ class Profile:
             self._operators[event.dataflow, member] = row
 
     def _own_rows(self) -> list[Tally]:
-        """The rows of operators, each once."""
+        """Return the rows of operators, each once."""
         return [row for key, row in self._operators.items() if key == (row.dataflow, row.operator)]
 
     def _on_channel(self, event: ChannelBuilt) -> None:

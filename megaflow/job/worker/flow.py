@@ -36,7 +36,7 @@ class Flow:
         self._lines: Stream[str] | None = None
 
     def lines(self) -> Stream[str]:
-        """The lines of the job, each on one worker, without their ends. Called twice: the same stream."""
+        """Return the lines of the job, each on one worker, without their ends. Called twice: the same stream."""
         if self._lines is None:
             self._lines = self._read()
         return self._lines

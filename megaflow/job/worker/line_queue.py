@@ -191,7 +191,7 @@ class LineQueue:
         self._pushed.extend(batches_of(lines, sum(map(len, lines))))
 
     def end_pushed(self) -> None:
-        """No more lines will be pushed; a `PushedEnded` reports when all are taken."""
+        """Note that no more lines will be pushed; a `PushedEnded` reports when all are taken."""
         self._pushed_ended = True
 
     def take(self, now: float) -> tuple[list[str], float] | None:
@@ -260,7 +260,7 @@ class LineQueue:
         self._splits.clear()
 
     def _look_ahead(self) -> None:
-        """Find the next batch, the last one having been handed out, and note what has ended with that one."""
+        """Find the next batch once the last one was handed out, and note what ended with that one."""
         self._reports += self.staging.take_finished()
         while self._splits:
             self._next = self._splits[0].next()

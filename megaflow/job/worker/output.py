@@ -32,12 +32,12 @@ Render: TypeAlias = Callable[[int, list[Any]], list[Any]]
 
 
 def as_records(epoch: int, records: list[Any]) -> list[Any]:
-    """The records as they are, for `megaflow.run`."""
+    """Return the records as they are, for `megaflow.run`."""
     return records
 
 
 def as_text(epoch: int, records: list[Any]) -> list[str]:
-    """Strings as they are, other records by their repr.
+    """Return strings as they are, other records by their repr.
 
     >>> as_text(7, ["a", ("a", 1)])
     ['a', "('a', 1)"]
@@ -46,7 +46,7 @@ def as_text(epoch: int, records: list[Any]) -> list[str]:
 
 
 def as_json_lines(epoch: int, records: list[Any]) -> list[str]:
-    """One JSON object a record, with its epoch as the time.
+    """Return one JSON object a record, with its epoch as the time.
 
     >>> as_json_lines(17, [("word", 3)])
     ['{"time": 17, "record": ["word", 3]}']
@@ -142,7 +142,7 @@ class EpochCloser:
         return self.run
 
     def run(self) -> None:
-        """Tell what is news."""
+        """Tell the launcher which epochs were closed since the last time."""
         open_times = self._input.frontier.elements
         if not open_times:
             if not self._ended:

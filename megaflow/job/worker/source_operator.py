@@ -183,7 +183,7 @@ class LineSource:
         return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
 
     def _call_again(self, now: float, allowed: int, took: bool) -> None:
-        """See to it that the operator runs again when it may have something to do; `took`: it had something now."""
+        """Have the operator run again when it may have something to do; `took`: it has just read something."""
         wait = self._queue.due_in(now)
         if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now

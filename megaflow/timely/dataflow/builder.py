@@ -37,19 +37,9 @@ class Output(Generic[T]):
     """The sending side of one output port."""
 
     __slots__ = (
-        "_downstream",
-        "_edges",
-        "_handoffs",
-        "_node",
-        "_open",
-        "changes",
-        "is_running",
-        "location",
-        "number",
-        "retained",
-        "title",
-        "where",
-    )
+        "_downstream", "_edges", "_handoffs", "_node", "_open", "changes", "is_running", "location", "number",
+        "retained", "title", "where",
+    )  # fmt: skip
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
@@ -66,7 +56,7 @@ class Output(Generic[T]):
         self._downstream: Downstream | None = None  # what lies after it, once it was asked for
 
     def is_full(self) -> bool:
-        """Whether what lies after this output has enough to do for now: then send no more, and return.
+        """Tell whether the operators after this output have enough to do for now: then send no more, and return.
 
         The operator runs again as soon as there is room; what it leaves in its inputs does not run it before. It is
         advice: sending goes on to work. Ask once per batch; a source of records, or an operator that may make many of
@@ -155,7 +145,7 @@ class Input(Generic[T]):
         return taken
 
     def is_waiting(self) -> bool:
-        """Whether a batch is queued."""
+        """Tell whether a batch is queued."""
         return bool(self.queue.batches)
 
     def take(self) -> tuple[Time, list[T]]:
@@ -177,7 +167,7 @@ class Input(Generic[T]):
             yield self.take()
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
-        """One pair per batch, in arrival order; the list is the operator's own. `break` leaves the rest queued."""
+        """Yield a pair for each batch, in arrival order; the list is the operator's own. `break` leaves the rest."""
         queue = self.queue.batches
         while queue:
             time, batch = self.take()
@@ -331,18 +321,7 @@ class OperatorBuilder:
             graph.pinned.append(queue.name)
         if number is None:
             return
-        context = graph.context
-        edge = make_edge(
-            pact,
-            made.location,
-            queue,
-            context.allocator,
-            graph.number,
-            number,
-            lambda: graph.founders.ids,
-            lambda: context.membership().ids,
-            context.log,
-        )
+        edge = make_edge(graph, number, pact, made.location, queue)
         graph.listeners[source].append(edge)
         graph.handlers[edge.end.channel] = edge.end.receive
         nodes, local = (port.node, queue.node), isinstance(pact, Pipeline)

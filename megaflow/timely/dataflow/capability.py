@@ -1,7 +1,7 @@
 """The right to send: capabilities, and references to the times of records being consumed.
 
 A capability is a pointstamp (output, time) with a count that every worker hears of.
-Whoever holds one may produce records at that time or later; while it is held, no
+Its holder may produce records at that time or later; while it is held, no
 frontier downstream passes its time.
 
 Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
@@ -83,16 +83,16 @@ class Capability:
         return self._held
 
     def belongs_to(self, output: OutputPort) -> bool:
-        """Whether this is a capability of `output`."""
+        """Tell whether this is a capability of `output`."""
         return self._output is output
 
     def clone(self) -> Capability:
-        """A second, independent hold of the same output and time."""
+        """Return a second, independent hold of the same output and time."""
         self._check_held("clone")
         return mint(self._output, self._time)
 
     def delayed(self, time: Time) -> Capability:
-        """A new capability at `time`, which this one must be at or before."""
+        """Return a new capability at `time`, which this one must be at or before."""
         self._check_later(time, "delayed")
         return mint(self._output, time)
 
@@ -185,7 +185,7 @@ def _as_deep(time: Time, present: Time) -> bool:
 
 
 def mint(output: OutputPort, time: Time) -> Capability:
-    """A new capability, counted. The caller answers for rule 1."""
+    """Return a new capability, counted. The caller answers for rule 1."""
     output.changes.update((output.location, time), 1)
     return Capability(output, time, caller())
 
@@ -201,7 +201,7 @@ class Invocation:
         self.retained: list[Capability] = []  # first retained in this run: lost, if at all, at its end
 
     def end(self) -> None:
-        """The logic has returned."""
+        """Note that the logic has returned."""
         self.running = False
         self.retained.clear()
 
@@ -225,7 +225,7 @@ class CapabilityRef:
         return self._time
 
     def retain(self, output: int = 0) -> Capability:
-        """The operator's one capability for this time at `output`, counted once however often retained.
+        """Return the operator's one capability for this time at `output`, counted once however often retained.
 
         The time is what the path from this input makes of the batch's time.
         """
@@ -239,7 +239,7 @@ class CapabilityRef:
         return held
 
     def delayed(self, time: Time, output: int = 0) -> Capability:
-        """A new capability of `output` at the later `time`."""
+        """Return a new capability of `output` at the later `time`."""
         port, least = self._reach(output, "delayed")
         check_time("delayed", least, time)
         if not less_equal(least, time):
@@ -261,7 +261,7 @@ class CapabilityRef:
             )
 
     def _reach(self, output: int, verb: str) -> tuple[OutputPort, Time]:
-        """An output, and the least time at which this batch can lead to records there."""
+        """Return an output, and the least time at which this batch can lead to records there."""
         if not self._invocation.running:
             raise CapabilityError(
                 f"{verb}: the reference to time {self._time!r} ended when the operator returned; call retain() before"

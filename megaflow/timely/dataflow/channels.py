@@ -1,7 +1,7 @@
 """Channels: how a batch gets from an output to the inputs that listen to it.
 
-An `Edge` is the sending end, one per listener of an output; an `InputQueue` is the queue at
-the receiving end. A batch is immutable once pushed, so listeners share it.
+An `Edge` is the sending end, one for each listener of an output; an `InputQueue` is the queue at the receiving end. A
+batch is immutable once pushed, so listeners share it.
 
 What leaves for another worker uses up credit, if the channel has any: see `handoffs`. It arrives at the receiving
 worker's `ChannelEnd` of the same channel.
@@ -13,11 +13,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from megaflow.errors import CannotTravel, ProgramError
-from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
@@ -59,15 +60,15 @@ class ChannelEnd:
 
     __slots__ = ("_allocator", "_log", "_name", "channel", "credits", "index", "lane", "queue")
 
-    def __init__(self, allocator: Allocator, channel: Channel, queue: InputQueue, log: Log) -> None:
-        self._allocator = allocator
-        self._log = log
+    def __init__(self, context: Context, channel: Channel, queue: InputQueue) -> None:
+        self._allocator = context.allocator
+        self._log = context.log
         self._name = channel.dataflow, channel.number  # in the log
         self.channel = channel
         self.lane = channel.lane
         self.queue = queue
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
-        self.index = allocator.index
+        self.index = context.allocator.index
 
     def tell_kept(self, records: int) -> None:
         """Tell the log of a batch that stays on this worker."""
@@ -198,24 +199,16 @@ class AddressedEdge:
         return len(batch)
 
 
-def make_edge(
-    pact: Pact,
-    target: int,
-    queue: InputQueue,
-    allocator: Allocator,
-    dataflow: int,
-    number: int,
-    founders: Members,
-    members: Members,
-    log: Log,
-) -> Edge:
-    """The edge that carries out `pact`; `Silent` has none."""
+def make_edge(graph: Graph, number: int, pact: Pact, target: int, queue: InputQueue) -> Edge:
+    """Return the edge that carries out `pact`, over the channel of this number; `Silent` has none."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
-    end = ChannelEnd(allocator, Channel(lane, dataflow, number), queue, log)
+    context = graph.context
+    end = ChannelEnd(context, Channel(lane, graph.number, number), queue)
+    members: Members = lambda: context.membership().ids  # noqa: E731
     if isinstance(pact, Pipeline):
-        return PipelineEdge(target, end, log)
+        return PipelineEdge(target, end, context.log)
     if isinstance(pact, Exchange):
-        return ExchangeEdge(target, end, pact.key, members if pact.follow else founders)
+        return ExchangeEdge(target, end, pact.key, members if pact.follow else lambda: graph.founders.ids)
     if isinstance(pact, Broadcast):
         return BroadcastEdge(target, end, members)
     if isinstance(pact, Addressed):

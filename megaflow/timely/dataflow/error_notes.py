@@ -1,11 +1,10 @@
-"""Whose fault: the user's line where an operator was declared, the record on which user code raised.
+"""Notes on errors: the user's line where an operator was declared, and the record on which user code raised.
 
-Nothing is recorded per record. When user code raises, the frames of the traceback say
-which engine loop called it; by agreement such loops name their variables `record`
-(or `key` and `value`, or `key` and `timers`) and `time`. A comprehension's variable is gone
-by then (from Python 3.12 on): one over a `batch` goes over an iterator named `left`, which
-knows where it stands. A generated function (`codegen`) does the work of several operators: its module has a table
-that says for each of its lines who that is.
+Nothing is recorded per record. When user code raises, the frames of the traceback say which engine loop called it; by
+agreement such loops name their variables `record` (or `key` and `value`, or `key` and `timers`) and `time`. The
+variable of a comprehension is gone by then (from Python 3.12 on): a comprehension over a `batch` goes over an iterator
+named `left`, which knows how many records it has left. A generated function (`codegen`) does the work of several
+operators: its module has a table that says for each of its lines which operator calls user code there.
 """
 
 import sys
@@ -26,7 +25,7 @@ _LONGEST_REPR = 200  # characters of a record shown
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Who calls user code in a line of a generated function."""
+    """Which operator calls user code in a line of a generated function."""
 
     operator: str
     where: str  # file:line of its declaration
@@ -44,7 +43,7 @@ def user_line() -> str:
 def annotate(error: BaseException, operator: str, where: str, worker: int) -> None:
     """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them.
 
-    The first one stands: who was nearest to the fault knows best.
+    The first note stands: the frames nearest to the fault know best.
     """
     if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
         return
@@ -60,7 +59,7 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
 
 
 def format_user_traceback(error: BaseException, debug: bool = False) -> str:
-    """The traceback as text, notes included, without engine frames unless `debug`.
+    """Return the traceback as text, notes included, without engine frames unless `debug`.
 
     An error of megaflow itself, which has no frames of the user's inside, keeps only its message.
     """
@@ -84,7 +83,7 @@ def _is_launch(frame: traceback.FrameSummary) -> bool:
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file is a part of megaflow."""
+    """Tell whether a file is a part of megaflow."""
     return filename.startswith((_PACKAGE, GENERATED))
 
 

@@ -133,7 +133,7 @@ class Graph:
     # Building ---------------------------------------------------------------------------
 
     def add_node(self, name: str, scope: ScopeRef) -> Node:
-        """A new operator; it runs once after the start."""
+        """Add an operator; it runs once after the start."""
         if self._tracker is not None:
             raise BuildError(f"{name}: the dataflow {self.name!r} is already running; operators cannot be added")
         node = Node(len(self.nodes), name, user_line(), scope)
@@ -141,7 +141,7 @@ class Graph:
         return node
 
     def add_source(self, node: Node, depth: int) -> int:
-        """A new output of `node`; every founding member holds a capability at the least time."""
+        """Add an output to `node`, return its location; every founding member holds a capability at the least time."""
         location = self.builder.add_location(depth, f"{node.title}.out{len(node.sources)} ({node.where})")
         node.sources.append(location)
         self.initial.append((location, minimum(depth), len(self.founders.ids)))
@@ -149,7 +149,7 @@ class Graph:
         return location
 
     def add_target(self, node: Node, depth: int, shape: str, notify: bool) -> tuple[int, InputQueue]:
-        """A new input of `node`, told of its frontier if `notify`."""
+        """Add an input to `node`, which runs when its frontier moves if `notify`; return its location and its queue."""
         location = self.builder.add_location(depth, f"{node.title}.in{len(node.targets)} ({node.where})")
         queue = InputQueue(node.name, node.where, node.index, self.run_queue)
         node.targets.append(location)
@@ -227,7 +227,7 @@ class Graph:
         return self.over or self._tracker is not None
 
     def frontier(self, location: int) -> Antichain:
-        """The frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
+        """Return the frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
         if self._tracker is None:
             return Antichain() if self.over else Antichain([minimum(self.builder.depths[location])])
         return self._tracker.frontier(location)

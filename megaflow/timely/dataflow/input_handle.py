@@ -53,7 +53,7 @@ class InputHandle(Generic[T]):
         return self._closed
 
     def is_full(self) -> bool:
-        """Whether what lies after has enough to do: `worker.step_while(handle.is_full)` waits until it has not.
+        """Tell whether what lies after has enough to do: `worker.step_while(handle.is_full)` waits until it has not.
 
         It is advice: `send` goes on to work, and what is sent waits in memory.
         """
@@ -172,7 +172,7 @@ class InputHandle(Generic[T]):
 
 
 def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
-    """The stream of what is sent through `handle`. The handle closes when the worker's program ends."""
+    """Return the stream of what is sent through `handle`. The handle closes when the worker's program ends."""
     if scope.depth:
         raise BuildError(
             f"input_from: {describe(scope)} has times with rounds, and a program sends at times without; "

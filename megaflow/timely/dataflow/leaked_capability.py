@@ -1,7 +1,7 @@
-"""Warning of capabilities that are lost: garbage-collected while they are still held.
+"""Warnings of capabilities that leak: that are garbage-collected while they are still held.
 
-Whoever makes a capability leaves a mark, which costs 0.2 µs: the code object of its caller and where that stands in
-it, not the frame, which would keep its variables alive. The line is looked up only if the capability is lost.
+Making a capability leaves a mark, which costs 0.2 µs: the code object of the caller and the position in it, not the
+frame, which would keep its variables alive. The line is looked up only if the capability leaks.
 """
 
 import sys
@@ -16,7 +16,7 @@ from megaflow.timely.dataflow.error_notes import is_ours
 Origin: TypeAlias = tuple[CodeType, int] | None
 """A code object and the offset of an instruction in it; None: the operator's declaration is all that is known."""
 
-_CALLER = 3  # frames up from `caller`: mint, the method that mints, whoever called that
+_CALLER = 3  # frames up from `caller`: mint, the method that mints, its caller
 
 
 class LostCapability(ResourceWarning):
@@ -49,7 +49,7 @@ def watch(graph: Endable) -> Callable[[], bool]:
 
 
 def _nothing(reference: object) -> None:
-    """The callback; see `watch`."""
+    """Do nothing; see `watch`."""
 
 
 def caller() -> Origin:

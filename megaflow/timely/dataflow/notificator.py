@@ -81,7 +81,7 @@ class FrontierNotificator:
             self._notifying = False
 
     def pending(self) -> list[Time]:
-        """The times that are requested and not notified, in order."""
+        """Return the times that are requested and not notified, in order."""
         return [from_coordinates(key) for key in sorted(self._requests)]
 
     def _enqueue(self, key: _Key, time: Time) -> None:

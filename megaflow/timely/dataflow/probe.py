@@ -27,15 +27,15 @@ class ProbeHandle:
         return Antichain(time for each in self._inputs for time in each.frontier.elements)
 
     def less_than(self, time: Time) -> bool:
-        """Whether a time before `time` may still arrive."""
+        """Tell whether a time before `time` may still arrive."""
         return self.frontier.less_than(time)
 
     def less_equal(self, time: Time) -> bool:
-        """Whether `time` or a time before may still arrive."""
+        """Tell whether `time` or a time before may still arrive."""
         return self.frontier.less_equal(time)
 
     def done(self) -> bool:
-        """Whether nothing can arrive any more; False before the dataflow runs."""
+        """Tell whether nothing can arrive any more; False before the dataflow runs."""
         return self.frontier.is_empty()
 
     def check(self, scope: ScopeRef) -> None:
@@ -53,7 +53,7 @@ class ProbeHandle:
         self._graphs.append(graph)
 
     def places(self) -> list[tuple[Graph, int]]:
-        """The dataflow and the location of each stream it is attached to."""
+        """Return the dataflow and the location of each stream it is attached to."""
         return [(graph, each.location) for graph, each in zip(self._graphs, self._inputs, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""The run queue of a dataflow: which operators are to run, each at most once a pass."""
+"""RunQueue: which operators of a dataflow are to run, each at most once a pass."""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -53,7 +53,7 @@ class RunQueue:
         self.crowded.clear()
 
     def run(self, invoke: Callable[[int], None]) -> None:
-        """One pass: invoke what is in the run queue. An exception ends the pass and the job."""
+        """Do one pass: invoke what is in the run queue. An exception ends the pass and the job."""
         self._now, self._later = self._later, self._now
         self._later.clear()  # what an exception has left of an earlier pass
         self._heap = list(self._now)

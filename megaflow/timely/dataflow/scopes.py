@@ -12,7 +12,7 @@ from megaflow.timely.dataflow.graph import ScopeRef
 
 
 def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
-    """A scope inside `parent`; with `rounds` its times have one coordinate more.
+    """Open a scope inside `parent`; with `rounds` its times have one coordinate more.
 
     Raises BuildError if the block that builds `parent` has ended.
     """

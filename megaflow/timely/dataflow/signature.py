@@ -1,4 +1,4 @@
-"""The shape of a dataflow: what must be equal on all workers, and what the log tells of it."""
+"""The signature of a dataflow: what must be equal on all workers, and what the log tells of it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +30,7 @@ def places(graph: Graph) -> dict[int, Place]:
 
 
 def signature(graph: Graph) -> tuple[str, ...]:
-    """Whether operators are fused, then one line for each; equal on all workers, or they run different programs."""
+    """Return whether operators are fused, then a line for each; equal on all workers that run the same program."""
     fusion = "fused" if any(node.fused for node in graph.nodes) else "not fused"
     return (fusion, *_operators(graph))
 

@@ -160,7 +160,7 @@ def test_processes_that_do_not_start_are_told_once() -> None:
 
 def test_what_somebody_else_has_done_meanwhile_is_not_done_again() -> None:
     cluster = Cluster(PaperJob(rate=10.0, costs={"count": 0.01}, processes=3))
-    assert "somebody else" in commanded(cluster, "grow", 3).failed[0]
+    assert "another command" in commanded(cluster, "grow", 3).failed[0]
     assert commanded(cluster, "shrink", 3).left == () and cluster.asked == []
 
 

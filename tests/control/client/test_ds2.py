@@ -108,13 +108,13 @@ def test_a_wanted_rate_is_what_the_job_is_sized_for_whatever_comes() -> None:
     job = PaperJob(rate=10.0, costs={"count": 0.01})
     wanted = advice(job, Goal(rate=600.0))
     assert wanted.workers == pytest.approx(6.0) and wanted.processes == 8
-    assert wanted.facts[0] == "600 lines a second are wanted, 10 a second are worked off."
+    assert wanted.facts[0] == "600 lines per second are the target, 10 per second are processed."
 
 
 def test_limits_are_kept_and_said() -> None:
     job = PaperJob(rate=600.0, costs={"count": 0.01})
     most = advice(job, Goal(max=3))
-    assert most.processes == 3 and most.verdict.endswith("8 processes. There are to be 3 at most.")
+    assert most.processes == 3 and most.verdict.endswith("8 processes at 75% utilization. --max limits it to 3.")
     few = PaperJob(rate=1.0, costs={"count": 0.01}, processes=5)
     assert advice(few, Goal(min=2)).processes == 2
     assert advice(PaperJob(rate=360.0, costs={"count": 0.01}, processes=5), Goal(max=3)).processes == 3
@@ -123,7 +123,7 @@ def test_limits_are_kept_and_said() -> None:
 def test_workers_come_by_processes() -> None:
     job = PaperJob(rate=600.0, costs={"count": 0.01}, each=3)
     wanted = advice(job)
-    assert wanted.processes == 3 and wanted.verdict.endswith("3 processes with 3 workers each.")
+    assert wanted.processes == 3 and wanted.verdict.endswith("3 processes with 3 workers each at 75% utilization.")
 
 
 def test_a_job_that_nothing_comes_to_needs_one_process() -> None:
@@ -140,7 +140,7 @@ def test_where_nobody_knows_how_many_lines_come_it_grows_while_they_wait_and_nev
     assert "--target-rate" in more.facts[0] and "at least 2 processes" in more.verdict
     seen = sample(*replace(job, processes=4).sample())
     held = recommend(replace(seen, unbounded=True, work={}, busy=dict.fromkeys(range(4), 0.2)), GOAL)
-    assert held.processes == 4 and "nobody knows how many" in held.verdict
+    assert held.processes == 4 and "an unknown number of lines" in held.verdict
 
 
 def test_without_a_line_worked_off_there_is_nothing_to_judge_by() -> None:

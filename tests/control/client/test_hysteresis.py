@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from megaflow.control.client.ds2 import TOLERANCE, Goal
-from megaflow.control.client.hysteresis import FUTILE_REST, GROW_LOOKS, SHRINK_LOOKS, Autoscaler, Decision
+from megaflow.control.client.hysteresis import FUTILE_REST, GROW_SAMPLES, SHRINK_SAMPLES, Autoscaler, Decision
 from tests.control.client.paper_job import PaperJob
 
 EVERY = 10.0
@@ -45,12 +45,12 @@ class Life:
 
 def test_it_grows_when_two_looks_agree_and_shrinks_when_three_do() -> None:
     life = Life(PaperJob(rate=300.0, costs={"count": 0.01}))
-    assert life.looks(GROW_LOOKS) == ["wait", "grow"] and life.job.processes == 4
+    assert life.looks(GROW_SAMPLES) == ["wait", "grow"] and life.job.processes == 4
     life.looks(10)
     assert len(life.changes) == 1
     life.job.rate = 50.0
-    assert life.looks(SHRINK_LOOKS)[-1] == "shrink" and life.job.processes == 1
-    assert [decision.action for decision in life.said[-SHRINK_LOOKS:-1]] == ["wait", "wait"]
+    assert life.looks(SHRINK_SAMPLES)[-1] == "shrink" and life.job.processes == 1
+    assert [decision.action for decision in life.said[-SHRINK_SAMPLES:-1]] == ["wait", "wait"]
 
 
 def test_one_look_that_differs_changes_nothing() -> None:
@@ -66,13 +66,13 @@ def test_one_look_that_differs_changes_nothing() -> None:
 
 def test_after_a_change_it_rests_for_the_cool_down_and_judges_by_nothing_older() -> None:
     life = Life(PaperJob(rate=300.0, costs={"count": 0.01}))
-    life.looks(GROW_LOOKS)
+    life.looks(GROW_SAMPLES)
     life.job.rate = 900.0  # at once
     rest = life.looks(7)
     grown = rest.index("grow")
-    samples_began = life.now - (7 - grown - 1 + GROW_LOOKS) * EVERY
+    samples_began = life.now - (7 - grown - 1 + GROW_SAMPLES) * EVERY
     assert samples_began >= life.changes[0][0] + COOL_DOWN - 3.0  # the change took three of them
-    assert rest[:grown] == ["wait"] * grown and "settle" in life.said[GROW_LOOKS].why
+    assert rest[:grown] == ["wait"] * grown and "cooling down" in life.said[GROW_SAMPLES].why
 
 
 JOINING = {"change": "add-workers", "processes": 1, "done": 0, "steps": 2, "waiting": False}
@@ -85,9 +85,9 @@ def test_nothing_is_begun_during_another_change_and_what_was_seen_before_it_is_f
     life = Life(PaperJob(rate=300.0, costs={"count": 0.01}))
     for _ in range(10):
         assert life.look().action == "wait"  # one look is not enough
-        assert "nothing is judged" in life.look(**disturbance).why
+        assert "does not count" in life.look(**disturbance).why
     assert life.changes == []
-    assert life.looks(GROW_LOOKS) == ["wait", "grow"]
+    assert life.looks(GROW_SAMPLES) == ["wait", "grow"]
 
 
 @given(
@@ -114,12 +114,12 @@ def test_a_constant_rate_is_reached_in_three_changes_and_then_let_be(
 
 def test_growing_that_does_not_help_is_not_repeated_until_a_while_later_or_the_lines_change() -> None:
     life = Life(PaperJob(rate=500.0, costs={"count": 0.01}), Goal(max=8), cool_down=10.0)
-    life.looks(GROW_LOOKS)
+    life.looks(GROW_SAMPLES)
     assert life.job.processes == 7
     life.job.slowdown = 1.0  # one processor: each worker takes its time from the others
     said = [life.look() for _ in range(8)]
     assert {decision.action for decision in said} == {"wait", "stay"} and life.job.processes == 7
-    assert "more processes are no help" in said[-1].why
+    assert "more processes do not help" in said[-1].why
     life.looks(2 * FUTILE_REST)
     assert len(life.changes) == 2, "it tries again later"
     life.job.processes, life.changes = 7, []

@@ -85,8 +85,8 @@ def test_an_optimized_plan_of_65536_bins_is_made_in_reasonable_time() -> None:
     [
         (((0,), (0, 1), "fluid"), CommandRefused, "has 2 bins, the job has 1"),
         (((0,), (1,), "quick"), UsageError, "no strategy 'quick'; use one of all-at-once, fluid, batched, optimized"),
-        (((0,), (1,), "hottest-first"), UsageError, "none is given"),
-        (((0,), (1,), "fluid", 3), UsageError, "batched alone"),
+        (((0,), (1,), "hottest-first"), UsageError, "the loads are missing"),
+        (((0,), (1,), "fluid", 3), UsageError, "batched only"),
         (((0,), (1,), "batched"), UsageError, "batch=None"),
         (((0,), (1,), "batched", 0), UsageError, "at least one"),
     ],

@@ -45,7 +45,7 @@ class Captured(Generic[T]):
         self._records.setdefault(time, []).extend(batch)
 
     def extract(self) -> list[tuple[Time, list[T]]]:
-        """The records so far, by time; within a time sorted where they can be, else in arrival order."""
+        """Return the records so far, by time; within a time sorted where they can be, else in arrival order."""
         return [(time, _sorted(self._records[time])) for time in sorted(self._records, key=coordinates)]
 
 
@@ -150,14 +150,14 @@ class EventReader:
         _make_non_blocking(file)
 
     def attach(self, wake: Callable[[], None]) -> bool:
-        """Be replayed; nobody says when there is more to read."""
+        """Be replayed, once; return False, for a file does not say when there is more to read."""
         if self._attached:
             raise BuildError(f"replay ({user_line()}): {self} is replayed already; open it a second time")
         self._attached = True
         return False
 
     def read(self) -> Event | None:
-        """The next event, None if its bytes have not all come.
+        """Return the next event, None if its bytes have not all come.
 
         Raises SourceError, naming file and byte, for what is no captured stream, is damaged, or has ended.
         """
@@ -178,7 +178,7 @@ class EventReader:
         _close(self._file)
 
     def _receive(self) -> bytes | None:
-        """Some bytes, none at the end, None if there are none now."""
+        """Return some bytes, none at the end, None if there are none now."""
         try:
             if isinstance(self._file, socket.socket):
                 return self._file.recv(_CHUNK_BYTES)
@@ -203,7 +203,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
     writer = pusher if isinstance(pusher, EventWriter) else None
     builder = OperatorBuilder(port.scope, "CaptureInto")
     source: Input[Any] = builder.new_input(port, Pipeline(), connection={})
-    builder.new_output()  # for nobody; while its capability is held, the dataflow is not complete
+    builder.new_output()  # leads nowhere; while its capability is held, the dataflow is not complete
     now = port.scope.graph.context.now
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:

@@ -20,7 +20,8 @@ The stored format, version 1. Numbers outside of payloads are unsigned and big-e
 
 A payload is `(0, [(time, change), ...])` for progress or `(1, time, [record, ...])` for messages. A time is the tuple
 of its coordinates, outermost first. The tags of the codec (`codec/tags.py`) are part of the format: a change
-of their meaning needs a new version. Classes of the user's are stored by name; whoever reads must have imported them.
+of their meaning needs a new version. Classes of the user's are stored by name; a program that reads them must have
+imported them.
 """
 
 import struct
@@ -60,7 +61,7 @@ Event: TypeAlias = Progress | Messages
 
 
 def encode_event(event: Event) -> bytes:
-    """The frame of an event; raises CannotTravel naming a type that cannot be stored.
+    """Return the frame of an event; raises CannotTravel naming a type that cannot be stored.
 
     >>> decoder = EventDecoder("an example")
     >>> decoder.feed(HEADER + encode_event(Messages(3, ["a", "b"])))
@@ -94,7 +95,7 @@ class EventDecoder:
         self._buffer += data
 
     def next(self) -> Event | None:
-        """The next event, None until all its bytes are there; raises SourceError naming the place of a damage."""
+        """Return the next event, None until all its bytes are there. Raises SourceError naming the damaged place."""
         if not self._started and not self._read_header():
             return None
         if len(self._buffer) < _PREFIX.size:
@@ -116,7 +117,7 @@ class EventDecoder:
         return event
 
     def end(self) -> SourceError:
-        """What to raise if no byte can follow any more."""
+        """Return what to raise if no byte can follow any more."""
         what = "event" if self._started else "header"
         rest = len(self._buffer)
         place = f"{rest} bytes into the {what} that begins at byte {self.offset}" if rest else f"before the next {what}"

@@ -23,7 +23,7 @@ class EventSource(Protocol):
         """Begin the replay, once; True if `wake` will be called after each new event, else `read` has to be tried."""
 
     def read(self) -> Event | None:
-        """The next event, None if it is not there yet. Does not block. Raises SourceError if it can never come."""
+        """Return the next event, None if it is not there yet; never block. Raises SourceError if it can never come."""
 
     def close(self) -> None:
         """Let go of the outside: the stream is complete."""
@@ -40,7 +40,7 @@ class EventLink:
         self._replayed = False
 
     def clone(self) -> "EventLink":
-        """A second link with the events that this one has and will get, for a second replay.
+        """Return a second link with the events that this one has and will get, for a second replay.
 
         To be called before the dataflow runs: no lock keeps the two in step.
         """
@@ -72,7 +72,7 @@ class EventLink:
         return True
 
     def read(self) -> Event | None:
-        """The next event, None if it has not been pushed yet."""
+        """Return the next event, None if it has not been pushed yet."""
         return self._events.popleft() if self._events else None
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class EventLink:
 
 
 def claimed_twice(pusher: object) -> BuildError:
-    """What to raise if a pusher is captured into a second time."""
+    """Return what to raise if a pusher is captured into a second time."""
     return BuildError(
         f"capture_into ({user_line()}): {pusher} takes the events of another capture already; "
         f"each stream, and each worker's part of it, needs a {type(pusher).__name__} of its own"

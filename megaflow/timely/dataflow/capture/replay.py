@@ -34,7 +34,7 @@ class _Sequence:
         self._least = least
 
     def read(self) -> Event | None:
-        """The next event, None if it is not there yet; raises SourceError if it cannot come or breaks the rules."""
+        """Return the next event, None if it is not there yet. Raises SourceError if it never comes or breaks a rule."""
         try:
             event = self._source.read()
         except SourceError as error:
@@ -133,7 +133,7 @@ class _Player:
 
 
 def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
-    """The stream of what `sources` captured: all of their records, at their times.
+    """Return as a stream what `sources` captured: all of their records, at their times.
 
     Each worker gives its own sources, none included; each captured sequence is given to one worker, or its records
     come more than once. The operator rests until a source announces an event; files and sockets are looked at again

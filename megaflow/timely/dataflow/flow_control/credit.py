@@ -72,7 +72,7 @@ class Credits:
         downstream.closed.update(account for account in self._accounts.values() if account.closed)
 
     def used(self, worker: int) -> int:
-        """How many records a worker has not given back."""
+        """Return how many records a worker has not given back."""
         account = self._accounts.get(worker)
         return account.used if account is not None else 0
 
@@ -108,7 +108,7 @@ class Debts:
         return bool(self._due)
 
     def owed(self, worker: int) -> int:
-        """How many records of a worker's were taken and not given back."""
+        """Return how many records of a worker's were taken and not given back."""
         return self._owed.get(worker, 0)
 
     def settle(self) -> list[tuple[int, int]]:

@@ -32,7 +32,7 @@ class Gate:
             downstream.closed.add(self)
 
     def open(self) -> None:
-        """Let all know that there is downstream, and wake whoever has waited for that."""
+        """Report that there is room again, and wake the operators that have waited for that."""
         self.closed = False
         for downstream in self.downstreams:
             downstream.opened(self)
@@ -57,7 +57,7 @@ class Downstream:
         self._wake = wake
 
     def is_full(self) -> bool:
-        """Whether a gate is closed; then `wake` is called as soon as there is room. Cost: O(1)."""
+        """Tell whether a gate is closed; then `wake` is called as soon as there is room. Cost: O(1)."""
         if not self.closed or self.granted:
             return False
         if not self.wanted:

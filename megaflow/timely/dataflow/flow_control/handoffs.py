@@ -179,7 +179,7 @@ class Handoffs:
                 debts.forget(worker)
 
     def clear(self) -> None:
-        """The dataflow is dropped."""
+        """Forget all: the dataflow is dropped."""
         for table in (self._all, self._after, self._inside, self._debts, self._behind, self._due, self._waiting):
             table.clear()
 

@@ -79,7 +79,7 @@ class InputQueue(Gate):
                 downstream.closed.add(self)
 
     def queued_from(self, worker: int) -> int:
-        """How many queued records came from another worker, if the channel has credit. Cost: O(batches)."""
+        """Return how many queued records came from another worker, if the channel has credit. Cost: O(batches)."""
         return sum(records for _, source, records in self._foreign if source == worker)
 
     def _check(self) -> None:

@@ -7,8 +7,9 @@ But in a group
  2. the ways inside lead nowhere: no batch is queued there and the tracker has no edge. The head's inputs lead to the
     exits directly, by the identity;
  3. the outputs inside have no capability at the start. Every member has released its own while it was built, so the
-    +1 for each founding member and this worker's -1 are taken out together, before anybody counts.
-A worker that fused differently would count differently: whether it does is a part of what workers compare.
+    +1 for each founding member and this worker's -1 are taken out together, before counting starts.
+A worker that fused differently would count differently: so whether it fuses is part of the signature that workers
+compare.
 """
 
 import linecache

@@ -20,7 +20,8 @@ It is written to be fast, and this decides its form: a lone `map` or `filter` is
 only looks at records does so member by member and passes the batch on, everything else is one loop with local
 variables, in which a record goes through all members before the next one does.
 
-Blame: for each line that calls user code the table says which member it is and which variable has its record.
+For notes on errors: for each line that calls user code a table says which member it is and which variable has the
+record.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,7 +55,7 @@ class Text:
     """A generated module. Grows while it is written."""
 
     lines: list[str] = field(default_factory=list)
-    call_sites: dict[int, CallSite] = field(default_factory=dict)  # line number -> whom to blame
+    call_sites: dict[int, CallSite] = field(default_factory=dict)  # line number -> who calls there
     pauses: bool = False  # it is a generator
 
     def __str__(self) -> str:
@@ -62,7 +63,7 @@ class Text:
 
 
 def write(members: tuple[Operation, ...], exits: tuple[bool, ...]) -> Text:
-    """Return the text of the group whose first member is the head; `exits` says of each whether anybody reads it."""
+    """Return the text of the group whose first member is the head; `exits` says of each whether it is read."""
     return _FunctionWriter(members, exits).write()
 
 
@@ -94,7 +95,7 @@ class _FunctionWriter:
         return self._text
 
     def _fill(self, before: int, depth: int) -> None:
-        """Write a block's only line if it has none: nobody reads what would come of it."""
+        """Write a block's only line if it has none, because nothing reads what would come of it."""
         if len(self._text.lines) == before:
             self._put(depth, "pass")
 
@@ -204,7 +205,7 @@ class _FunctionWriter:
             if number:
                 self._put(depth, between)
             before = len(self._text.lines)
-            if "." in record and step >= 0:  # in a variable, for blame
+            if "." in record and step >= 0:  # in a variable, for the note on an error
                 self._put(depth + 1, f"r{n} = {record}")
                 record = f"r{n}"
             self._write_next(step, record, depth + 1)

@@ -6,9 +6,9 @@ queued, no time is tracked and nothing is scheduled. It is legal where
 
  1. all members are stages: they keep times (every path inside is the identity) and hold no capability of their own;
  2. what leads from member to member is a Pipeline channel;
- 3. an output inside has that one consumer: what several read, a probe included, leaves the group, as what nobody reads
+ 3. an output inside has that one consumer: what several read, a probe included, leaves the group, as what is not read
     does (an *exit*). So it is a tree, and a record is on one of its branches at a time;
- 4. whoever has several inputs is a head: then every way through the group passes the head, and what leads into it
+ 4. an operator with several inputs is a head: then every way through the group passes the head, and what leads into it
     from outside comes from a queue. (The stages before a `concat` are groups of their own.)
 
 Some stages can only be at an end, since a group goes record by record. An `inspect_batch` is shown batches as they are

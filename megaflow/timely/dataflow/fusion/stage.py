@@ -45,7 +45,7 @@ class Stage:
 def run_whole(
     inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], object]
 ) -> Callable[[], None]:
-    """The logic of a stage that does each batch in one go."""
+    """Return the logic of a stage that does each batch in one go."""
 
     def logic() -> None:
         for source in inputs:
@@ -58,7 +58,7 @@ def run_whole(
 def run_pausable(
     inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], Iterator[None]]
 ) -> Callable[[], None]:
-    """The logic of a stage that may stop in the middle of a batch: its generator yields while an output is full."""
+    """Return the logic of a stage that may pause within a batch: its generator yields while an output is full."""
     paused: list[Iterator[None]] = []  # at most one
     held: list[Capability] = []  # for what the paused one has still to send
 
@@ -93,7 +93,7 @@ def _is_suspended(run: Iterator[None]) -> bool:
 
 
 def portions(records: Iterable[T]) -> Iterable[list[T]]:
-    """What an iterable has, in lists of a batch at most; read no farther than the lists that were taken.
+    """Return what an iterable has, in lists of a batch at most; read no farther than the lists that were taken.
 
     >>> [len(portion) for portion in portions(range(1500))]
     [700, 700, 100]

@@ -1,6 +1,6 @@
 """Operators that fold: each time's records until it is closed (count, accumulate, aggregate), or a key's for ever.
 
-The latter is state_machine. Keys go by the founding members and stay where they are, whoever joins; state that can
+The latter is state_machine. Keys go by the founding members and stay where they are when workers join; state that can
 move between workers is kept by the stateful operators, some floors above. Loops name `time`, `record`, or `key` and
 `value`, for `error_notes`.
 """
@@ -39,7 +39,7 @@ class _Fold(Generic[T, A, R]):
 
 
 def count(port: Port[T]) -> Port[int]:
-    """How many records of each time this worker has; sent when the time is closed. Nothing for a time without any."""
+    """Count this worker's records of each time; sent when the time is closed, nothing for a time without records."""
     return _fold_times(
         port,
         "Count",
@@ -153,7 +153,7 @@ def _machine(fold: Fold[K, V, A, R]) -> Callable[[Time, list[tuple[K, V]]], list
 
 
 def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> Port[R]:
-    """An operator that folds the batches of each time and sends the result when the time is closed."""
+    """Build an operator that folds the batches of each time and sends the result when the time is closed."""
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact)
     output: Output[R]
@@ -197,7 +197,7 @@ def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
 
 
 def _blamed(error: Exception, complaint: str) -> Exception:
-    """The error itself if user code raised it, else, for it came from the loop, what is wrong with the program."""
+    """Return the error itself if user code raised it; else the loop did: return what is wrong with the program."""
     trace = error.__traceback__
     if trace is not None and trace.tb_next is not None:
         return error

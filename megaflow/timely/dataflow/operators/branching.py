@@ -40,7 +40,7 @@ _Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a bat
 
 
 def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> list[Port[U]]:
-    """`count` streams: `f(record)` gives the number of a stream and what to send there.
+    """Split into `count` streams: `f(record)` gives the number of a stream and what to send there.
 
     Raises BuildError unless `count` is an int of at least 1; while running ProgramError for a number out of range.
     """
@@ -62,7 +62,7 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
 
 
 def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T]]:
-    """Two streams: the records for which `f(time, record)` is false, and those for which it is true."""
+    """Split into two streams: the records for which `f(time, record)` is false, and those for which it is true."""
 
     def split(time: Time, batch: list[T]) -> list[list[T]]:
         false: list[T] = []
@@ -79,7 +79,7 @@ def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T
 
 
 def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port[T]]:
-    """Two streams: the records of times for which `f(time)` is false, and of those for which it is true."""
+    """Split into two streams: the records of times for which `f(time)` is false, and of those for which it is true."""
 
     def split(time: Time, batch: list[T]) -> list[list[T]]:
         return [[], batch] if f(time) else [batch, []]
@@ -89,7 +89,7 @@ def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port
 
 
 def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port[E]]:
-    """Two streams: x of each record for which `f(record)` is `Ok(x)`, e of each for which it is `Err(e)`."""
+    """Split into two streams: x of each record for which `f(record)` is `Ok(x)`, e of each for which it is `Err(e)`."""
 
     def split(time: Time, batch: list[T]) -> list[list[Any]]:
         oks: list[U] = []
@@ -119,7 +119,7 @@ def check_partition(error: Exception, record: object, count: int) -> None:
 
 
 def neither(result: object, record: object) -> ProgramError:
-    """What is wrong with a function of `ok_err` that returned neither."""
+    """Return what is wrong with a function of `ok_err` that returned neither."""
     return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
 
 

@@ -32,7 +32,7 @@ SinkBuild = Callable[[OperatorInfo], Callable[[Input[T]], None]]
 
 
 def unary(port: Port[T], pact: Pact, name: str, build: UnaryBuild[T, R], notify: bool = False) -> Port[R]:
-    """One input, one output; `notify` makes it the `_frontier` form."""
+    """Build an operator with one input and one output; `notify` makes it the `_frontier` form."""
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=notify)
     output, result = builder.new_output()
@@ -53,7 +53,7 @@ def binary(
     build: BinaryBuild[T, U, R],
     notify: bool = False,
 ) -> Port[R]:
-    """Two inputs, one output; `notify` makes it the `_frontier` form."""
+    """Build an operator with two inputs and one output; `notify` makes it the `_frontier` form."""
     builder = OperatorBuilder(left.scope, name)
     first: Input[T] = builder.new_input(left, pacts[0], notify=notify)
     second: Input[U] = builder.new_input(right, pacts[1], notify=notify)
@@ -68,7 +68,7 @@ def binary(
 
 
 def source(scope: ScopeRef, name: str, build: SourceBuild[R], joinable: bool = False) -> Port[R]:
-    """No input: it runs once at the start and then when `info.activator` says so."""
+    """Build an operator without inputs: it runs once at the start and then when `info.activator` says so."""
     builder = OperatorBuilder(scope, name)
     output: Output[Any]
     output, result = builder.new_output()
@@ -82,7 +82,7 @@ def source(scope: ScopeRef, name: str, build: SourceBuild[R], joinable: bool = F
 
 
 def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
-    """One input, no output; runs when data arrives or the frontier moves."""
+    """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
     builder = OperatorBuilder(port.scope, name)
     made: Input[T] = builder.new_input(port, pact)
 
@@ -96,7 +96,7 @@ def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
 def unary_notify(
     port: Port[T], pact: Pact, name: str, logic: NotifyLogic[T, R], init: Iterable[Time] = ()
 ) -> Port[R]:
-    """One input, one output, and a notificator, which has requests for the times `init` at the start."""
+    """Build an operator with one input, one output and a notificator that is asked for the times `init` first."""
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact)
     output, result = builder.new_output()
@@ -117,7 +117,7 @@ def binary_notify(
     logic: BinaryNotifyLogic[T, U, R],
     init: Iterable[Time] = (),
 ) -> Port[R]:
-    """Two inputs, one output, and a notificator, which has requests for the times `init` at the start."""
+    """Build an operator with two inputs, one output and a notificator that is asked for the times `init` first."""
     builder = OperatorBuilder(left.scope, name)
     first: Input[T] = builder.new_input(left, pacts[0])
     second: Input[U] = builder.new_input(right, pacts[1])

@@ -38,7 +38,7 @@ def linear(
     kind: Kind | None = None,
     f: Callable[..., Any] | None = None,
 ) -> Port[Any]:
-    """An operator that turns each batch into another of the same time; an empty one is not sent.
+    """Build an operator that turns each batch into another of the same time; an empty one is not sent.
 
     `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said.
     """

@@ -35,7 +35,7 @@ def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
 
 
 def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
-    """All records of several streams, none of them moved; the order among streams is that of arrival."""
+    """Merge several streams, moving no record; the order among streams is that of arrival."""
     builder = OperatorBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
@@ -61,7 +61,7 @@ class LoopHandle(Generic[T]):
 
 
 def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[LoopHandle[Any], Port[Any]]:
-    """A stream of what will be fed back, `advance` later each time around: in a nested scope, so many rounds.
+    """Return a stream of what will be fed back, `advance` later each time around: in a nested scope, so many rounds.
 
     Raises BuildError unless `advance` is an int of at least 0; a cycle that does not advance is refused when
     the dataflow starts.

@@ -47,7 +47,7 @@ def leave(port: Port[T]) -> Port[T]:
 
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
-    """An operator of `scope` that takes in a stream of the scope next to it."""
+    """Build an operator of `scope` that takes in a stream of the scope next to it."""
     builder = OperatorBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
@@ -61,7 +61,7 @@ def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
 
 
 def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
-    """The open end of a loop in an iterative scope, `advance` rounds later each time around.
+    """Return the open end of a loop in an iterative scope, `advance` rounds later each time around.
 
     Raises BuildError in a scope whose times have no round.
     """

@@ -27,7 +27,7 @@ _BATCHES_PER_RUN = 16
 
 
 def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
-    """The records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
+    """Send the records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
     builder = OperatorBuilder(scope, "ToStream")
     output: Output[Any]
     output, result = builder.new_output()
@@ -116,7 +116,7 @@ class _Holdings(_Changes):
 
 
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
-    """A handle, the capability for the least time, and the stream of what is sent through the handle."""
+    """Return a handle, the capability for the least time, and the stream of what is sent through the handle."""
     builder = OperatorBuilder(scope, "UnorderedInput")
     output: Output[Any]
     output, result = builder.new_output()
