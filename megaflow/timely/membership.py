@@ -1,4 +1,4 @@
-"""Who takes part: the workers of a cluster as a value with a version.
+"""The workers of a cluster as a value with a version.
 
 Ids are never reused and may have gaps, so no code may count from 0 to the number of workers:
 it goes over `Membership.ids`.

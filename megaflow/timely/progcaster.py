@@ -1,7 +1,7 @@
 """Numbered progress batches: where counts meet channels.
 
 Each worker broadcasts what its operators did in one dataflow as batches 0, 1, 2, …;
-everybody, the sender included, folds them in the order of their numbers.
+all workers, the sender included, fold them in the order of their numbers.
 
 Why this is safe
  1. A batch is cut between operator invocations only, so it holds all of what an
@@ -10,7 +10,7 @@ Why this is safe
  2. FIFO per sender: the transport promises it and the numbers check it. That one frame may bring a batch to all
     workers of a process changes neither its number nor its place.
  3. The sender folds its own batch at the moment it hands it to the transport, at the
-    same place in its stream as everybody else.
+    same place in its stream as all other workers do.
 So every worker's tracker always holds the sum of some prefix of each worker's batches,
 which is all that the safety property asks (Naiad section 2.3; Abadi et al., "Formal
 analysis of a distributed algorithm for tracking progress").
@@ -20,23 +20,23 @@ worker must not fold the newcomer's release of it before it has folded the batch
 cancel the minter's own count. So a *gate* names the minting batch, and whatever the newcomer sends is folded after it.
 
 Capabilities handed over. A worker may also give one away: it tells all that it has done, then another holds it, at the
-time t that it had, and nothing is counted. This needs no gate, if everybody has folded the batch that minted it (there
-is none for a founder's; for a newcomer's that is so when its join is done). Say that it went through c0 <= ... <= t at
-the one and goes on from t at the other. A downgrade is one change, -1 before and +1 after, never split: so in every
-prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel another
-worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c is t,
-and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
+time t that it had, and nothing is counted. This needs no gate, if all workers have folded the batch that minted it
+(there is none for a founder's; for a newcomer's that is so when its join is done). Say that it went through c0 <= ...
+<= t at the one and goes on from t at the other. A downgrade is one change, -1 before and +1 after, never split: so in
+every prefix of the first one's batches it counts once, at some c <= t. The other's -1 at t, folded early, may cancel
+another worker's count at t; but what that one holds back c holds back, too. When the first one's last batch is folded c
+is t, and there is one count more at t than is cancelled. What the other sends is at t or after, so behind c as well.
 
 Joining. `restore` starts from the sum of another worker's folded batches, and the numbers that follow them: the sum
 of prefixes, as above. Batches of lower numbers may still be on their way here; they are in the sum, and dropped.
-`record` is called with each batch as it is folded, for those who must catch up.
+`record` is called with each batch as it is folded, for workers that must catch up.
 
 Broadcasting quietly. What was done may be told late, so a batch is *held* while it could
 not move any frontier anyway: while each of its negative changes lies behind a different
-pointstamp, one that is still counted and could result in it. All is looked at again when
+pointstamp, one that is still counted and could result in it. All is checked again when
 something was done or heard.
 
-Why nobody waits for ever. "Could result in" between different pointstamps is a strict
+Why no worker waits for ever. "Could result in" between different pointstamps is a strict
 order, because every cycle advances time. Say that all is quiet: every worker has folded
 the same batches, to the sum C, and some hold batches. Take a least pointstamp p among
 the positive ones of C. It is behind no other, so no held batch has a negative at p; what
@@ -59,7 +59,7 @@ from megaflow.timely.progress.reachability import Tracker
 Changes = ChangeBatch[tuple[int, Time]]  # (location, time) -> delta
 
 _HELD_MAX = 200
-"""Changes held at most: they are looked at in each step, and telling early costs no more than traffic."""
+"""Changes held at most: each step checks them, and telling early costs no more than traffic."""
 
 
 class Progcaster:
@@ -77,8 +77,8 @@ class Progcaster:
         sources: Collection[int],
         eager: bool = False,
     ) -> None:
-        """`audience` is who is told, this worker perhaps among them; `own` are the capabilities that this worker
-        starts with, `sources` the locations where capabilities are.
+        """`audience` are the workers that are told, this one perhaps among them; `own` are the capabilities that
+        this worker starts with, `sources` the locations where capabilities are.
 
         `eager`: hold nothing.
         """
@@ -209,7 +209,7 @@ class Progcaster:
                     self.receive(sender, body)
 
     def _others(self) -> list[int]:
-        """Who is told besides this worker."""
+        """Return the audience without this worker."""
         audience = self._audience()
         if audience is not self._told:
             self._told = audience

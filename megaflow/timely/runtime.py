@@ -26,7 +26,7 @@ from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import RoleHandler
 from megaflow.timely.communication.secret import is_loopback, load_secret
-from megaflow.timely.communication.tcp import address_text, open_listener
+from megaflow.timely.communication.tcp import address_text, open_listener, parse_address
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.dataflow.error_notes import format_user_traceback
@@ -40,7 +40,6 @@ from megaflow.timely.worker import Worker
 S = TypeVar("S")
 R = TypeVar("R")
 
-_HIGHEST_PORT = 65535
 _SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a thread may keep the interpreter from the others, when a process has several workers."""
 
@@ -160,13 +159,13 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
 
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
     """Ask, connect to all members, and run the workers."""
-    host, port = split_address(config.addresses[0])
+    host, port = parse_address(config.addresses[0])
     listener = config.listener
     if listener is None:
         listener = _listen(PeerAddress(-1, host, port, ()), config.secret)
     with closing(listener):
         secret = config.secret if config.secret is not None else load_secret()
-        contacts = [split_address(contact) for contact in config.contacts]
+        contacts = [parse_address(contact) for contact in config.contacts]
         listens = host, port or listener.getsockname()[1]
         patience = config.connect_timeout_seconds
         admission = ask_to_join(contacts, secret, listens, config.workers, config.server, patience)
@@ -192,22 +191,10 @@ def _fabric(
 def _peers(config: Config) -> list[PeerAddress]:
     made = []
     for process, address in enumerate(config.addresses):
-        host, port = split_address(address)
+        host, port = parse_address(address)
         ids = tuple(range(process * config.workers, (process + 1) * config.workers))
         made.append(PeerAddress(process, host, port, ids))
     return made
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` as a pair.
-
-    >>> split_address("localhost:2101"), split_address("[::1]:80")
-    (('localhost', 2101), ('::1', 80))
-    """
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > _HIGHEST_PORT:
-        raise UsageError(f"{text!r} is no address; write host:port, as in localhost:2101")
-    return host.strip("[]"), int(port)
 
 
 def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:

@@ -171,7 +171,7 @@ class Worker(Generic[S]):
     def retire(self) -> None:
         """Leave the cluster with this process: hand over, close inputs, work off what is held, go.
 
-        Blocks, stepping, until everybody has let go. Raises CommandRefused with the reason if the process must stay:
+        Blocks, stepping, until all workers have let go. Raises CommandRefused with the reason if the process must stay:
         it owns bins, is alone, or records are pinned to it. The process's other workers leave as they are stepped.
         """
         answers: list[str | None] = []
@@ -272,7 +272,7 @@ class Worker(Generic[S]):
             graph.close_inputs()
 
     def has_work(self) -> bool:
-        """Whether a step would do anything but receive."""
+        """Tell whether a step would do anything but receive."""
         return bool(self._handed) or (not self.rescaling.joining and self._dataflows.are_active())
 
     def _park(self, seconds: float | None) -> None:

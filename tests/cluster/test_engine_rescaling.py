@@ -305,7 +305,7 @@ STUCK = PHASES.replace(
     "    joined = worker.bootstrap()",
     """    if "begin" in worker.args:
         worker.rescaling.joiner.begin()
-        worker.step()
+        worker.allocator.flush()  # no step: it could take all the way in
     say("stuck", worker.index)
     sys.stdin.readline()
     joined = worker.bootstrap()""",

@@ -30,6 +30,14 @@ REDIAL_SECONDS = 0.1
 _log = logging.getLogger("megaflow.wire")
 
 
+def _step(handshake: ClientHandshake | ServerHandshake, link: Link, kind: int, payload: Buffer) -> None:
+    """Give a handshake its next message and send what it replies."""
+    reply = handshake.received(kind, payload)
+    link.decoder.max_message_bytes = handshake.max_message_bytes
+    if reply:
+        link.queue(0, [reply])
+
+
 class Acceptor:
     """Accepts connections; `admit(link, role, hello)` takes over or raises ConfigMismatch to refuse."""
 
@@ -100,10 +108,7 @@ class PendingConnection:
         """Step the handshake; refuse with a reason where the settings differ."""
         self._received += 1
         try:
-            reply = self.handshake.received(kind, payload)
-            link.decoder.max_message_bytes = self.handshake.max_message_bytes
-            if reply:
-                link.queue(0, [reply])
+            _step(self.handshake, link, kind, payload)
             if self.handshake.role is not None:
                 self._acceptor.admit(link, self.handshake.role, self.handshake.hello)
                 link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
@@ -188,14 +193,11 @@ class Dialer:
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Step the handshake."""
         try:
-            reply = self._handshake.received(kind, payload)
+            _step(self._handshake, link, kind, payload)
         except ConfigMismatch as error:
             link.close()
             self._refused(ConfigMismatch(f"{self.address}: {error}"))
             return
-        link.decoder.max_message_bytes = self._handshake.max_message_bytes
-        if reply:
-            link.queue(0, [reply])
         if self._handshake.answer is not None:
             link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
             self._connected(link, self._handshake.answer)

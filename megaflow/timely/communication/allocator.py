@@ -2,13 +2,13 @@
 
 1. `send` never blocks; bytes leave in `flush`, `receive` (unless busy), `park` and `finish`.
 2. Messages of one (source, target, lane) arrive in the order sent; lanes overtake one another.
-3. A body sent to a worker of the same process travels by reference: whoever sent it never changes it again. Workers
-   of another process may share what `send_all` sent them on the PROGRESS lane: nobody changes it either.
-4. No wake-up is lost: whatever was put in before `park` looked makes it return at once. `park` may return early
+3. A body sent to a worker of the same process travels by reference: its sender never changes it again. Workers of
+   another process may share what `send_all` sent them on the PROGRESS lane: none of them changes it either.
+4. No wake-up is lost: a message put in before `park` checks for some makes it return at once. `park` may return early
    without reason; the caller just takes another step.
 5. Once the cluster has failed, `receive`, `park` and `finish` raise the same error in every local worker.
-6. Workers of a process that joins are newcomers at first: messages go both ways, and the end of their connection is
-   told to each local worker by mail. From `promote` on it is a failure; after `forget` it is nothing.
+6. Workers of a process that joins are newcomers at first: messages go both ways, and each local worker is told of the
+   end of their connection by mail. From `promote` on that end is a failure; after `forget` it is ignored.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,7 +21,7 @@ from megaflow.timely.communication.channel import Channel, Envelope
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """Why a worker raised, in the words its peers will show."""
+    """Why a worker raised, in the words that its peers will show."""
 
     worker: int
     address: str  # host:port of its process, "" in a single process
@@ -61,8 +61,8 @@ class Allocator(Protocol):
     def receive(self, busy: bool = False) -> list[Envelope]:
         """Return all that has arrived, in order of arrival, without blocking; also flushes.
 
-        `busy`: the caller has something else to do, and flushes when it is done. So this need not, and a look at
-        the sockets may wait, for a fraction of a millisecond, if there was one a moment ago.
+        `busy`: the caller has something else to do, and flushes when it is done. So this does not, and polls the
+        sockets only if the last poll was a fraction of a millisecond ago or more.
         """
 
     def park(self, seconds: float | None) -> None:
@@ -72,16 +72,17 @@ class Allocator(Protocol):
         """Make the present or next `park` of this worker return; any thread may call it."""
 
     def promote(self, ids: Collection[int]) -> None:
-        """Make members of newcomers; again, or of workers of this process, it does nothing.
+        """Make members of newcomers; a second call, or one for workers of this process, does nothing.
 
         Raises what makes them lost, if they are lost by now.
         """
 
     def forget(self, ids: Collection[int]) -> None:
-        """Have this worker part with others, newcomers or members, for ever; again it does nothing.
+        """Have this worker part with others, newcomers or members, for ever; a second call does nothing.
 
         What it sent to them before still leaves; what it sends later, and what comes from them, is dropped. From the
-        first worker's call on their loss is none; after the last worker's the process says goodbye to them.
+        first worker's call on, the end of their connection is no loss; after the last worker's, the process says
+        goodbye to them.
         """
 
     def finish(self) -> None:

@@ -34,8 +34,8 @@ class Client:
     ) -> Self:
         """Connect and shake hands, once.
 
-        Raises OSError if nobody listens, TimeoutError after the time given, ConfigMismatch if the other side refuses,
-        PeerLost if it hangs up and ProtocolError if it is no megaflow.
+        Raises OSError if no process listens, TimeoutError after the time given, ConfigMismatch if the other side
+        refuses, PeerLost if it hangs up and ProtocolError if it is no megaflow.
         """
         address = address_text((host, port))
         deadline = time.monotonic() + timeout_seconds

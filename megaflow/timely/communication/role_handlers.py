@@ -17,7 +17,7 @@ _log = logging.getLogger("megaflow.wire")
 
 
 class RoleHandler(Protocol):
-    """What a process does with connections of one role; called by the thread that polls.
+    """What a process does with connections of one role; called by the polling thread.
 
     A ProtocolError closes that connection with a log line; any other exception reaches the worker.
     """
@@ -33,11 +33,11 @@ class RoleHandler(Protocol):
 
 
 Post: TypeAlias = Callable[[int, str, object], None]
-"""Called with a local worker, a topic and a body, which the worker then finds among its mail, as from itself."""
+"""Called with a local worker, a topic and a body, which that worker then gets as mail from itself."""
 
 
 class EntryHandler(RoleHandler, Protocol):
-    """The role handler for processes that want to join; it also tells the workers of links that come and go."""
+    """The role handler for processes that want to join; it also tells the workers of links that end meanwhile."""
 
     def attach(self, post: Post) -> None:
         """Learn how to reach the workers of this process; called once, before anything else."""

@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from megaflow.errors import ProtocolError
+from megaflow.errors import ProtocolError, UsageError
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDecoder
 
+HIGHEST_PORT = 65535
 LAST_LANE = 4  # below the worker lanes: what leaves after everything else
 READS_PER_POLL = 16  # then the others have their turn
 SENDS_PER_FLUSH = 16  # likewise
@@ -44,6 +45,18 @@ def address_text(address: Any) -> str:
     """
     host, port = address[0], address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; raises UsageError for anything else.
+
+    >>> parse_address("localhost:2101"), parse_address("[::1]:80")
+    (('localhost', 2101), ('::1', 80))
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > HIGHEST_PORT:
+        raise UsageError(f"{text!r} is no address; write host:port, as in localhost:2101")
+    return host.strip("[]"), int(port)
 
 
 def open_listener(host: str, port: int) -> socket.socket:

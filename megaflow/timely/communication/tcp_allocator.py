@@ -67,7 +67,7 @@ class TcpAllocator:
                 self._queue(link, target, channel, encoded)
 
     def flush(self) -> None:
-        """Try once to send what is queued, or have the polling worker do it."""
+        """Try once to send what is queued, or have the polling worker do so."""
         if self._polls():
             self._fabric.flush()
         elif self._fabric.poller.has_dirty():

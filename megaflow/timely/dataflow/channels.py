@@ -10,6 +10,7 @@ worker's `ChannelEnd` of the same channel.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from megaflow.errors import CannotTravel, ProgramError
@@ -37,20 +38,18 @@ class Edge(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class PipelineEdge:
     """To the same worker."""
 
-    __slots__ = ("_log", "_put", "end", "target")
-
-    def __init__(self, target: int, end: ChannelEnd, log: Log) -> None:
-        self.target = target
-        self.end = end
-        self._put = end.queue.put
-        self._log = log
+    target: int
+    end: ChannelEnd
+    put: Callable[[Time, list[Any]], None]  # of the end's queue
+    log: Log
 
     def push(self, time: Time, batch: list[Any]) -> int:
-        self._put(time, batch)
-        if self._log.emit is not None:
+        self.put(time, batch)
+        if self.log.emit is not None:
             self.end.tell_kept(len(batch))
         return len(batch)
 
@@ -118,19 +117,17 @@ class ChannelEnd:
         annotate(error, self.queue.name, self.queue.where, self.index)
 
 
+@dataclass(slots=True)
 class ExchangeEdge:
     """To the worker that the key names. Cost: one call of `key` per record, none with a single worker."""
 
-    __slots__ = ("_key", "_members", "end", "target")
-
-    def __init__(self, target: int, end: ChannelEnd, key: Callable[[Any], int], members: Members) -> None:
-        self.target = target
-        self.end = end
-        self._key = key
-        self._members = members
+    target: int
+    end: ChannelEnd
+    key: Callable[[Any], int]
+    members: Members
 
     def push(self, time: Time, batch: list[Any]) -> int:
-        ids = self._members()
+        ids = self.members()
         try:
             parts = self._split(batch, len(ids))
         except Exception as error:
@@ -142,7 +139,7 @@ class ExchangeEdge:
         return len(batch)
 
     def _split(self, batch: list[Any], peers: int) -> list[list[Any]]:
-        key = self._key
+        key = self.key
         if peers == 1:
             record = batch[0]
             self._check(record, key(record))
@@ -163,32 +160,28 @@ class ExchangeEdge:
             )
 
 
+@dataclass(slots=True)
 class BroadcastEdge:
     """To every worker."""
 
-    __slots__ = ("_members", "end", "target")
-
-    def __init__(self, target: int, end: ChannelEnd, members: Members) -> None:
-        self.target = target
-        self.end = end
-        self._members = members
+    target: int
+    end: ChannelEnd
+    members: Members
 
     def push(self, time: Time, batch: list[Any]) -> int:
-        ids = self._members()
+        ids = self.members()
         self.end.send_all([worker for worker in ids if worker != self.end.index], time, batch)
         if self.end.index in ids:  # else it is leaving
             self.end.send(self.end.index, time, batch)
         return len(batch) * len(ids)
 
 
+@dataclass(slots=True)
 class AddressedEdge:
     """To the worker that the producer names."""
 
-    __slots__ = ("end", "target")
-
-    def __init__(self, target: int, end: ChannelEnd) -> None:
-        self.target = target
-        self.end = end
+    target: int
+    end: ChannelEnd
 
     def push(self, time: Time, batch: list[Any]) -> int:
         raise AssertionError("an addressed channel is fed by ship_to only")
@@ -206,7 +199,7 @@ def make_edge(graph: Graph, number: int, pact: Pact, target: int, queue: InputQu
     end = ChannelEnd(context, Channel(lane, graph.number, number), queue)
     members: Members = lambda: context.membership().ids  # noqa: E731
     if isinstance(pact, Pipeline):
-        return PipelineEdge(target, end, context.log)
+        return PipelineEdge(target, end, queue.put, context.log)
     if isinstance(pact, Exchange):
         return ExchangeEdge(target, end, pact.key, members if pact.follow else lambda: graph.founders.ids)
     if isinstance(pact, Broadcast):
