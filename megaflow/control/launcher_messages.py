@@ -79,6 +79,7 @@ class StartProcesses:
     count: int
     host: str
     port: int
+    number: int = 0  # of this request; it comes back in the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Started:
     """The launcher has started processes that it was asked for; they will join from these addresses."""
 
     addresses: tuple[tuple[str, int], ...]  # where each listens
+    number: int = 0  # of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class StartFailed:
     """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
 
     reason: str
+    number: int = 0  # of the request
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,14 +326,6 @@ class SplitsReturned:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
-    """A report that `source` mailed to a worker that coordinates no more; it is for the one that does."""
-
-    source: int
-    report: Any
-
-
-@dataclass(frozen=True, slots=True)
 class BinsInstalled:
     """Bins that have come to a worker, and are whole there."""
 

@@ -207,10 +207,10 @@ class Rescaling:
 
     def _kill(self, newcomer: Member) -> None:
         lead, index = self.lead.worker, newcomer.worker.index
-        coordinator = lead.rescaling.coordinator
-        assert coordinator is not None
-        change = coordinator.change
-        if change is not None and index in change.ids and change.stage in ("admitted", "preparing"):
+        sequencer = lead.rescaling.sequencer
+        assert sequencer is not None
+        change = sequencer.change
+        if change is not None and index in change.ids and not change.committed:
             self._bury(newcomer)
             lead.rescaling.hear(lead.index, LinkLost((index,)))
 
@@ -271,7 +271,7 @@ class Rescaling:
 
     def _succeed(self, member: Member, event: Succeeded) -> None:
         commands = self.lead.script.commands
-        member.commands.receive(event.cargo)
+        member.commands.receive(event.luggage)
         member.script.commands.extend(commands)
         commands.clear()
         self._lead, self._handing = member, False

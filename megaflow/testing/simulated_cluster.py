@@ -269,6 +269,7 @@ class SimulatedCluster:
 
     def _step(self, member: SimulatedWorker) -> None:
         member.running = member.worker.step()
+        member.worker.rescaling._check()
         for graph in member.worker.graphs():
             graph.handoffs._check()
         if self._monitor is not None:

@@ -21,10 +21,10 @@
      read_marker: range asked           Intake.take_marker, Intake.take_snapshot, Intake._gaps
      fold_range                         Server._answer, Intake.take_range
      take_batch: dropped by number      Intake.take_batch, Stream.take; Progcaster.receive even when it has joined
-     READY, Commit                      Coordinator._commit_join; Member._commit
+     READY, Commit                      Sequencer._commit_join; Member._commit
      CAN_FOLD: unknown workers wait     Member.takes
-     Mint                               Join.mint; function mint; Progcaster.mint
-     GATE                               Joiner._announce_gates; message Gate; Gates.hear
+     Mint                               JoinChange.mint; function mint; Progcaster.mint
+     GATE                               Joiner._announce_gates; message CapabilityGate; Gates.hear
      MAY_PASS                           Progcaster.gate, Progcaster._open_gates
      MAY_ACT                            Joiner.turn
      SETTLED                            Gates.are_passed, Member._settle; message Settled

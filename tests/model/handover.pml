@@ -17,15 +17,15 @@
    and by spin itself: nothing waits for ever (no invalid end state), no lane overflows.
 
    Step here                          In megaflow's code; that these names exist is tested
-     hand_over, SUCCESSION              Role.hand_over; Coordinator.succession; message Succession
-     the cargo                          class JobState; Coordinator.resume
+     hand_over, SUCCESSION              Role.hand_over; Sequencer.succession; message Succession
+     the cargo                          message Succession; class JobState; Sequencer.resume
      AT_REST                            Controller._is_at_rest
      receive: SUCCESSION, SUCCEEDING    Role.hear; message Succeeding
      receive: HANDOVER                  Member.hear; message Handover, message Fence
-     take: kept and heard               Heir.take
-     take: passed on                    Role._take; message Forwarded
+     take: kept and heard               Successor.take
+     take: passed on                    Role._take; message PassedOn
      begin, and what was heard          Role.begin
-     command, read_command              Controller._issue; ControlInput._check_number
+     command, read_command              CommandStream.issue; ControlInput._check_number
 
    What keeps it small and loses nothing
      - The engine's messages to the coordinator and the program's are on the same lanes, in one order: all are reports.

@@ -213,14 +213,14 @@ FAULTS_OF_CHANGES = {
 }
 
 FAULTS_OF_HAND_OVERS = {
-    "the successor waits for no fence": Fault("Role._take", "not self._heir.silent", "True"),
+    "the successor waits for no fence": Fault("Role._take", "not self._successor.silent", "True"),
     "what still comes to the old coordinator is lost": Fault(
         "Role._take",
-        "[(self._successor, Forwarded(source, message))]",
-        "[(self._successor, Forwarded(source, message))] if isinstance(message, Fence) else []",
+        "[(self._handed_to, PassedOn(source, message))]",
+        "[(self._handed_to, PassedOn(source, message))] if isinstance(message, Fence) else []",
     ),
     "ids begin anew": Fault(
-        "Coordinator.resume",
+        "Sequencer.resume",
         "(succession.change, succession.worker, succession.process)",
         "(succession.change, made._next_id, succession.process)",
     ),

@@ -25,10 +25,10 @@ from typing import Any, TypeAlias
 from megaflow.control import messages
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.assignment import spread
-from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, Pace
+from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
-from megaflow.control.coordinator.membership_requests import Changes, Surroundings
+from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
 from megaflow.control.coordinator.request_progress import done
@@ -37,8 +37,9 @@ from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.status import operator_statuses
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.routing import Numbered, initial_table
+from megaflow.megaphone.routing import initial_table
 from megaflow.timely.membership import Membership
+from megaflow.timely.rescale.messages import JoinDue, LeaveDue
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -67,30 +68,25 @@ class Controller:
         state: JobState | None = None,
     ) -> None:
         self.handed_over = False  # to another controller: this one is told nothing any more
-        self.epoch = 0  # the control stream's present time
         self.ended = False  # whether that is closed
         self._state = "starting"  # then running; then ending or stopping
         self._frontier: int | None = 0
         self._job = job
+        self._stream = CommandStream()
         self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._commits = Commits(queries)
-        self._changes = Changes(
-            self._roster,
-            Surroundings(self._issue, self._moves.binds, self._commits.concern, pins, lambda: self._pushed,
-                         self._is_at_rest, self._hand_over, teaches=bool(bins)),
-        )  # fmt: skip
+        self._changes = MembershipRequests(
+            self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
+        )
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}
         self._pushed = pushed
-        self._commands = 0  # the next number
-        self._issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
-        self._pace = Pace()
         if state is not None:
             self._resume(state)
 
@@ -110,6 +106,10 @@ class Controller:
             case events.Gone():
                 self._commits.staged(event.client)
                 self._moves.plans.gone(event.client)
+            case JoinDue(ids):
+                self._changes.join_due(ids, self._too_late(), out, now)
+            case LeaveDue(ids):
+                self._changes.leave_due(ids, out, now)
             case events.WorkersJoined():
                 self._changes.joined(event, out, now)
             case events.WorkersLeft():
@@ -123,13 +123,16 @@ class Controller:
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
-        if not self.ended and self._is_over():
+        if self._changes.may_hand_over and self._is_at_rest():
+            self._hand_over(out)
+        elif not self.ended and self._is_over():
             self._end(out, now)
         return out
 
-    def admit(self, kind: str, ids: tuple[int, ...], now: float) -> str | None:
-        """Return why the engine is not to begin a "join" or "leave" now; None notes that it begins."""
-        return (self._too_late() if kind == "join" else None) or self._changes.admit(kind, ids, now)
+    @property
+    def epoch(self) -> int:
+        """The control stream's present time."""
+        return self._stream.epoch
 
     def seconds_to_tick(self, now: float) -> float:
         """Return how long the caller may wait before its next `Ticked`."""
@@ -139,9 +142,9 @@ class Controller:
 
     def _start(self, out: list[Instruction], now: float) -> None:
         self._state = "running"
-        self._pace.busy(messages.Busy(), now)
+        self._stream.pace.busy(messages.Busy(), now)
         if self._splits:
-            self._issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
+            self._stream.issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
 
     # What clients ask
 
@@ -198,7 +201,7 @@ class Controller:
         self._check_bins()
         self._moves.check(asked, body)
         self._roster.check_commands(body.commands, len(self._moves.table))
-        epoch = self._issue(body.commands, out, now)
+        epoch = self._stream.issue(body.commands, out, now)
         out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
     def _commit(self, asked: Asked, commit: messages.CommitBatch, out: list[Instruction], now: float) -> None:
@@ -206,7 +209,7 @@ class Controller:
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
             self._commits.check(commit, self._roster.stagers)
-            epoch = self._issue([commit], out, now)
+            epoch = self._stream.issue([commit], out, now)
             self._commits.add(commit, epoch)
         self._commits.staged(asked.client)
         out.append(Reply(asked.client, messages.Accepted(asked.request.id, epoch)))
@@ -221,7 +224,7 @@ class Controller:
     def _learn(self, source: int, body: Any, out: list[Instruction], now: float) -> None:
         match body:
             case messages.Busy():
-                self._pace.busy(body, now)
+                self._stream.pace.busy(body, now)
             case messages.SplitRead(number):
                 self._unread.discard(number)
             case messages.PushedEnded():
@@ -239,7 +242,7 @@ class Controller:
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
-                    self._issue([messages.AssignSplits(spread(splits, self._roster.readers), share)], out, now)
+                    self._stream.issue([messages.AssignSplits(spread(splits, self._roster.readers), share)], out, now)
             case _:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
@@ -276,40 +279,26 @@ class Controller:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
         if not self.ended and now >= self._tick_due(now):
-            self._advance(out, now)
+            self._stream.advance(out, now)
 
     def _tick_due(self, now: float) -> float:
         urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
-        return self._pace.due(urgent, self._lags, now)
+        return self._stream.pace.due(urgent, self._lags, now)
 
     @property
     def _lags(self) -> bool:
         return self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
 
-    def _advance(self, out: list[Instruction], now: float) -> None:
-        self.epoch += 1
-        self._pace.advanced(now)
-        out.append(events.Advance(self.epoch))
-
-    def _issue(self, commands: Iterable[Any], out: list[Instruction], now: float) -> int:
-        """Inject commands at the present time and leave it; return that time."""
-        epoch = self.epoch
-        for command in commands:
-            out.append(events.Inject(Numbered(self._commands, command)))
-            self._commands += 1
-        self._issued = epoch
-        self._advance(out, now)
-        return epoch
-
     def _is_at_rest(self) -> bool:
-        passed = self._frontier is not None and self._frontier > self._issued
+        passed = self._frontier is not None and self._frontier > self._stream.issued
         return passed and not self._moves and self._commits.at_rest
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
-            self.epoch, self._commands, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
-            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._moves.plans.kept,
+            self.epoch, self._stream.next, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
+            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
+            self._moves.plans.kept,
         )  # fmt: skip
         out.append(events.HandOver(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
         self._held.clear()
@@ -318,12 +307,12 @@ class Controller:
     def _resume(self, state: JobState) -> None:
         """Go on where another controller has stopped."""
         self._state = "running"
-        self.epoch, self._commands, self._questions.next = state.epoch, state.command, state.question
+        self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
         self._moves.table, self._unread = state.table, set(state.unread)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
-        self._moves.plans.kept = state.plan
+        self._moves.plans.kept, self._changes.starts = state.plan, state.starts
 
     # The end
 
@@ -341,9 +330,16 @@ class Controller:
 
     def _end(self, out: list[Instruction], now: float) -> None:
         roster = self._roster
-        tables = roster.teach(roster.members.coordinator, roster.untaught) if self._moves.table else ()
-        self._issue([*tables, messages.EndOfLines()], out, now)
+        tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
+        self._stream.issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
         self._state = "stopping" if self._state == "stopping" else "ending"
         out.append(events.CloseControl())
         self._release_commits(out)
+
+    def _check(self) -> None:
+        self._roster._check()
+        self._changes._check()
+        assert not self.ended or self._state in ("ending", "stopping"), self._state
+        assert not self._held or self._changes.handing_over, "requests are held back only for a hand-over"
+        assert self._stream.issued <= self.epoch

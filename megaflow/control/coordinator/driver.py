@@ -28,11 +28,13 @@ from megaflow.control.coordinator.events import (
     Mailed,
     Reply,
     Retire,
+    Rule,
     StartWorkers,
     Ticked,
     WorkersJoined,
     WorkersLeft,
 )
+from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartFailed, StartProcesses
 from megaflow.control.messages import Done, ExplainQuery, Refused
 from megaflow.control.reports import Explanation, HeldBy
@@ -40,7 +42,7 @@ from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import Inquiry
-from megaflow.timely.rescale.messages import Aborted, Joined, Left
+from megaflow.timely.rescale.messages import Aborted, JoinDue, Joined, LeaveDue, Left
 from megaflow.timely.rescale.messages import Event as MembershipEvent
 
 TOPIC = "control"  # of the mail between the workers of a job
@@ -78,16 +80,16 @@ class Coordinator:
         output: ProbeHandle,
         start: Callable[[StartProcesses], None] | None = None,
         contact: tuple[str, int] = ("", 0),
-        hand_over: Callable[[HandOver, Sequence[Event]], None] = lambda word, rest: None,
+        handed_over: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `start` asks the launcher for processes that join through `contact`, the address of this process. `hand_over` is
-        told the controller's last word, and what has come since: then nothing may be put here any more.
+        `start` asks the launcher for processes that join through `contact`, the address of this process. `handed_over`
+        is told when another worker coordinates, and which requests are to be made there: nothing may be put here then.
         """
         self._job = job
         self._start = start
-        self._hand_over = hand_over
+        self._handed_over = handed_over
         self._contact = contact
         self._output = output
         self._explaining: list[Explaining] = []
@@ -96,10 +98,9 @@ class Coordinator:
         self._control = control
         self._events: deque[Event] = deque()  # put by handlers on the worker's thread, drained by `turn`
         worker.rescaling.subscribe(self._notice)
-        if worker.rescaling.coordinator is not None:  # else nobody can join
-            worker.rescaling.coordinator.veto = self._admit
+        worker.rescaling.coordination.supervise(self)
 
-    def put(self, event: Asked | Gone | Mailed | Launched) -> None:
+    def put(self, event: Asked | Gone | Launched) -> None:
         """Have an event handled in the next turn, at once."""
         if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
             self._explain(event)
@@ -166,35 +167,51 @@ class Coordinator:
                     answer(client, message)
                 case Mail(target, body):
                     self._worker.post(target, TOPIC, body)
-                case StartWorkers(count):
-                    self._start_processes(count)
+                case StartWorkers(count, number):
+                    self._start_processes(count, number)
                 case Retire(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
+                case Rule(ids, reason):
+                    self._worker.rescaling.coordination.rule(ids, reason)
                 case GiveUp(reason):
-                    self._worker.rescaling.give_up(reason)
+                    self._worker.rescaling.coordination.give_up(reason)
                 case HandOver():
                     self._leave(instruction)
 
     def _leave(self, word: HandOver) -> None:
-        """Hand over, and all that nobody has answered with it."""
-        rest = [*self._events, *(each.asked for each in self._explaining)]
+        """Hand over, and with it what is reported here; what is asked here is to be asked there."""
+        rescaling, rest = self._worker.rescaling, list(self._events)
+        rescaling.coordination.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
+        rescaling.hand_over(word.state, [(event.source, event.body) for event in rest if isinstance(event, Mailed)])
+        time = self._control.give_away()
+        assert time == word.state.epoch, (time, word.state.epoch)
         for each in self._explaining:
             if each.question is not None:
                 self._worker.explainer.forget(each.question)
+        asked = [event for event in rest if isinstance(event, Asked)]
+        self._handed_over([*word.pending, *asked, *(each.asked for each in self._explaining)])
         self._events.clear()
         self._explaining.clear()
-        self._hand_over(word, rest)
 
     # The membership
 
-    def _admit(self, kind: str, ids: tuple[int, ...]) -> str | None:
-        return self._controller.admit(kind, ids, self._worker.now())
+    def join_due(self, ids: tuple[int, ...]) -> None:
+        """See `megaflow.timely.rescale.host.Supervisor`, like the next two."""
+        self._events.append(JoinDue(ids))
 
-    def _start_processes(self, count: int) -> None:
+    def leave_due(self, ids: tuple[int, ...]) -> None:
+        """A process is to leave."""
+        self._events.append(LeaveDue(ids))
+
+    def reported(self, source: int, body: Any) -> None:
+        """A worker reports something."""
+        self._events.append(Mailed(source, body))
+
+    def _start_processes(self, count: int, number: int) -> None:
         if self._start is not None:
-            self._start(StartProcesses(count, *self._contact))
+            self._start(StartProcesses(count, *self._contact, number))
         else:
-            self._events.append(Launched(StartFailed("nobody is there who could start a process")))
+            self._events.append(Launched(StartFailed("nobody is there who could start a process", number)))
 
     def _notice(self, event: MembershipEvent) -> None:
         """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""
@@ -209,7 +226,7 @@ class Coordinator:
                 self._events.append(ChangeRefused(ids, reason))
 
     def _left(self, worker: int, reason: str | None) -> None:
-        if reason is not None:
+        if reason is not None and not self._controller.handed_over:
             self._events.append(ChangeRefused((worker,), reason))
 
 

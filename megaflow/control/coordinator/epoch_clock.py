@@ -1,5 +1,7 @@
-"""How long an epoch is: when the control stream's time advances next.
+"""The control stream as its only writer sees it: what is put on it, numbered and timed, and how long an epoch is.
 
+Each issue has an epoch of its own: it is at the stream's present time, and that time is left at once. How long epochs
+are otherwise:
 1. A command waits for the end of its epoch, and so does what it waits for. While one is in force, while the membership
    changes, and while a batch of Spark's waits to be taken in, epochs are short.
 2. They are short, too, while sources have data that came by itself: its latency is that of its epoch.
@@ -10,7 +12,12 @@
 4. An idle job ticks rarely, unless its output is still to come.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
+from megaflow.control.coordinator.events import Advance, Inject, Instruction
 from megaflow.control.messages import Busy
+from megaflow.megaphone.routing import Numbered
 
 TICK_BUSY_SECONDS = 0.010  # the grain of epochs, and the least delay of a command
 TICK_SATURATED_SECONDS = 0.050
@@ -63,3 +70,29 @@ class Pace:
         if now < self._busy_until:
             return self._advanced_at + TICK_SATURATED_SECONDS
         return self._advanced_at + (TICK_BUSY_SECONDS if lags else TICK_IDLE_SECONDS)
+
+
+class CommandStream:
+    """What was put on the control stream. One writer: the controller."""
+
+    def __init__(self) -> None:
+        self.epoch = 0  # its present time
+        self.next = 0  # the number of the next command
+        self.issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
+        self.pace = Pace()
+
+    def advance(self, out: list[Instruction], now: float) -> None:
+        """Begin the next epoch."""
+        self.epoch += 1
+        self.pace.advanced(now)
+        out.append(Advance(self.epoch))
+
+    def issue(self, commands: Iterable[Any], out: list[Instruction], now: float) -> int:
+        """Inject commands at the present time and leave it; return that time."""
+        epoch = self.epoch
+        for command in commands:
+            out.append(Inject(Numbered(self.next, command)))
+            self.next += 1
+        self.issued = epoch
+        self.advance(out, now)
+        return epoch

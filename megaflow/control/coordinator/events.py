@@ -9,6 +9,7 @@ from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk
 from megaflow.megaphone.routing import Numbered
 from megaflow.timely.membership import Membership
+from megaflow.timely.rescale.messages import JoinDue, LeaveDue
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 
@@ -120,21 +121,30 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class StartWorkers:
-    """Have this many processes started, which then join; answered by `Launched`."""
+    """Have this many processes started, which then join; answered by `Launched` with this number."""
 
     count: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Have the process of this worker leave; answered by `WorkersLeft` or `ChangeRefused`."""
+    """Ask the engine to have the process of this worker leave: `LeaveDue`, then `WorkersLeft` or `ChangeRefused`."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """Answer the engine's `JoinDue` or `LeaveDue`: why these do not join or leave; None if they may."""
+
+    ids: tuple[int, ...]
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Have the change that the engine is about given up, if that is still possible; answered by `ChangeRefused`."""
+    """Have the engine deny the leaves that wait, and abort its change if it still can; answered by `ChangeRefused`."""
 
     reason: str
 
@@ -151,5 +161,9 @@ class HandOver:
     pending: tuple[Asked, ...]
 
 
-Event: TypeAlias = Asked | Gone | Mailed | Ticked | WorkersJoined | WorkersLeft | ChangeRefused | Launched
-Instruction: TypeAlias = Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | GiveUp | HandOver
+Event: TypeAlias = (
+    Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | WorkersJoined | WorkersLeft | ChangeRefused | Launched
+)
+Instruction: TypeAlias = (
+    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | Rule | GiveUp | HandOver
+)

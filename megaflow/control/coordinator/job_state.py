@@ -8,7 +8,8 @@ The part changes hands only when it is at rest:
 2. The probe behind the outputs has passed the epoch of the last command. As each source holds its capability until it
    has obeyed the commands before it, and each stateful operator until it has read them, all workers have read all that
    the old writer wrote. What the new one writes comes by another way and could overtake it otherwise.
-3. Reports that are still under way to the old coordinator are forwarded, see `megaflow.control.worker.agent`.
+3. Reports that are still under way to the old coordinator are passed on by the engine's hand-over, which carries this
+   state, too: see `megaflow.timely.rescale.handover`.
 """
 
 from dataclasses import dataclass
@@ -57,4 +58,5 @@ class JobState:
     roster: RosterState
     commits: CommitsState
     ledger: tuple[LedgerEntry, ...]
+    starts: int  # the number of the next `StartWorkers`; answers to earlier ones still come
     plan: KeptPlan | None  # its runner comes with its next step

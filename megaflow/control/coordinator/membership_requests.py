@@ -1,26 +1,30 @@
 """What clients ask of the membership: processes that are added or removed, workers that are given their table.
 
-A state machine of values, a part of the controller. One request at a time; the others wait, in the order they came.
+A state machine of values, a part of the controller. It keeps accounts of requests, not a queue of changes: that is the
+engine's (`megaflow.timely.rescale.sequencer`), which says which process is due and is told here whether it may.
 
-    add        StartWorkers ─ the processes join, in any order ─▶ a Bootstrap for each of their workers ─ RoutingReady
-               of all ─▶ done. What could not be started is counted; the rest goes on.
-    remove     no bins, no commands and no new lines for the process ─ Spark's lines staged there are taken in ─▶
-               Withdraw on the control stream ─ SplitsReturned from each of its sources ─▶ Retire ─ it has left ─▶ done
-               If it coordinates: nothing is begun any more ─ all that was begun is done ─▶ HandOver; the rest is asked
-               of the successor.
+    add        StartWorkers ─ the processes ask the engine to join, in any order ─▶ a Bootstrap for each of their
+               workers ─ RoutingReady of all ─▶ done. What could not be started is counted; the rest goes on.
+    remove     Retire: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and no
+               new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the control
+               stream ─ SplitsReturned from each of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
+               If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
+               done ─▶ HandOver; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
 
-1. The engine is told to `Retire` a process only when its sources have closed: from then on it may cut the process off
-   from the control stream. A source obeys `Withdraw` in its turn, so it has read every command that gave it lines.
-2. If the engine refuses then, the process stays, without sources: what they had is with the others.
-3. Before the coordinator's process leaves its part is handed over. That is a step of its own: the process stays a full
-   member, and whoever asked for its leave asks the successor again.
-4. A process that joins by hand is nobody's request; its workers wait for a `bootstrap` of their own.
+1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
+   when it is due: only then bins count, since they may move in between. Both times it is `_check_leave`.
+2. The engine is told that a process may leave only when its sources have closed: from then on it may cut the process
+   off from the control stream. A source obeys `Withdraw` in its turn, so it has read every command that gave it lines.
+3. If the engine refuses then, the process stays, without sources: what they had is with the others.
+4. No table is on its way while the engine has a leave under way: a Bootstrap waits until the process is gone, and the
+   leave until the tables have come. Neither waits for the other: none is sent once a process is due to leave.
+5. Before the coordinator's process leaves its part is handed over, a step of its own: the process stays a full member,
+   and clients are asked to repeat the requests that are under way to the successor. The engine forgets them.
+6. A process that joins by hand is no client's request; its workers wait for a `bootstrap` of their own.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.coordinator.events import (
@@ -30,272 +34,311 @@ from megaflow.control.coordinator.events import (
     Instruction,
     Reply,
     Retire,
+    Rule,
     StartWorkers,
     WorkersJoined,
     WorkersLeft,
 )
+from megaflow.control.coordinator.reconfigurations import Reconfigurations
 from megaflow.control.coordinator.request_progress import (
     Add,
     Arrival,
-    Change,
+    MembershipRequest,
+    Removal,
     Remove,
-    Teach,
+    TableRequest,
     done,
     progress,
     refused,
 )
 from megaflow.control.coordinator.roster import Roster
+from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
 from megaflow.control.reports import BootstrapReport, ChangeStatus, JoinReport, RemovalReport, workers_text
 from megaflow.errors import CommandRefused
 
 PROCESSES_MAX = 256  # that one request may add
-WAITING_MAX = 100  # requests
+REQUESTS_MAX = 100  # under way
+BY_COMMAND = "in a job, workers leave by `megaflow control remove-workers`"
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the rest of the controller does for a change."""
-
-    issue: Callable[[Iterable[Any], list[Instruction], float], int]  # put commands on the stream; returns their epoch
-    binds: Callable[[tuple[int, ...]], str | None]  # why these workers still have to do with bins, None if they do not
-    stages: Callable[[tuple[int, ...]], bool]  # whether Spark's lines may be, or may yet come, to one of them
-    pins: Callable[[tuple[int, ...]], Sequence[str]]  # why these workers may never leave, bins or no bins
-    pushes: Callable[[], bool]  # whether the launcher's lines are still to come to the coordinator's process
-    at_rest: Callable[[], bool]  # whether nothing is under way, changes aside, and all commands are read
-    hand_over: Callable[[list[Instruction]], None]
-    teaches: bool  # whether there are routing tables
-
-
-class Changes:
+class MembershipRequests:
     """The requests about the membership of one job. One writer: the controller."""
 
-    def __init__(self, roster: Roster, around: Surroundings) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        moves: Reconfigurations,
+        commits: Commits,
+        issue: Callable[[Iterable[Any], list[Instruction], float], int],
+        pins: Callable[[tuple[int, ...]], Sequence[str]],
+        pushes: Callable[[], bool],
+    ) -> None:
+        """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave.
+
+        `pushes` tells whether the launcher's lines are still to come to the coordinator's process.
+        """
+        self.starts = 0  # the number of the next `StartWorkers`
         self._roster = roster
-        self._around = around
-        self._waiting: deque[Change] = deque()
-        self._current: Change | None = None
-        self._joining: deque[float] = deque()  # when the joins began that are under way, whoever asked for them
+        self._moves = moves
+        self._commits = commits
+        self._issue = issue
+        self._pins = pins
+        self._pushes = pushes
+        self._adds: dict[int, Add] = {}  # number of its StartWorkers -> request
+        self._removes: list[Remove] = []  # as they are in the engine's queue; only the first can be due
+        self._tables: list[TableRequest] = []
+        self._joining: dict[tuple[int, ...], float] = {}  # ids of a process whose join has begun -> when
 
     @property
     def under_way(self) -> bool:
         """Whether the job has to go on for a change."""
-        return self._current is not None or bool(self._waiting) or bool(self._joining)
+        return bool(self._adds or self._removes or self._tables or self._joining)
 
     @property
     def handing_over(self) -> bool:
         """Whether nothing is to be begun, as the coordinator's part is about to change hands."""
-        return isinstance(self._current, Remove) and self._current.stage == "handing over"
+        return any(remove.stage is Removal.HANDING_OVER for remove in self._removes)
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether that waits for nothing here any more."""
+        return self.handing_over and not (self._adds or self._tables or self._joining)
 
     @property
     def asked(self) -> list[Asked]:
         """The requests that are under way."""
-        return [change.asked for change in (self._current, *self._waiting) if change is not None]
+        return [asked for request in self._all for asked in request.asked]
+
+    @property
+    def _all(self) -> list[MembershipRequest]:
+        return [*self._adds.values(), *self._removes, *self._tables]
 
     def statuses(self) -> tuple[ChangeStatus, ...]:
         """Return what a status shows of them."""
-        changes = [change for change in (self._current, *self._waiting) if change is not None]
-        return tuple(change.status(waiting=change is not self._current) for change in changes)
+        return tuple(request.status(waiting=request.waits) for request in self._all)
 
     # What clients ask
 
     def ask(self, asked: Asked, out: list[Instruction], now: float) -> None:
-        """Begin what is asked for, or have it wait. Raises CommandRefused if it is wrong in itself."""
+        """Begin what is asked for. Raises CommandRefused if it is wrong in itself."""
+        if len(self._all) >= REQUESTS_MAX:
+            raise CommandRefused(f"{len(self._all)} changes are under way already")
         match asked.request.body:
             case AddProcesses(count):
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                change: Change = Add(asked, count, now)
+                add = self._adds[self.starts] = Add([asked], count, now)
+                out += [StartWorkers(count, self.starts), *progress(add, f"{add.what} to start", 0)]
+                self.starts += 1
             case RemoveWorker(worker, ask_only):
-                self._check_leave(worker)
+                ids = self._check_leave(worker)
                 if ask_only:
                     out.append(done(asked, None))
-                    return
-                change = Remove(asked, worker, now)
+                else:
+                    self._ask_remove(Remove([asked], worker, now), ids, out)
             case BootstrapWorker(server, worker):
-                if not self._around.teaches:
+                if not self._moves.table:
                     raise CommandRefused("the job has no stateful operator, so there is no routing table to give")
-                change = Teach(asked, server, worker, now)
+                self._roster.check_bootstrap(server, worker)
+                self._tables.append(TableRequest([asked], server, worker, now))
+                if self._roster.leaving:
+                    out += progress(self._tables[-1], "waits for another change", 0)
             case body:
                 raise AssertionError(f"{body!r:.100} is no change")
-        if len(self._waiting) >= WAITING_MAX:
-            raise CommandRefused(f"{len(self._waiting)} changes are waiting already")
-        self._waiting.append(change)
-        if self._current is not None:
-            out.append(progress(change, "waits for another change", 0))
-        self._begin(out, now)
 
-    def admit(self, kind: str, ids: tuple[int, ...], now: float) -> str | None:
-        """Return why the engine is not to begin a join or leave now; None notes that it begins."""
-        if kind == "join":
-            self._joining.append(now)
-            return None
-        if isinstance(self._current, Remove) and self._current.ids == ids and self._current.stage == "retiring":
-            return None
-        return "in a job, workers leave by `megaflow control remove-workers`"
+    def _ask_remove(self, remove: Remove, ids: tuple[int, ...], out: list[Instruction]) -> None:
+        for other in self._removes:
+            if other.worker in ids:  # one leave, for all who want it
+                other.asked += remove.asked
+                return
+        if self._removes:
+            out += progress(remove, "waits for another change", 0)
+        self._removes.append(remove)
+        out.append(Retire(remove.worker))
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
         """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""
-        if self._joining or (isinstance(self._current, Remove) and self._current.stage == "retiring"):
+        if self._joining or self._removes:
             out.append(GiveUp(reason))
-        for change in self._waiting:
-            out.append(refused(change.asked, reason))
-        self._waiting.clear()
-        match self._current:
-            case Add() as add:
-                add.failures += [reason] * add.missing
-                self._finish_add(add, out)
-            case Remove(stage="handing over" | "quieting") as remove:
-                self._stay(remove, reason, out)
+        for remove in [remove for remove in self._removes if remove.stage is not Removal.LEAVING]:
+            self._stay(remove, reason, out)  # of one that is leaving the engine tells whether it does
+        for add in list(self._adds.values()):
+            add.failures += [reason] * add.missing
+            self._finish_add(add, out)
+        for table in [table for table in self._tables if table.waits]:
+            self._tables.remove(table)
+            out += refused(table, reason)
 
-    # What happens
+    # What the engine says
 
-    def go_on(self, out: list[Instruction], now: float) -> None:
-        """Do what can be done by now; to be called after each event."""
-        self._begin(out, now)
-        remove = self._current
-        if not isinstance(remove, Remove):
+    def join_due(self, ids: tuple[int, ...], too_late: str | None, out: list[Instruction], now: float) -> None:
+        """Rule on a process that is to join."""
+        if too_late is None:
+            self._joining[ids] = now
+        out.append(Rule(ids, too_late))
+
+    def leave_due(self, ids: tuple[int, ...], out: list[Instruction], now: float) -> None:
+        """Rule on a process that is to leave, or begin what has to be done before."""
+        remove = next((each for each in self._removes if each.worker in ids), None)
+        try:
+            if remove is None:
+                raise CommandRefused(BY_COMMAND)
+            self._check_leave(remove.worker)
+            if reason := self._moves.binds(ids):
+                raise CommandRefused(reason)
+        except CommandRefused as error:
+            out.append(Rule(ids, str(error)))
+            if remove is not None:
+                self._stay(remove, str(error), out)
             return
-        if remove.stage == "handing over" and not self._joining and self._around.at_rest():
-            self._around.hand_over(out)
-        if remove.stage == "quieting" and not self._around.stages(remove.ids):
-            remove.stage = "closing"
-            if new := self._roster.close(remove.ids):
-                self._around.issue([Withdraw(new)], out, now)
-            out.append(progress(remove, f"{workers_text(remove.ids)}: no new lines"))
-        if remove.stage == "closing" and self._roster.are_closed(remove.ids):
-            remove.stage = "retiring"
-            out.append(progress(remove, f"{workers_text(remove.ids)}: sources closed"))
-            out.append(Retire(remove.worker))
+        remove.ids, remove.start = ids, now
+        if self._roster.members.coordinator in ids:
+            remove.enter(Removal.HANDING_OVER)
+            out += progress(remove, f"worker {self._roster.successor} is to coordinate the job", 0)
+        else:
+            remove.enter(Removal.DRAINING_INGEST)
+            self._roster.leaving = ids
 
     def joined(self, event: WorkersJoined, out: list[Instruction], now: float) -> None:
-        """Note that a process has joined; if it was to be added, give it its routing tables."""
+        """Note that a process has joined; if it was to be added, it needs its routing tables."""
         self._roster.joined(event.ids, event.members, event.host, event.port)
-        began = self._joining.popleft() if self._joining else None
-        add = self._current
-        if not isinstance(add, Add) or not add.missing:
-            return
-        if add.addresses is not None and (event.host, event.port) not in add.addresses:
+        began = self._joining.pop(event.ids, None)
+        add = self._add_of(event.host, event.port)
+        if add is None:
             return  # by hand
         seconds = {**({} if began is None else {"start": began - add.start}), **event.seconds}
-        untaught = {worker for worker in event.ids if not self._roster.is_routed(worker)}
-        add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, untaught))
-        out.append(progress(add, f"{workers_text(event.ids)} joined"))
-        if untaught and self._around.teaches:
-            server = self._roster.members.coordinator
-            self._around.issue(self._roster.teach(server, sorted(untaught)), out, now)
-        elif not untaught:
-            self._taught(add, add.arrivals[-1], out, now)
+        waiting = {worker for worker in event.ids if not self._roster.is_routed(worker)}
+        add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, waiting))
+        out += progress(add, f"{workers_text(event.ids)} joined")
+        if not waiting:
+            self._ready(add, add.arrivals[-1], out, now)
 
-    def routed(self, worker: int, seconds: float, out: list[Instruction], now: float) -> None:
-        """Note that a worker that has joined knows its routing tables; records waited for `seconds`."""
-        self._roster.routed(worker)
-        match self._current:
-            case Add(arrivals=arrivals) as add:
-                for arrival in arrivals:
-                    if worker in arrival.untaught:
-                        arrival.untaught.discard(worker)
-                        arrival.paused = max(arrival.paused, seconds)
-                        if not arrival.untaught:
-                            self._taught(add, arrival, out, now)
-            case Teach() as teach if teach.worker == worker:
-                report = BootstrapReport(worker, teach.server, teach.epoch, now - teach.start, seconds)
-                out.append(done(teach.asked, report))
-                self._current = None
+    def left(self, event: WorkersLeft, out: list[Instruction], now: float) -> None:
+        """Note that a process has left."""
+        self._roster.left(event.ids, event.members)
+        for remove in [remove for remove in self._removes if remove.worker in event.ids]:
+            self._removes.remove(remove)
+            report = RemovalReport(event.ids, now - remove.start)
+            out += [done(asked, report) for asked in remove.asked]
+
+    def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
+        """Note that a process stays, or does not come."""
+        self._joining.pop(event.ids, None)  # if it was started for an Add, the launcher will say that it has ended
+        for remove in [remove for remove in self._removes if {remove.worker, *remove.ids}.intersection(event.ids)]:
+            self._stay(remove, event.reason, out)
+
+    def _stay(self, remove: Remove, reason: str, out: list[Instruction]) -> None:
+        if remove.drains:
+            self._roster.leaving = ()
+        self._removes.remove(remove)
+        out += refused(remove, reason)
+
+    # What the launcher and the workers say
 
     def launched(self, answer: Started | StartFailed, out: list[Instruction]) -> None:
         """Learn from the launcher what it has started, or what it could not."""
-        add = self._current
-        if not isinstance(add, Add):
+        add = self._adds.get(answer.number)
+        if add is None:
             return
         if isinstance(answer, Started):
             add.addresses = (add.addresses or set()) | set(answer.addresses)
         elif add.missing:
             failed = 1 if add.addresses is not None else add.missing
             add.failures += [answer.reason] * failed
-            out.append(progress(add, answer.reason, 2 * failed))
+            out += progress(add, answer.reason, 2 * failed)
             self._finish_add(add, out)
 
-    def left(self, event: WorkersLeft, out: list[Instruction], now: float) -> None:
-        """Note that a process has left."""
-        self._roster.left(event.ids, event.members)
-        remove = self._current
-        if isinstance(remove, Remove) and set(remove.ids) <= set(event.ids):
-            out.append(done(remove.asked, RemovalReport(remove.ids, now - remove.start)))
-            self._current = None
+    def routed(self, worker: int, seconds: float, out: list[Instruction], now: float) -> None:
+        """Note that a worker that has joined knows its routing tables; records waited for `seconds`."""
+        self._roster.routed(worker)
+        for add in list(self._adds.values()):
+            for arrival in add.arrivals:
+                if worker in arrival.waiting:
+                    arrival.waiting.discard(worker)
+                    arrival.paused = max(arrival.paused, seconds)
+                    if not arrival.waiting:
+                        self._ready(add, arrival, out, now)
+        for table in [table for table in self._tables if table.worker == worker]:
+            assert table.epoch is not None, "a worker that waits knows no table"
+            report = BootstrapReport(worker, table.server, table.epoch, now - table.start, seconds)
+            self._tables.remove(table)
+            out += [done(asked, report) for asked in table.asked]
 
-    def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
-        """Note that a process stays, or does not come."""
-        if not self._roster.members.workers.intersection(event.ids):
-            if self._joining:
-                self._joining.popleft()  # if it was started for an Add, the launcher will say that it has ended
-        elif isinstance(self._current, Remove) and set(event.ids).intersection(self._current.ids):
-            self._stay(self._current, event.reason, out)
+    # What can be done by now
 
-    # The steps of a change
+    def go_on(self, out: list[Instruction], now: float) -> None:
+        """Do what can be done by now; to be called after each event."""
+        if not self._roster.leaving:
+            self._give_tables(out, now)
+        for remove in self._removes:
+            self._go_on_leaving(remove, out, now)
 
-    def _begin(self, out: list[Instruction], now: float) -> None:
-        while self._current is None and self._waiting:
-            change = self._waiting.popleft()
-            change.start = now
+    def _go_on_leaving(self, remove: Remove, out: list[Instruction], now: float) -> None:
+        if remove.stage is Removal.DRAINING_INGEST and not self._commits.concern(remove.ids):
+            remove.enter(Removal.CLOSING)
+            if new := self._roster.close(remove.ids):
+                self._issue([Withdraw(new)], out, now)
+            out += progress(remove, f"{workers_text(remove.ids)}: no new lines")
+        if remove.stage is Removal.CLOSING and self._roster.are_closed(remove.ids) and not self._roster.bootstrapping:
+            remove.enter(Removal.LEAVING)
+            out += [*progress(remove, f"{workers_text(remove.ids)}: sources closed"), Rule(remove.ids, None)]
+
+    def _give_tables(self, out: list[Instruction], now: float) -> None:
+        """Have those bootstrapped that wait for it."""
+        for add in self._adds.values():
+            for arrival in add.arrivals:
+                if not arrival.asked and self._moves.table and arrival.waiting:
+                    server = self._roster.members.coordinator
+                    self._issue(self._roster.bootstrap(server, sorted(arrival.waiting)), out, now)
+                arrival.asked = True
+        for table in [table for table in self._tables if table.waits]:
             try:
-                self._start(change, out, now)
+                self._roster.check_bootstrap(table.server, table.worker)
             except CommandRefused as error:
-                out.append(refused(change.asked, str(error)))
-            else:
-                self._current = change
-
-    def _start(self, change: Change, out: list[Instruction], now: float) -> None:
-        match change:
-            case Add(count=count):
-                out.append(StartWorkers(count))
-                out.append(progress(change, f"{change.what} to start", 0))
-            case Remove(worker=worker):
-                ids = self._check_leave(worker)
-                reason = self._around.binds(ids)
-                if reason is not None:
-                    raise CommandRefused(reason)
-                change.ids = ids
-                if self._roster.members.coordinator in ids:
-                    change.stage = "handing over"
-                    out.append(progress(change, f"worker {self._roster.successor} is to coordinate the job", 0))
-                else:
-                    self._roster.leaving = ids
-            case Teach(server=server, worker=worker):
-                self._roster.check_bootstrap(server, worker)
-                change.epoch = self._around.issue(self._roster.teach(server, [worker]), out, now)
-                out.append(Reply(change.asked.client, Accepted(change.asked.request.id, change.epoch)))
+                self._tables.remove(table)
+                out += refused(table, str(error))
+                continue
+            table.epoch = self._issue(self._roster.bootstrap(table.server, [table.worker]), out, now)
+            out += [Reply(asked.client, Accepted(asked.request.id, table.epoch)) for asked in table.asked]
 
     def _check_leave(self, worker: int) -> tuple[int, ...]:
         """Return who leaves when the process of this worker does. Raises CommandRefused unless it may, bins aside."""
         ids = self._roster.check_leave(worker)
-        if reasons := self._around.pins(ids):
+        if reasons := self._pins(ids):
             raise CommandRefused("; ".join(reasons))
-        if self._roster.members.coordinator in ids and self._around.pushes():
+        if self._roster.members.coordinator in ids and self._pushes():
             raise CommandRefused(
                 f"worker {worker} is in the process where the lines come in that the launcher reads (standard input, "
                 "or an iterable): it can leave when they have ended; or stop the job"
             )
         return ids
 
-    def _taught(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
+    def _add_of(self, host: str, port: int) -> Add | None:
+        """Return the request for which a process at this address was started; None if it joined by hand."""
+        adds = [add for add in self._adds.values() if add.missing]
+        known = (add for add in adds if (host, port) in (add.addresses or ()))
+        return next(known, next((add for add in adds if add.addresses is None), None))
+
+    def _ready(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
         arrival.seconds["routing"] = now - arrival.joined
-        out.append(progress(add, f"{workers_text(arrival.ids)} ready for bins"))
+        out += progress(add, f"{workers_text(arrival.ids)} ready for bins")
         self._finish_add(add, out)
 
     def _finish_add(self, add: Add, out: list[Instruction]) -> None:
         """Answer if nothing is left to wait for."""
-        if add.missing or any(arrival.untaught for arrival in add.arrivals):
+        if add.missing or any(arrival.waiting for arrival in add.arrivals):
             return
-        self._current = None
+        self._adds = {number: each for number, each in self._adds.items() if each is not add}
         if not add.arrivals:
-            out.append(refused(add.asked, f"no process was added: {'; '.join(dict.fromkeys(add.failures))}"))
+            out += refused(add, f"no process was added: {'; '.join(dict.fromkeys(add.failures))}")
             return
-        joins = tuple(arrival.report() for arrival in add.arrivals)
-        out.append(done(add.asked, JoinReport(joins, tuple(add.failures))))
+        report = JoinReport(tuple(arrival.report() for arrival in add.arrivals), tuple(add.failures))
+        out += [done(asked, report) for asked in add.asked]
 
-    def _stay(self, remove: Remove, reason: str, out: list[Instruction]) -> None:
-        self._roster.leaving = ()
-        self._current = None
-        out.append(refused(remove.asked, reason))
+    def _check(self) -> None:
+        assert sum(not remove.waits for remove in self._removes) <= 1, "one leave is due at a time"
+        leaving = {worker for remove in self._removes if remove.drains for worker in remove.ids}
+        assert leaving == set(self._roster.leaving), (leaving, self._roster.leaving)
+        assert all(add.missing >= 0 for add in self._adds.values())

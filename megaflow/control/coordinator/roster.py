@@ -62,9 +62,14 @@ class Roster:
         return tuple(sorted(self.members.workers - self._closing))
 
     @property
-    def untaught(self) -> tuple[WorkerId, ...]:
+    def unbootstrapped(self) -> tuple[WorkerId, ...]:
         """The workers that know no routing table, and to whom none is on its way, sorted."""
         return tuple(sorted(self.members.workers - self._routed - self._servers.keys()))
+
+    @property
+    def bootstrapping(self) -> bool:
+        """Whether a table is on its way."""
+        return bool(self._servers)
 
     @property
     def ports(self) -> list[tuple[WorkerId, str, int]]:
@@ -153,7 +158,7 @@ class Roster:
         for worker in ids:
             self._ports[worker] = (host, port)
 
-    def teach(self, server: WorkerId, workers: Iterable[WorkerId]) -> list[Bootstrap]:
+    def bootstrap(self, server: WorkerId, workers: Iterable[WorkerId]) -> list[Bootstrap]:
         """Return the commands that give these workers the server's table, and note that they are on their way."""
         commands = [Bootstrap(server, worker) for worker in workers]
         self._servers |= {command.worker: command.server for command in commands}

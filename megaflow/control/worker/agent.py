@@ -1,19 +1,15 @@
-"""What each worker of a job tells its coordinator, wherever that is. All runs on the worker's thread.
+"""What each worker of a job tells its coordinator. All runs on the worker's thread.
 
-Reports while the coordinator's part changes hands. A worker mails them to whom it takes for the coordinator. The old
-one forwards what still comes to it; the new one keeps what comes early, until it is told to coordinate. That is when
-the engine has heard from all members, by the same ways, that they know of the change: then nothing is forwarded any
-more. It first takes in what was forwarded: so of each worker it hears everything in the order in which it was sent.
+The engine brings the reports to the worker that coordinates, in order, also while that changes: see `Member.report`.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from megaflow.control.coordinator.driver import TOPIC, Coordinator
-from megaflow.control.coordinator.events import Mailed
+from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
-from megaflow.control.messages import BinsInstalled, Forwarded, RoutingReady, StatusAnswer, StatusAsk
+from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk
 from megaflow.control.reports import (
     KEYS_REPORTED_MAX,
     LatencyQuantiles,
@@ -27,7 +23,6 @@ from megaflow.errors import ProtocolError
 from megaflow.megaphone.load_meter import Load
 from megaflow.program import Worker
 
-EARLY_MAX = 10_000  # reports kept for a coordinator; each worker sends ten a second
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
 KEY_LENGTH_MAX = 60  # characters that are shown
 
@@ -57,26 +52,8 @@ class Agent:
         self._waiting = waiting
         self._began = worker.now()
         self._rate = RateMeter()
-        self._coordinator: Coordinator | None = None
-        self._successor: int | None = None  # it has coordinated, and this one does now
-        self._forwarded: list[Mailed] = []  # for the coordinator that this worker is to be
-        self._early: list[Mailed] = []  # likewise, and sent directly
         self._learning = False  # this worker has joined, and its operators do not all know their tables
         worker.on_mail(TOPIC, self._read)
-
-    def coordinate(self, coordinator: Coordinator) -> None:
-        """Give what workers report to `coordinator`, which is here, what has come already included."""
-        self._coordinator, self._successor = coordinator, None
-        for mailed in (*self._forwarded, *self._early):
-            coordinator.put(mailed)
-        self._forwarded.clear()
-        self._early.clear()
-
-    def hand_over(self, successor: int, reports: Iterable[Mailed]) -> None:
-        """Forward to another worker what workers still report here, and these reports first."""
-        self._coordinator, self._successor = None, successor
-        for mailed in reports:
-            self._take(mailed, forwarded=False)
 
     def joined(self) -> None:
         """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
@@ -84,7 +61,7 @@ class Agent:
 
     def report(self, body: object) -> None:
         """Tell the coordinator."""
-        self._worker.post(self._worker.membership.coordinator, TOPIC, body)
+        self._worker.rescaling.report(body)
 
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
@@ -101,26 +78,11 @@ class Agent:
         match body:
             case StatusAsk(id, loads):
                 self._report_installed()  # first, for what is asked may be the account of a move
-                self._worker.post(source, TOPIC, self.status(id, loads))
+                self.report(self.status(id, loads))
             case Coordinates():
                 self._moved(body)
-            case Forwarded(origin, report):
-                self._take(Mailed(origin, report), forwarded=True)
             case _:
-                self._take(Mailed(source, body), forwarded=False)
-
-    def _take(self, mailed: Mailed, forwarded: bool) -> None:
-        if self._coordinator is not None:
-            self._coordinator.put(mailed)
-        elif self._successor is not None:
-            self._worker.post(self._successor, TOPIC, Forwarded(mailed.source, mailed.body))
-        elif len(self._forwarded) + len(self._early) < EARLY_MAX:
-            (self._forwarded if forwarded else self._early).append(mailed)
-        else:
-            raise ProtocolError(
-                f"worker {mailed.source} mailed {mailed.body!r:.100} to worker {self._worker.index}, which does not "
-                f"coordinate the job and has {EARLY_MAX} reports to a coordinator already"
-            )
+                raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
 
     def _report_installed(self) -> None:
         """Tell the coordinator which bins have come since the last time."""

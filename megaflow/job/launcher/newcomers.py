@@ -57,12 +57,13 @@ class Newcomers:
         try:
             started = self._start(request.count, (request.host, request.port))
         except (MegaflowError, OSError) as error:
-            self._answer(StartFailed(f"the launcher cannot start processes: {error}"))
+            self._answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
             return
         for child in started:
             assert child.pipe is not None
-            self._selector.register(child.pipe, selectors.EVENT_READ, functools.partial(self._hear, child))
-        self._answer(Started(tuple(child.address for child in started)))
+            hear = functools.partial(self._hear, child, request.number)
+            self._selector.register(child.pipe, selectors.EVENT_READ, hear)
+        self._answer(Started(tuple(child.address for child in started), request.number))
 
     def joined(self, message: ProcessJoined, secret: bytes, timeout_seconds: float) -> Child:
         """Note that a process is part of the job, and connect to it."""
@@ -103,11 +104,11 @@ class Newcomers:
             else:
                 self._connected(child)
 
-    def _hear(self, child: Child) -> None:
+    def _hear(self, child: Child, number: int) -> None:
         """Read the exit report of a process that was started here, or notice its end."""
         assert child.pipe is not None
         if not child.pipe.read():
             return
         self._selector.unregister(child.pipe)
         if not child.is_member:
-            self._answer(StartFailed(child.why_it_never_joined()))
+            self._answer(StartFailed(child.why_it_never_joined(), number))

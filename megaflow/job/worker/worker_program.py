@@ -15,7 +15,7 @@ from typing import Any
 
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, Coordinator
-from megaflow.control.coordinator.events import Asked, Event, HandOver, Mailed
+from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.worker.agent import Agent
@@ -136,8 +136,8 @@ class WorkerProgram:
     def _on_change(self, event: MembershipEvent) -> None:
         """Read an equal part of the rate; have the launcher connect to processes that have joined."""
         if isinstance(event, Succeeded):
-            assert isinstance(event.cargo, JobState)
-            self._succeed(event.cargo)
+            assert isinstance(event.luggage, JobState)
+            self._succeed(event.luggage)
         if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
             self._queue.share_alike(len(event.membership.ids))
         if isinstance(event, Joined) and self._coordinator is not None:
@@ -171,20 +171,15 @@ class WorkerProgram:
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(spec.name, worker.membership, operators, pins=worker.rescaling.pins, **more)
         self._coordinator = Coordinator(
-            worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._hand_over
+            worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
         )
-        self._agent.coordinate(self._coordinator)
         launcher.coordinate(self._coordinator.put)
         self._shared.control.serve(self._coordinator.put)
 
-    def _hand_over(self, word: HandOver, rest: Sequence[Event]) -> None:
-        """Coordinate no more; what came since the controller's last word is for the successor."""
-        self._worker.rescaling.hand_over(word.state)  # it may refuse, and is first therefore
-        time = self._control.give_away()
-        assert time == word.state.epoch, (time, word.state.epoch)
+    def _handed_over(self, asked: Sequence[Asked]) -> None:
+        """Coordinate no more; what was asked here is asked of the successor."""
         self._coordinator = None
-        self._agent.hand_over(word.successor, [event for event in rest if isinstance(event, Mailed)])
-        self._shared.control.keep([*word.pending, *(event for event in rest if isinstance(event, Asked))])
+        self._shared.control.keep(asked)
 
     def _redirect(self, word: Coordinates) -> None:
         """Send clients to the coordinator that says that it serves."""

@@ -1,10 +1,18 @@
-"""The two kinds of membership change, as far as they have come. Written by the coordinator.
+"""The two kinds of membership change, and the stages that each passes through. Written by the sequencer.
 
-Whoever has not answered in a stage is in `silent`, as (worker, what is due from it).
+    a join     ADMITTED ─ Hello from all new workers ─▶ PREPARING ─ Prepared from all members, Ready from all new
+               workers ─▶ *commit*: MINTING, one member after another ─▶ SETTLING ─ Settled from all ─▶ DONE
+    a leave    ASKING ─ Objections from all members ─▶ CLOSING ─ Retiring from the leaving workers ─▶ *commit*:
+               DRAINING ─ Departed from each member for each leaving worker ─▶ DONE
+
+A change can be aborted in the stages before its commit, which are those with a transition to ABORTED. A worker that
+has not answered in a stage is in `silent`, with what is due from it.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, TypeVar
 
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale.messages import (
@@ -27,6 +35,46 @@ from megaflow.timely.rescale.messages import (
 
 Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
 Due: TypeAlias = tuple[WorkerId, str]  # who, what
+
+
+class ChangeStage(StrEnum):
+    """How far a membership change has come."""
+
+    ADMITTED = "admitted"
+    PREPARING = "preparing"
+    MINTING = "minting"
+    SETTLING = "settling"
+    ASKING = "asking"
+    CLOSING = "closing"
+    DRAINING = "draining"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+TRANSITIONS: Final[dict[ChangeStage, tuple[ChangeStage, ...]]] = {
+    ChangeStage.ADMITTED: (ChangeStage.PREPARING, ChangeStage.ABORTED),
+    ChangeStage.PREPARING: (ChangeStage.MINTING, ChangeStage.ABORTED),
+    ChangeStage.MINTING: (ChangeStage.SETTLING,),
+    ChangeStage.SETTLING: (ChangeStage.DONE,),
+    ChangeStage.ASKING: (ChangeStage.CLOSING, ChangeStage.ABORTED),
+    ChangeStage.CLOSING: (ChangeStage.DRAINING, ChangeStage.ABORTED),
+    ChangeStage.DRAINING: (ChangeStage.DONE,),
+    ChangeStage.DONE: (),
+    ChangeStage.ABORTED: (),
+}
+
+S = TypeVar("S", bound=StrEnum)
+
+
+def check_transition(table: Mapping[S, Collection[S]], stage: S, following: S) -> S:
+    """Return the stage that follows; only a bug leads to another one.
+
+    >>> check_transition(TRANSITIONS, ChangeStage.ASKING, ChangeStage.DRAINING)
+    Traceback (most recent call last):
+    AssertionError: no transition leads from 'asking' to 'draining'
+    """
+    assert following in table[stage], f"no transition leads from {stage.value!r} to {following.value!r}"
+    return following
 
 
 def due(what: type, *workers: WorkerId) -> set[Due]:
@@ -57,17 +105,36 @@ def in_words(silent: set[Due]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Join:
+class _Change:
+    """What both kinds have in common."""
+
+    change: int  # its number
+    process: int  # that joins or leaves
+    ids: tuple[WorkerId, ...]  # of its workers
+    began: float
+    stage: ChangeStage
+    silent: set[Due]
+
+    @property
+    def committed(self) -> bool:
+        """Whether it can be aborted no more."""
+        return ChangeStage.ABORTED not in TRANSITIONS[self.stage]
+
+    def enter(self, stage: ChangeStage, silent: set[Due]) -> None:
+        """Begin the next stage, in which these answers are due."""
+        self.stage, self.silent = check_transition(TRANSITIONS, self.stage, stage), silent
+
+    def _check(self) -> None:
+        over = self.stage in (ChangeStage.DONE, ChangeStage.ABORTED)
+        assert over or self.silent, f"change {self.change} waits for no answer, but is {self.stage}"
+
+
+@dataclass(slots=True)
+class JoinChange(_Change):
     """A process on its way in."""
 
-    change: int
     ask: JoinAsk
-    process: int
-    ids: tuple[WorkerId, ...]
     server: WorkerId
-    began: float
-    stage: str = "admitted"
-    silent: set[Due] = field(default_factory=set)
     built: int = 0  # dataflows that some member has built or begun
     names: tuple[str, ...] = ()  # of the dataflows that the joiner has built
     wanted: list[tuple[int, int, WorkerId]] = field(default_factory=list)  # capabilities still to be minted
@@ -82,9 +149,8 @@ class Join:
 
     def prepare(self, members: tuple[WorkerId, ...], now: float) -> Mail:
         """Have the members tell the new workers of their progress."""
-        self.stage = "preparing"
+        self.enter(ChangeStage.PREPARING, due(Prepared, *members) | due(Ready, *self.ids))
         self.lap("connect", now)
-        self.silent = due(Prepared, *members) | due(Ready, *self.ids)
         return [(member, Prepare(self.change, self.ids, self.server)) for member in members]
 
     def mint(self, members: tuple[WorkerId, ...], now: float) -> Mail:
@@ -93,7 +159,7 @@ class Join:
             minter = self.minters.pop(0)
             self.silent = due(Minted, minter)
             return [(minter, MintAsk(self.change, tuple(self.wanted)))]
-        self.stage, self.silent = "settling", due(Settled, *members)
+        self.enter(ChangeStage.SETTLING, due(Settled, *members))
         self.lap("mint", now)
         return [
             (worker, Grants(self.change, tuple(grant for grant in self.grants if grant.worker == worker)))
@@ -122,38 +188,34 @@ class Join:
 
 
 @dataclass(slots=True)
-class Leave:
+class LeaveChange(_Change):
     """A process on its way out."""
 
-    change: int
     asks: list[LeaveAsk]  # of workers of this process
-    process: int
-    ids: tuple[WorkerId, ...]
-    began: float
     members: tuple[WorkerId, ...]  # before it, the leaving ones included
-    stage: str = "asking"
-    silent: set[Due] = field(default_factory=set)
     built: dict[WorkerId, int] = field(default_factory=dict)  # member -> dataflows that it has built or begun
     reasons: list[str] = field(default_factory=list)  # why not
 
     def close(self, fixed: int) -> Mail:
-        """Have the leavers close their inputs, if nobody objects: `reasons` tells. `fixed`: dataflows below it count
-        as built."""
+        """Have the leaving workers close their inputs, unless there are `reasons` against it.
+
+        Dataflows below `fixed` count as built.
+        """
         begun = max(fixed, *self.built.values())
         for worker in self.ids:
             if self.built[worker] < begun:  # it would be missed there
                 self.reasons.append(f"worker {worker} has not built dataflow {self.built[worker]} yet")
         if self.reasons:
             return []
-        self.stage, self.silent = "closing", due(Retiring, *self.ids)
+        self.enter(ChangeStage.CLOSING, due(Retiring, *self.ids))
         return [(worker, Retire(self.change)) for worker in self.ids]
 
     def drain(self) -> None:
-        """It is committed: all say when each leaver is gone."""
-        self.stage = "draining"
-        self.silent = set()
+        """Wait, once it is committed, until each member has seen each leaving worker go."""
+        silent: set[Due] = set()
         for leaver in self.ids:
-            self.silent |= due_for(leaver, *(member for member in self.members if member != leaver))
+            silent |= due_for(leaver, *(member for member in self.members if member != leaver))
+        self.enter(ChangeStage.DRAINING, silent)
 
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
         """Take in a message; return whether this stage has all that it waits for."""

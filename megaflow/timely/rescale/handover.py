@@ -1,36 +1,63 @@
-"""What one worker has to do with coordinating: it is the coordinator, was it, is to be it, or none of these.
+"""The hand-over: how another worker comes to coordinate, with the queue of changes, the program's state, and all mail.
 
-A state machine of values, like the coordinator itself; `megaflow.timely.rescale.coordination` acts on its word.
+What is for the coordinator, from the engine (`JoinAsk`, `FoundersAsk` …) or from a program (`Report`), goes to the
+coordinating *role*: `Member` sends it to the worker that it takes for the coordinator. The role goes to a worker of
+another process, which changes nothing else: who was a member stays one. One fence covers both kinds of mail.
+ 1. It is handed over only while no change is under way. The old coordinator sends `Succession`: its queue, the luggage
+    of its program (which is at rest then), and the reports that its program has not worked off. From then on it
+    coordinates no more: what still comes to it is passed on in order (`PassedOn`), on the same FIFO way.
+ 2. When the successor keeps what it is sent (`Succeeding`) the old one tells all members (`Handover`). Otherwise a
+    member's message could reach a successor that has not heard of its role.
+ 3. A member answers the old one with a `Fence`, which is passed on like the rest; then it speaks to the new one. As
+    mail is FIFO, the fence comes behind all that this member ever said to the old one.
+ 4. The new one keeps what a member sends it directly until that member's fence has come. Otherwise a later message
+    could overtake one that was passed on. So of each member it hears everything in the order in which it was sent.
+ 5. When all fences are there nothing is on its way to the old one any more. Only then is the program told, with the
+    luggage; then it hears what was kept, reports included, and only then the next change begins. If the program were
+    told before the last fence, it could act on a state that lacks a report to its predecessor, and hand over anew
+    while messages are still passed on to a worker that has no role.
+A message for the coordinator that comes to a worker that never had the role is an error: nothing is lost unseen.
 
-The coordinator hands its role to a worker of another process, which changes nothing else: who was a member stays one.
- 1. It does so only while no change is under way. It sends `Succession`, all that it knows, and coordinates no more:
-    what it still hears as coordinator it passes on, in order (`Forwarded`).
- 2. When the successor keeps what it is sent (`Succeeding`) the old one tells all members (`Handover`). So nobody speaks
-    to a successor that knows nothing of it, and everybody has heard all that the old one ever said: mail is FIFO.
- 3. A member answers the old one with a `Fence`, which is passed on like the rest; then it speaks to the new one.
- 4. The new one keeps what a member sends it until that member's fence has come. So of each member it hears everything
-    in the order in which it was sent, though on two ways.
- 5. When all fences are there nobody speaks to the old one any more. The new one tells its program, hears what it has
-    kept, and only then begins the next change.
-A message for the coordinator that comes to a worker that never had to do with it is an error: nothing is lost unseen.
+`Role` is a state machine of values, like the sequencer itself; `Coordination` acts on its word: it sends the mail,
+tells the program, looks at the clock, and warns. `tests/model/handover.pml` checks rules 1 to 5 in all interleavings.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale.change_stages import Due, Mail, due, in_words
-from megaflow.timely.rescale.messages import Fence, Forwarded, Handover, Succeeding, Succession
-from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Coordinator
+from megaflow.timely.rescale.host import Host, Supervisor
+from megaflow.timely.rescale.messages import (
+    TOPIC,
+    Event,
+    Fence,
+    Handover,
+    JoinDue,
+    LeaveDue,
+    PassedOn,
+    Report,
+    Succeeded,
+    Succeeding,
+    Succession,
+)
+from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
+
+TICK_SECONDS = 1.0  # between checks whether something takes too long
+REPORTS_MAX = 10_000  # kept for a program that does not supervise yet; each worker of a job sends ten a second
+
+_log = logging.getLogger("megaflow.rescale")
 
 
-class Heir:
+class Successor:
     """What a successor hears until it is the coordinator."""
 
     def __init__(self, succession: Succession) -> None:
         self.succession = succession
         self.silent: set[Due] = due(Fence, *succession.membership.ids)
-        self.heard: list[tuple[WorkerId, Any]] = []  # in order
+        self.heard: list[tuple[WorkerId, Any]] = []  # passed on, or direct and behind a fence; in order
         self._kept: dict[WorkerId, list[Any]] = {}  # member without a fence -> what it has sent directly
 
     def take(self, source: WorkerId, message: Any, forwarded: bool) -> None:
@@ -47,71 +74,78 @@ class Heir:
 class Role:
     """One writer: the worker's thread."""
 
-    def __init__(self, own: WorkerId, coordinator: Coordinator | None) -> None:
-        self.coordinator = coordinator  # present, and here
+    def __init__(self, own: WorkerId, sequencer: Sequencer | None) -> None:
+        self.sequencer = sequencer  # present, and here
         self.come_over: Succession | None = None  # it is the coordinator's from now on: tell the program, then `begin`
+        self.reports: list[tuple[WorkerId, Any]] = []  # for the program here, by whom; it drains them
         self._own = own
-        self._heir: Heir | None = None
-        self._successor: WorkerId | None = None  # to whom it has handed over
+        self._successor: Successor | None = None
+        self._handed_to: WorkerId | None = None  # to whom it has handed over
         self._leaving_to: Membership | None = None  # not told yet, for the successor has not answered
         self._deadline = 0.0
 
     @property
     def waits(self) -> bool:
         """Whether `tick` is to be called about once a second."""
-        busy = self.coordinator is not None and self.coordinator.change is not None
-        return busy or self._heir is not None or self._leaving_to is not None
+        busy = self.sequencer is not None and self.sequencer.change is not None
+        return busy or self._successor is not None or self._leaving_to is not None
 
     def hear(self, source: WorkerId, message: Any, now: float) -> Mail:
         """Take in a message for the coordinator; return what to send. Raises ProtocolError if it is astray."""
         match message:
             case Succession():
-                self._heir, self._successor = Heir(message), None
+                self._successor, self._handed_to = Successor(message), None
                 self._deadline = now + PATIENCE_SECONDS
                 return [(source, Succeeding())]
             case Succeeding() if self._leaving_to is not None:
                 membership, self._leaving_to = self._leaving_to, None
                 return [(member, Handover(membership)) for member in membership.ids]
-            case Forwarded(sender, inner):
+            case PassedOn(sender, inner):
                 return self._take(sender, inner, True, now)
         return self._take(source, message, False, now)
 
     def begin(self, now: float) -> Mail:
         """Hear what was kept; the program knows that it coordinates."""
-        assert self._heir is not None and self.coordinator is not None
-        heir, self._heir, self.come_over = self._heir, None, None
-        out: Mail = self.coordinator.begin(now) + self._hand_over_if_it_leaves(now)
-        for source, message in heir.heard:
+        assert self._successor is not None and self.sequencer is not None
+        successor, self._successor, self.come_over = self._successor, None, None
+        self.reports += successor.succession.reports
+        out: Mail = self.sequencer.begin(now) + self._hand_over_if_it_leaves(now)
+        for source, message in successor.heard:
             out += self._take(source, message, True, now)
         return out
 
-    def hand_over(self, cargo: object | None, now: float) -> Mail:
+    def rule(self, ids: tuple[WorkerId, ...], reason: str | None, now: float) -> Mail:
+        """Take the program's ruling; one that comes after a hand-over is dropped."""
+        return [] if self.sequencer is None else self.sequencer.rule(ids, reason, now)
+
+    def hand_over(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...], now: float) -> Mail:
         """Give the role away. Raises CommandRefused if it is not here, or cannot be given now."""
-        if self.coordinator is None or self._heir is not None:
+        if self.sequencer is None or self._successor is not None:
             raise CommandRefused(f"hand over: worker {self._own} does not coordinate the cluster, so it cannot")
-        succession = self.coordinator.succession(cargo)
-        self.coordinator = None
-        self._leaving_to, self._successor = succession.membership, succession.membership.coordinator
+        succession = self.sequencer.succession(luggage, (*reports, *self.reports))
+        self.sequencer = None
+        self.reports.clear()
+        self._leaving_to, self._handed_to = succession.membership, succession.membership.coordinator
         self._deadline = now + PATIENCE_SECONDS
-        return [(self._successor, succession)]
+        return [(self._handed_to, succession)]
 
     def give_up(self, reason: str, now: float) -> Mail:
         """Abort the change that is under way, if this is the coordinator and it can still be aborted."""
-        if self.coordinator is None:
+        if self.sequencer is None:
             return []
-        return self.coordinator.give_up(reason, now) + self._hand_over_if_it_leaves(now)
+        return self.sequencer.give_up(reason, now) + self._hand_over_if_it_leaves(now)
 
     def tick(self, now: float) -> Mail:
         """Give up what takes too long, and can be given up."""
-        if self.coordinator is None:
+        if self.sequencer is None:
             return []
-        return self.coordinator.tick(now) + self._hand_over_if_it_leaves(now)
+        return self.sequencer.tick(now) + self._hand_over_if_it_leaves(now)
 
     def take_warning(self, now: float) -> str | None:
         """What takes too long and cannot be given up, in words, and once in that time."""
-        if self.coordinator is not None and self._heir is None:
-            return self.coordinator.take_warning(now)
-        silent = self._heir.silent if self._heir is not None else due(Succeeding, self._successor or 0)
+        if self.sequencer is not None and self._successor is None:
+            return self.sequencer.take_warning(now)
+        silent = self._successor.silent if self._successor is not None else due(Succeeding, self._handed_to or 0)
         if not self.waits or now <= self._deadline:
             return None
         self._deadline = now + PATIENCE_SECONDS
@@ -121,22 +155,115 @@ class Role:
         )
 
     def _take(self, source: WorkerId, message: Any, forwarded: bool, now: float) -> Mail:
-        if self._heir is not None:
-            self._heir.take(source, message, forwarded)
-            if not self._heir.silent and self.coordinator is None:
-                self.come_over = self._heir.succession
-                self.coordinator = Coordinator.resume(self.come_over)
-            return []
-        if self.coordinator is not None:
-            return self.coordinator.hear(source, message, now) + self._hand_over_if_it_leaves(now)
         if self._successor is not None:
-            return [(self._successor, Forwarded(source, message))]
+            self._successor.take(source, message, forwarded)
+            if not self._successor.silent and self.sequencer is None:
+                self.come_over = self._successor.succession
+                self.sequencer = Sequencer.resume(self.come_over)
+            return []
+        if self.sequencer is not None and isinstance(message, Report):
+            self._keep(source, message.body)
+            return []
+        if self.sequencer is not None:
+            return self.sequencer.hear(source, message, now) + self._hand_over_if_it_leaves(now)
+        if self._handed_to is not None:
+            return [(self._handed_to, PassedOn(source, message))]
         raise ProtocolError(
             f"worker {source} sent worker {self._own} a {type(message).__name__}, which is for the coordinator; "
             f"worker {self._own} is not and was not"
         )
 
+    def _keep(self, source: WorkerId, body: Any) -> None:
+        if len(self.reports) >= REPORTS_MAX:
+            raise ProtocolError(
+                f"worker {source} reported {body!r:.100} to worker {self._own}, whose program takes no reports: "
+                f"{REPORTS_MAX} are kept for it already"
+            )
+        self.reports.append((source, body))
+
+    def _check(self) -> None:
+        assert self.come_over is None or (self._successor is not None and not self._successor.silent)
+        assert self.sequencer is not None or not self.reports, "only a coordinator keeps reports"
+        if self.sequencer is not None:
+            self.sequencer._check()
+
     def _hand_over_if_it_leaves(self, now: float) -> Mail:
-        if self.coordinator is None or not self.coordinator.leaves:
+        if self.sequencer is None or not self.sequencer.queue.hands_over:
             return []
-        return self.hand_over(None, now)
+        return self.hand_over(None, (), now)
+
+
+class Coordination:
+    """One worker's role, and the program above it. One writer: the worker's thread."""
+
+    def __init__(self, host: Host, sequencer: Sequencer | None, emit: Callable[[Event], None]) -> None:
+        """`emit` tells every program on this worker of what was done."""
+        self._host = host
+        self._role = Role(host.index, sequencer)
+        self._emit = emit
+        self._supervisor: Supervisor | None = None  # as long as this worker coordinates
+        self._ticking = False
+
+    @property
+    def sequencer(self) -> Sequencer | None:
+        """The queue of changes, if it is here."""
+        return self._role.sequencer
+
+    def hear(self, source: int, message: Any) -> None:
+        """Take in a message for the coordinator."""
+        self._send(self._role.hear(source, message, self._host.now()))
+        if self._role.come_over is not None:
+            self._emit(Succeeded(self._role.come_over.luggage, self._role.come_over.membership))
+            self._send(self._role.begin(self._host.now()))
+
+    def supervise(self, supervisor: Supervisor) -> None:
+        """On the coordinator: have this program rule on each request, and hear what is reported, until it hands over.
+
+        What has been reported already it hears at once.
+        """
+        sequencer = self._role.sequencer
+        assert sequencer is not None, f"worker {self._host.index} does not coordinate the cluster"
+        self._supervisor, sequencer.queue.supervised = supervisor, True
+        self._send([])
+
+    def rule(self, ids: tuple[WorkerId, ...], reason: str | None) -> None:
+        """On the coordinator: rule on the process that is due. A reason denies its request, None grants it."""
+        self._send(self._role.rule(ids, reason, self._host.now()))
+
+    def hand_over(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...]) -> None:
+        """See `Member.hand_over`."""
+        self._send(self._role.hand_over(luggage, reports, self._host.now()))
+
+    def give_up(self, reason: str) -> None:
+        """On the coordinator: deny the leaves that wait, and abort the change under way unless it was committed."""
+        self._send(self._role.give_up(reason, self._host.now()))
+
+    def _send(self, mail: Mail) -> None:
+        role = self._role
+        if role.sequencer is None:
+            self._supervisor = None
+        for worker, message in mail:
+            if isinstance(message, JoinDue) and self._supervisor is not None:
+                self._supervisor.join_due(message.ids)
+            elif isinstance(message, LeaveDue) and self._supervisor is not None:
+                self._supervisor.leave_due(message.ids)
+            else:
+                self._host.post(worker, TOPIC, message)
+        if self._supervisor is not None:
+            for source, body in role.reports:
+                self._supervisor.reported(source, body)
+            role.reports.clear()
+        if role.waits and not self._ticking:
+            self._ticking = True
+            self._host.after(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        warning = self._role.take_warning(self._host.now())
+        if warning is not None:
+            _log.warning("%s", warning)
+        self._send(self._role.tick(self._host.now()))
+
+    def _check(self) -> None:
+        self._role._check()
+        assert (self._supervisor is not None) == (self.sequencer is not None and self.sequencer.queue.supervised)

@@ -1,8 +1,8 @@
-"""What a worker lends to its part in membership changes."""
+"""What a worker lends to its part in membership changes, and what the program above may have to say in them."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Envelope
@@ -16,6 +16,22 @@ class Door(Protocol):
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
         """Send it the coordinator's answer; nothing happens if it is gone."""
+
+
+class Supervisor(Protocol):
+    """The program that coordinates, as the engine sees it. All is called on the coordinating worker's thread.
+
+    It answers each process that is due with one call of `Coordination.rule`, at once or later; or it hands over.
+    """
+
+    def join_due(self, ids: tuple[WorkerId, ...]) -> None:
+        """Learn that a process is to join with workers of these ids; no change begins before the ruling."""
+
+    def leave_due(self, ids: tuple[WorkerId, ...]) -> None:
+        """Learn that the process of these is to leave; joins go on before the ruling."""
+
+    def reported(self, source: WorkerId, body: Any) -> None:
+        """Learn what a worker's program has said by `Member.report`."""
 
 
 @dataclass(frozen=True, slots=True)

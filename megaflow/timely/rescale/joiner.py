@@ -15,7 +15,7 @@ from megaflow.timely.rescale.messages import (
     TOPIC,
     Abort,
     Admission,
-    Gate,
+    CapabilityGate,
     Grant,
     Grants,
     Hello,
@@ -135,7 +135,8 @@ class Joiner:
         graph.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
 
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
-        gate = Gate(self.admission.change, tuple((each.dataflow, each.minter, each.number) for each in grants))
+        minted = tuple((each.dataflow, each.minter, each.number) for each in grants)
+        gate = CapabilityGate(self.admission.change, minted)
         self._host.allocator.send_all(self._others(), Channel.membership(Lane.PROGRESS), gate)
 
     def _others(self) -> list[int]:

@@ -15,10 +15,10 @@ Why a join is safe
  5. *One at a time.* A change is done when everybody has applied it and folded every minting batch, so the next
     snapshot holds them.
 Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
-Why a hand-over is safe: see `role`; what a member has to do with it is to speak to another coordinator, after a fence.
+Why a hand-over is safe: see `handover`; a member only speaks to another coordinator, after a fence.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +28,14 @@ from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.bootstrap_server import Server
-from megaflow.timely.rescale.coordination import Coordination
 from megaflow.timely.rescale.founders import Founders
 from megaflow.timely.rescale.grants import Gates, mint
+from megaflow.timely.rescale.handover import Coordination
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
 from megaflow.timely.rescale.messages import TOPIC, Event, Process
-from megaflow.timely.rescale.sequencer import Coordinator
+from megaflow.timely.rescale.sequencer import Sequencer
 
 
 class Member:
@@ -60,9 +60,10 @@ class Member:
         self._founders = Founders(((0, membership),) if admission is None else admission.foundings)
         if admission is not None:
             self.processes = dict(admission.processes)
-        coordinates = processes and admission is None and host.index == membership.coordinator
-        first = Coordinator(membership, self.processes, self._founders.table) if coordinates else None
-        self._coordination = Coordination(host, first, self._emit)
+        coordinates = admission is None and host.index == membership.coordinator
+        places = self.processes or {0: ("", 0, membership.ids)}
+        first = Sequencer(membership, places, self._founders.table) if coordinates else None
+        self.coordination = Coordination(host, first, self._emit)
         self._callbacks: list[Callable[[Event], None]] = []
         self._change = 0  # under way here; 0: none
         self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
@@ -91,9 +92,9 @@ class Member:
         return bool(self._early) or self.joining
 
     @property
-    def coordinator(self) -> Coordinator | None:
-        """The order of changes, where it is decided; None on all other workers."""
-        return self._coordination.coordinator
+    def sequencer(self) -> Sequencer | None:
+        """The queue of changes, where it is; None on all other workers."""
+        return self.coordination.sequencer
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for each change that is done or was given up, and each hand-over."""
@@ -108,23 +109,24 @@ class Member:
         """Why these may not leave before the dataflows end that are running now, bins or no bins."""
         return pins(self._host, ids)
 
-    def give_up(self, reason: str) -> None:
-        """On the coordinator: abort the change that is under way, unless it has been committed."""
-        self._coordination.give_up(reason)
+    def report(self, body: Any) -> None:
+        """Tell the program that coordinates, wherever it is: of each worker it hears all, once, in order."""
+        self._tell(messages.Report(body))
 
-    def hand_over(self, cargo: object | None) -> None:
+    def hand_over(self, luggage: object | None = None, reports: Iterable[tuple[WorkerId, Any]] = ()) -> None:
         """On the coordinator: have the lowest worker outside this process coordinate instead; returns at once.
 
-        `cargo`, a value that can travel, goes along to that worker's program, which gets it with `Succeeded`; all
-        hear `HandedOver`. Whoever has set the coordinator's `veto` sets it anew there. Raises CommandRefused, and
-        nothing has changed, if this is not the coordinator or the only process, or a change is under way.
+        `luggage`, a value that can travel, goes along to that worker's program, which gets it with `Succeeded` and is
+        to `supervise` then; with it go `reports` that this program has taken but not worked off. All hear `HandedOver`.
+        Raises CommandRefused, and nothing has changed, if this is not the coordinator or the only process, or a change
+        is under way.
         """
-        self._coordination.hand_over(cargo)
+        self.coordination.hand_over(luggage, tuple(reports))
 
     def ask_end(self) -> None:
         """Ask for the word that there will be no more changes: then `may_end`."""
         if not self.may_end:
-            self._post(self.membership.coordinator, messages.Ending())
+            self._post(self.membership.coordinator, messages.EndAsk())
 
     def founders(self, dataflow: int) -> Membership | None:
         """Who founds a dataflow that is built now; None: the coordinator was asked; look again when mail has come."""
@@ -155,7 +157,7 @@ class Member:
         match message:
             case messages.Marker() if self.joiner is not None:
                 self.joiner.hear(source, message)
-            case messages.Gate(_, minted):
+            case messages.CapabilityGate(_, minted):
                 self._gates.hear(source, minted)
             case messages.NoMoreRecords() if self._leaver is not None:
                 self._leaver.no_more_records(source, lane)
@@ -207,7 +209,7 @@ class Member:
                 self._post(source, messages.Fence())
                 self._emit(messages.HandedOver(membership))
             case _:
-                self._coordination.hear(source, message)
+                self.coordination.hear(source, message)
 
     def turn(self) -> None:
         """Do what has become due; to be called in each step."""
@@ -324,7 +326,7 @@ class Member:
         self._change, self._changing = 0, ()
         if joining:
             process = next(process for process in self.processes.values() if process[2] == ids)
-            last = self.coordinator.last if self.coordinator is not None else None
+            last = self.sequencer.last if self.sequencer is not None else None
             account = (last.seconds, last.bytes) if last is not None else ({}, 0)
             self._emit(messages.Joined(message.change, ids, self.membership, process, *account))
             return
@@ -334,6 +336,13 @@ class Member:
         else:
             self._host.allocator.forget(ids)
         self._emit(messages.Left(message.change, ids, self.membership))
+
+    def _check(self) -> None:
+        self.coordination._check()
+        assert not self._change or self._changing, "a change is of some workers"
+        assert self._leaver is None or self.retiring
+        assert self._server is None or (self._joining and not self._committed), "a join takes a snapshot"
+        assert self.joining or set(self.membership.ids) <= set(self.audience), "all members are told progress"
 
     def _emit(self, event: Event) -> None:
         for callback in self._callbacks:

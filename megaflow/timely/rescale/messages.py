@@ -1,12 +1,13 @@
 """What workers and processes say to each other when the membership changes, all in one place.
 
 One *change* is a process that joins or leaves; each has a number, which every message carries. Messages of a change
-that is over are dropped. A *hand-over*, from one coordinator to the next, takes place between changes: see `role`.
+that is over are dropped. A *hand-over*, from one coordinator to the next, takes place between changes: see `handover`.
 
 1. *A joining process and any member's port* (role "join"): a hello, answered by `Admission` or `Denied`.
 2. *Mail* between workers, topic `TOPIC`; to, from or by the coordinator unless it says otherwise.
 3. *On a lane*, `Channel.membership(lane)`: what must keep its place among the other messages of that lane.
 4. *Events*, for the program on each member: see `Member.subscribe`.
+5. *To the program that supervises*, on the coordinating worker: see `Supervisor`.
 """
 
 from dataclasses import dataclass, field
@@ -285,13 +286,20 @@ class Departed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndAsk:
     """From a worker whose dataflows are complete: it would like to say goodbye."""
 
 
 @dataclass(frozen=True, slots=True)
 class MayEnd:
     """To all: no change is under way, and none will come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """For the program that coordinates, wherever it is: see `Member.report`."""
+
+    body: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +313,8 @@ class Succession:
     worker: WorkerId  # the next one's id
     process: int  # number of the next one
     waiting: tuple[JoinAsk | LeaveAsk, ...]  # in order
-    cargo: Any  # from the program of the one to that of the other
+    luggage: Any  # from the program of the one to that of the other; None: nothing
+    reports: tuple[tuple[WorkerId, Any], ...]  # to that program, by whom, that it has not heard; in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +335,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Forwarded:
+class PassedOn:
     """From the old coordinator to the new one: what came to the old one."""
 
     source: WorkerId
@@ -347,7 +356,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class CapabilityGate:
     """First on a new member's progress lanes: fold these batches of others before any of mine."""
 
     change: int
@@ -412,8 +421,25 @@ class HandedOver:
 class Succeeded:
     """This worker coordinates from now on: only here, before it hears or decides anything as the coordinator."""
 
-    cargo: Any  # what the program of the one before gave along; None: nothing
+    luggage: Any  # what the program of the one before gave along; None: nothing
     membership: Membership
+
+
+# 5. To the program that supervises ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDue:
+    """A process is to join, and its workers are to have these ids."""
+
+    ids: tuple[WorkerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveDue:
+    """The process with these workers is to leave."""
+
+    ids: tuple[WorkerId, ...]
 
 
 Event: TypeAlias = Joined | Left | Aborted | HandedOver | Succeeded

@@ -2,8 +2,8 @@
 
 A transcript is a list of blocks separated by empty lines. The first tells what the controller is made of, as
 keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY`, `TIME gone CLIENT`,
-`TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME joined WORKERS PORT`, `TIME left WORKERS`,
-`TIME declined WORKERS REASON` and the question `TIME admit KIND WORKERS`. `TIME succeed` goes on with the controller
+`TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME due KIND WORKERS`, `TIME joined WORKERS PORT`,
+`TIME left WORKERS` and `TIME declined WORKERS REASON`. `TIME succeed` goes on with the controller
 to which the present one has handed over.
 `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
 """
@@ -32,6 +32,7 @@ from megaflow.control.coordinator.events import (
     Mailed,
     Reply,
     Retire,
+    Rule,
     StartWorkers,
     Ticked,
     WorkersJoined,
@@ -60,6 +61,7 @@ from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
+from megaflow.timely.rescale.messages import JoinDue, LeaveDue
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
@@ -102,15 +104,12 @@ class Job:
 
     def hear(self, words: str, now: float) -> list[str]:
         kind, _, rest = words.partition(" ")
-        if kind == "admit":
-            kind, _, ids = rest.partition(" ")
-            return [f"admit: {self.controller.admit(kind, numbers(ids), now)}"]
         if kind == "succeed":
             self.succeed()
             return []
         said = self.controller.handle(self.event_of(kind, rest), now)
         self.left = next((each for each in said if isinstance(each, HandOver)), self.left)
-        self.controller._roster._check()
+        self.controller._check()
         return [shown(instruction) for instruction in said]
 
     def succeed(self) -> None:
@@ -132,6 +131,8 @@ class Job:
                 return Mailed(int(first), eval(more, NAMES))
             case "launcher":
                 return Launched(eval(rest, NAMES))
+            case "due":
+                return (JoinDue if first == "join" else LeaveDue)(numbers(more))
             case "joined":
                 ids = self.change(numbers(first), ())
                 return WorkersJoined(ids, self.members, "h", int(more), {"connect": 0.01, "snapshot": 0.02}, 900)
@@ -164,8 +165,11 @@ def shown(instruction: Instruction) -> str:
             return "close control"
         case Reply(client, message):
             return f"reply {client} {message}"
-        case StartWorkers(count):
-            return f"start {count}"
+        case StartWorkers(count, number):
+            return f"start {count}" + f" ({number})" * bool(number)
+        case Rule(ids, reason):
+            who = ",".join(map(str, ids))
+            return f"rule that {who} may" if reason is None else f"rule that {who} may not: {reason}"
         case Retire(worker):
             return f"retire {worker}"
         case GiveUp(reason):

@@ -23,16 +23,16 @@ def grown(before: Roster, *ids: int) -> Roster:
 def test_a_founder_may_own_bins_and_take_lines_at_once() -> None:
     founders = roster(0, 3)
     assert founders.owners == {0, 3} and founders.readers == (0, 3)
-    assert founders.ports == [(0, "h", 0), (3, "h", 3)] and founders.untaught == ()
+    assert founders.ports == [(0, "h", 0), (3, "h", 3)] and founders.unbootstrapped == ()
     assert [founders.state_of(worker) for worker in (0, 3)] == ["running", "running"]
 
 
 def test_a_joiner_may_own_bins_and_take_lines_only_when_it_knows_its_table() -> None:
     some = grown(roster(0), 5, 6)
-    assert some.owners == {0} and some.readers == (0,) and some.untaught == (5, 6)
+    assert some.owners == {0} and some.readers == (0,) and some.unbootstrapped == (5, 6)
     with pytest.raises(CommandRefused, match="bootstrap --server 0 --worker 5"):
         some.check_commands([Move(0, 5)], 4)
-    assert some.teach(0, [5]) == [Bootstrap(0, 5)] and some.untaught == (6,)
+    assert some.bootstrap(0, [5]) == [Bootstrap(0, 5)] and some.unbootstrapped == (6,)
     with pytest.raises(CommandRefused, match="on its way"):
         some.check_commands([Map((0, 0, 5, 0))], 4)
     some.routed(5)
@@ -94,7 +94,7 @@ def test_the_books_stay_right_whatever_happens(seed: int) -> None:
                 some = grown(some, next_id, next_id + 1)
                 next_id += 2
             case 1:
-                some.teach(0, some.untaught[:1])
+                some.bootstrap(0, some.unbootstrapped[:1])
             case 2:
                 some.routed(worker)
             case 3:

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 import pytest
 
 from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.driver import TOPIC, Coordinator
+from megaflow.control.coordinator.driver import Coordinator
 from megaflow.control.coordinator.events import Asked, Mailed
+from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartProcesses
 from megaflow.control.messages import (
     Accepted,
@@ -15,22 +16,17 @@ from megaflow.control.messages import (
     CommandProgress,
     Done,
     EndOfLines,
-    Forwarded,
     PushedEnded,
     Reconfigure,
     Refused,
     RemoveWorker,
     Request,
     RoutingReady,
-    SplitRead,
-    SplitsReturned,
     StatusQuery,
-    Withdraw,
 )
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
-from megaflow.control.worker.agent import BINS_REPORTED_MAX, EARLY_MAX, Agent, operator_load
+from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
-from megaflow.errors import ProtocolError
 from megaflow.megaphone.chunks import LedgerRow
 from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
@@ -78,7 +74,6 @@ class Bench:
         controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
         start = self.started.append if can_start else None
         self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
-        self.agent.coordinate(self.coordinator)
         self.client = Client()
 
     def commands(self) -> list[Any]:
@@ -171,7 +166,7 @@ def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     bench = Bench()
     heard: list[Any] = []
     bench.worker.stateful.append(View())
-    bench.coordinator.put = lambda event: heard.append(event)  # type: ignore[method-assign]
+    bench.coordinator.reported = lambda source, body: heard.append(Mailed(source, body))  # type: ignore[method-assign]
     for _ in range(2):
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
@@ -227,11 +222,11 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench = Bench()
     bench.ask(1, AddProcesses(1))
     bench.turn()
-    assert bench.started == [StartProcesses(1, "h", 1)]
+    assert bench.started == [StartProcesses(1, "h", 1, 0)]
     bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
     bench.turn()
     assert bench.commands() == [Bootstrap(0, 1)]
-    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.coordinator.reported(1, RoutingReady(1))
     bench.turn()
     *progress, done = bench.client.answers
     assert [type(message) for message in progress] == [CommandProgress] * 3
@@ -250,7 +245,7 @@ def joined_and_taught() -> Bench:
     """A controller that believes in a second worker; the engine does not."""
     bench = Bench()
     bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,))))
-    bench.coordinator.put(Mailed(1, RoutingReady(1)))
+    bench.coordinator.reported(1, RoutingReady(1))
     bench.turn()
     return bench
 
@@ -259,10 +254,8 @@ def test_a_leave_goes_to_the_engine_whose_refusal_is_passed_on() -> None:
     bench = joined_and_taught()
     bench.ask(1, RemoveWorker(1))
     bench.turn()
-    assert bench.commands() == [Withdraw((1,))]
-    bench.coordinator.put(Mailed(1, SplitsReturned(())))
     bench.turn()
-    bench.turn()
+    assert bench.commands() == []
     *_, refused = bench.client.answers
     assert isinstance(refused, Refused) and refused.reason.startswith("there is no worker 1")
 
@@ -279,17 +272,20 @@ def test_a_process_that_has_left_is_no_member() -> None:
 def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for() -> None:
     bench = Bench()
     bench.turn()
-    coordinator = bench.worker.rescaling.coordinator
-    assert coordinator is not None and coordinator.veto("leave", (0,)) is not None
-    assert coordinator.veto("join", ()) is None
+    ruled: list[tuple[tuple[int, ...], str | None]] = []
+    bench.worker.rescaling.coordination.rule = lambda ids, reason: ruled.append((ids, reason))  # type: ignore[method-assign]
+    bench.coordinator.leave_due((0,))
+    bench.coordinator.join_due((1,))
     bench.agent.report(PushedEnded())
     for _ in range(3):
         bench.turn()
-    assert not bench.probe.done()
+    assert ruled == [((0,), BY_COMMAND), ((1,), None)] and not bench.probe.done()
     bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
     bench.turn()
     assert bench.probe.done()
-    assert "too late" in (coordinator.veto("join", ()) or "")
+    bench.coordinator.join_due((2,))
+    bench.turn()
+    assert "too late" in (ruled[-1][1] or "")
 
 
 def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_tables() -> None:
@@ -304,66 +300,13 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
     bench, view = Bench(), View()
     heard: list[Any] = []
     bench.worker.stateful.append(view)
-    bench.coordinator.put = lambda event: heard.append(event)  # type: ignore[method-assign]
+    bench.coordinator.reported = lambda source, body: heard.append(Mailed(source, body))  # type: ignore[method-assign]
     bench.agent.joined()
     for ready in (False, True, True):
         view.ready = ready
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
     assert heard == [Mailed(0, RoutingReady(0, 0.25))]
-
-
-def test_reports_to_a_coordinator_that_is_to_be_are_kept_and_those_that_were_forwarded_come_first() -> None:
-    worker, heard = lone_worker(Clock()), []
-    agent = Agent(worker, "", lambda: 0, Lateness())
-    for body in (SplitsReturned(()), Forwarded(5, SplitRead(1)), Forwarded(6, SplitRead(2)), PushedEnded()):
-        worker.post(0, TOPIC, body)
-    settle(worker)
-
-    class Listener:
-        def put(self, event: Any) -> None:
-            heard.append(event)
-
-    agent.coordinate(Listener())  # type: ignore[arg-type]
-    assert heard == [
-        Mailed(5, SplitRead(1)), Mailed(6, SplitRead(2)), Mailed(0, SplitsReturned(())), Mailed(0, PushedEnded()),
-    ]  # fmt: skip
-
-
-def test_whoever_has_handed_over_forwards_what_is_still_reported_to_it() -> None:
-    fabric = LocalFabric([0, 1])
-    heard: list[Any] = []
-    old, new = (Worker(fabric.allocator(index), founding([0, 1]), Scope, (Clock(), Clock())) for index in (0, 1))
-    first, second = (Agent(worker, "", lambda: 0, Lateness()) for worker in (old, new))
-
-    class Listener:
-        def put(self, event: Any) -> None:
-            heard.append(event)
-
-    first.coordinate(Listener())  # type: ignore[arg-type]
-    second.report(SplitRead(1))
-    settle(old)
-    assert heard == [Mailed(1, SplitRead(1))]
-    first.hand_over(1, heard)  # nobody has handled it
-    second.report(SplitRead(2))  # it does not know yet
-    for worker in (old, new):
-        settle(worker)
-    heard.clear()
-    second.coordinate(Listener())  # type: ignore[arg-type]
-    assert heard == [Mailed(1, SplitRead(1)), Mailed(1, SplitRead(2))]
-    first.coordinate(Listener())  # type: ignore[arg-type]  # it is back
-    second.report(SplitRead(3))
-    settle(old)
-    assert heard[2:] == [Mailed(1, SplitRead(3))]
-
-
-def test_reports_to_a_worker_that_never_coordinates_break_the_protocol_in_the_end() -> None:
-    worker = lone_worker(Clock())
-    Agent(worker, "", lambda: 0, Lateness())
-    with pytest.raises(ProtocolError, match="which does not coordinate the job"):
-        for _ in range(EARLY_MAX + 1):
-            worker.post(0, TOPIC, PushedEnded())
-            worker.step()
 
 
 def part(

@@ -6,6 +6,7 @@ import pytest
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.timely.communication.channel import Lane
+from megaflow.timely.rescale import handover
 from megaflow.timely.rescale.messages import (
     TOPIC,
     Admission,
@@ -24,13 +25,13 @@ from tests.timely.rescale.parts import begin, close, hello
 
 
 def coordinators(hands: Hands) -> list[int]:
-    return [index for index, worker in hands.workers.items() if worker.rescaling.coordinator is not None]
+    return [index for index, worker in hands.workers.items() if worker.rescaling.sequencer is not None]
 
 
 def test_another_process_coordinates_and_gets_what_was_given_along() -> None:
     hands = Hands(4, each=2)
     parts = hands.everywhere(hello)
-    hands.workers[0].rescaling.hand_over(("cargo", 5))
+    hands.workers[0].rescaling.hand_over(("luggage", 5))
     assert coordinators(hands) == []
     hands.settle()
     members = hands.workers[2].membership
@@ -40,7 +41,7 @@ def test_another_process_coordinates_and_gets_what_was_given_along() -> None:
     assert hands.events == {
         0: [HandedOver(members)],
         1: [HandedOver(members)],
-        2: [HandedOver(members), Succeeded(("cargo", 5), members)],
+        2: [HandedOver(members), Succeeded(("luggage", 5), members)],
         3: [HandedOver(members)],
     }
     close(hands, *parts.values())
@@ -131,33 +132,93 @@ def test_a_newcomer_that_dies_is_given_up_by_the_coordinator_of_then() -> None:
     close(hands, *parts.values())
 
 
-def test_a_veto_keeps_the_coordinators_process_until_somebody_hands_over_and_is_set_anew_there() -> None:
+class Program:
+    """A program that supervises: it notes what it is told, and rules as it is set."""
+
+    def __init__(self, hands: Hands, index: int, reason: str | None) -> None:
+        self.coordination = hands.workers[index].rescaling.coordination
+        self.reason = reason
+        self.told: list[object] = []
+        self.coordination.supervise(self)
+
+    def join_due(self, ids: tuple[int, ...]) -> None:
+        self.told.append(("join", ids))
+        self.coordination.rule(ids, self.reason)
+
+    def leave_due(self, ids: tuple[int, ...]) -> None:
+        self.told.append(("leave", ids))
+        self.coordination.rule(ids, self.reason)
+
+    def reported(self, source: int, body: object) -> None:
+        self.told.append((source, body))
+
+
+def test_a_program_rules_on_who_leaves_and_the_next_one_anew() -> None:
     hands = Hands(2)
     parts = hands.everywhere(hello)
-    asked: list[tuple[int, str, tuple[int, ...]]] = []
-
-    def set_veto(index: int, reason: str | None) -> None:
-        def veto(kind: str, ids: tuple[int, ...]) -> str | None:
-            asked.append((index, kind, ids))
-            return reason
-
-        coordinator = hands.workers[index].rescaling.coordinator
-        assert coordinator is not None
-        coordinator.veto = veto
+    programs = [Program(hands, 0, "the job is not done")]
 
     def succeed(event: Event) -> None:
         if isinstance(event, Succeeded):
-            set_veto(1, None)
+            programs.append(Program(hands, 1, None))
 
-    set_veto(0, "the job is not done")
     hands.workers[1].rescaling.subscribe(succeed)
     with pytest.raises(CommandRefused, match="worker 0 cannot retire: the job is not done"):
         hands.workers[0].retire()
     hands.workers[0].rescaling.hand_over(None)
     hands.workers[0].retire()
     hands.settle()
-    assert asked == [(0, "leave", (0,)), (1, "leave", (0,))]
+    assert [program.told for program in programs] == [[("leave", (0,))], [("leave", (0,))]]
     close(hands, parts[1])
+
+
+@pytest.mark.parametrize("held", [(source, target) for source in range(3) for target in range(3) if source != target])
+def test_of_each_worker_the_program_hears_all_reports_in_order_whoever_coordinates(held: tuple[int, int]) -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    first, heard = Program(hands, 0, None), []
+    for worker in hands.workers.values():
+        worker.rescaling.report((worker.index, 0))
+
+    def succeed(event: Event) -> None:
+        if isinstance(event, Succeeded):
+            second = Program(hands, 1, None)
+            second.told = heard
+
+    hands.workers[1].rescaling.subscribe(succeed)
+    hands.settle()
+    hands.held = lambda route: route == (*held, Lane.MAIL)
+    unheard = [report for report in first.told if isinstance(report, tuple)][1:]
+    hands.workers[0].rescaling.hand_over("luggage", unheard)  # type: ignore[arg-type]
+    for number in range(1, 5):
+        for worker in hands.workers.values():
+            worker.rescaling.report((worker.index, number))
+        hands.go_on()
+    hands.settle()
+    hands.held = lambda route: False
+    hands.settle()
+    every = [*first.told[:1], *heard]
+    assert sorted(every) == [(index, (index, number)) for index in range(3) for number in range(5)]  # type: ignore[type-var]
+    for index in range(3):
+        assert [each for each in every if each[0] == index] == [(index, (index, number)) for number in range(5)]  # type: ignore[index]
+    close(hands, *parts.values())
+
+
+def test_reports_that_no_program_takes_break_the_protocol_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "REPORTS_MAX", 3)
+    hands = Hands(2)
+    parts = hands.everywhere(hello)
+    for number in range(3):
+        hands.workers[1].rescaling.report(number)
+    hands.settle()
+    program = Program(hands, 0, None)
+    assert program.told == [(1, 0), (1, 1), (1, 2)]
+    hands.workers[0].rescaling.hand_over(None)
+    for number in range(4):
+        hands.workers[0].rescaling.report(number)
+    with pytest.raises(ProtocolError, match="whose program takes no reports: 3 are kept"):
+        hands.settle()
+    assert parts
 
 
 def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
@@ -168,7 +229,7 @@ def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
     admission = hands.admitted()
     with pytest.raises(CommandRefused, match=r"worker 3 joins just now \(admitted\); try again when that is done"):
         hands.workers[0].rescaling.hand_over(None)
-    hands.workers[0].rescaling.give_up("the test says so")
+    hands.workers[0].rescaling.coordination.give_up("the test says so")
     hands.settle()
     assert coordinators(hands) == [0] and hands.workers[0].membership.version == 0
     assert all(not isinstance(event, HandedOver) for events in hands.events.values() for event in events)

@@ -10,7 +10,7 @@ from megaflow.timely.membership import WorkerId, founding
 from megaflow.timely.rescale.change_stages import Mail
 from megaflow.timely.rescale.handover import Role
 from megaflow.timely.rescale.messages import Fence, FoundersAnswer, FoundersAsk, Handover
-from megaflow.timely.rescale.sequencer import Coordinator
+from megaflow.timely.rescale.sequencer import Sequencer
 
 WORKERS, QUESTIONS, HAND_OVERS = 4, 12, 3
 
@@ -22,14 +22,14 @@ class Cluster:
         self.random = Random(seed)
         members = founding(range(WORKERS))
         processes = {each: ("h", each, (each,)) for each in members.ids}
-        first = Coordinator(members, processes, ((0, members),))
+        first = Sequencer(members, processes, ((0, members),))
         self.roles = {each: Role(each, None if each else first) for each in members.ids}
         self.known = dict.fromkeys(members.ids, 0)  # member -> the coordinator, as far as it has been told
         self.lanes: dict[tuple[WorkerId, WorkerId], deque[object]] = {}
         self.asked = dict.fromkeys(members.ids, 0)
         self.answered: dict[WorkerId, list[int]] = {each: [] for each in members.ids}
         self.heard: dict[WorkerId, list[int]] = {each: [] for each in members.ids}  # by whichever coordinator
-        self.cargo: list[object] = []  # as it came over
+        self.luggage: list[object] = []  # as it came over
         self.hand_overs = 0
 
     def post(self, source: WorkerId, mail: Mail) -> None:
@@ -42,7 +42,7 @@ class Cluster:
         while True:
             lanes = [lane for lane, queue in self.lanes.items() if queue]
             asking = [each for each, asked in self.asked.items() if asked < QUESTIONS]
-            free = [each for each, role in self.roles.items() if role.coordinator and self.hand_overs < HAND_OVERS]
+            free = [each for each, role in self.roles.items() if role.sequencer and self.hand_overs < HAND_OVERS]
             actions = [*((self.deliver, lane) for lane in lanes), *((self.ask, each) for each in asking)]
             actions += [(self.hand_over, each) for each in free]
             if not actions:
@@ -56,7 +56,7 @@ class Cluster:
 
     def hand_over(self, coordinator: WorkerId) -> None:
         self.hand_overs += 1
-        self.post(coordinator, self.roles[coordinator].hand_over(self.hand_overs, 0.0))
+        self.post(coordinator, self.roles[coordinator].hand_over(self.hand_overs, (), 0.0))
 
     def deliver(self, lane: tuple[WorkerId, WorkerId]) -> None:
         (source, target), message = lane, self.lanes[lane].popleft()
@@ -70,7 +70,7 @@ class Cluster:
                 role = self.roles[target]
                 self.post(target, role.hear(source, message, 0.0))
                 if role.come_over is not None:
-                    self.cargo.append(role.come_over.cargo)
+                    self.luggage.append(role.come_over.luggage)
                     self.post(target, role.begin(0.0))
 
 
@@ -78,8 +78,8 @@ class Cluster:
 def test_of_each_member_everything_is_heard_in_the_order_in_which_it_was_sent(seed: int) -> None:
     cluster = Cluster(seed)
     cluster.run()
-    assert cluster.cargo == list(range(1, HAND_OVERS + 1))
-    coordinators = {each for each, role in cluster.roles.items() if role.coordinator is not None}
+    assert cluster.luggage == list(range(1, HAND_OVERS + 1))
+    coordinators = {each for each, role in cluster.roles.items() if role.sequencer is not None}
     assert coordinators == set(cluster.known.values()) and len(coordinators) == 1
     heard = {member: list(range(QUESTIONS)) for member in cluster.roles}
     assert cluster.heard == heard
@@ -91,4 +91,4 @@ def test_a_new_coordinator_may_hand_over_only_when_it_has_begun() -> None:
     cluster.hand_over(0)
     for each in range(WORKERS):
         with pytest.raises(CommandRefused, match=f"worker {each} does not coordinate the cluster"):
-            cluster.roles[each].hand_over(None, 0.0)
+            cluster.roles[each].hand_over(None, (), 0.0)

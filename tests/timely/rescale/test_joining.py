@@ -564,7 +564,7 @@ def test_a_newcomer_that_comes_too_late_is_told_so() -> None:
     hands.everywhere(hello)
     [joiner] = hands.start(hands.admitted())
     hello(joiner)
-    hands.workers[0].rescaling.give_up("because")
+    hands.workers[0].rescaling.coordination.give_up("because")
     with pytest.raises(JoinDenied, match="did not join"):
         joiner.bootstrap()
 

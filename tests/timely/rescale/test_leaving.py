@@ -211,7 +211,7 @@ def test_a_leave_that_is_given_up_leaves_the_worker_a_member_with_closed_inputs(
     hands.workers[1].rescaling.ask_leave(1, answers.append)
     hands.held = lambda route: route == (1, 0, Lane.MAIL) and hands.workers[1].retiring
     hands.settle()
-    hands.workers[0].rescaling.give_up("the job stops")
+    hands.workers[0].rescaling.coordination.give_up("the job stops")
     hands.held = lambda route: False
     hands.settle()
     assert answers == ["the job stops"] and not hands.workers[1].retiring and parts[1].numbers.closed

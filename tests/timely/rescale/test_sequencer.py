@@ -2,9 +2,9 @@
 
 A transcript is a list of blocks of lines, separated by empty lines. `cluster(PROCESSES, WORKERS)` begins anew with so
 many processes of so many workers each; `at WORKER` says to whom all comes from then on, worker 0 at first; `reach
-STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME tick`, `TIME give up REASON` and `TIME hand over
-CARGO` are what is answered; `#` begins a comment. `MEGAFLOW_REWRITE=1` writes what is said now into the files: read
-the difference before you believe it.
+STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME tick`, `TIME give up REASON`, `TIME hand over
+LUGGAGE`, and `TIME supervise`, `TIME rule WORKERS REASON` for the program above are what is answered; `#` begins a
+comment. `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
 """
 
 import os
@@ -19,7 +19,7 @@ from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.change_stages import Mail
 from megaflow.timely.rescale.handover import Role
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk, Process
-from megaflow.timely.rescale.sequencer import Coordinator
+from megaflow.timely.rescale.sequencer import Sequencer
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
@@ -36,13 +36,13 @@ def leave(worker: int) -> LeaveAsk:
     return LeaveAsk(worker, worker)
 
 
-def cluster(processes: int, each: int = 1) -> Coordinator:
+def cluster(processes: int, each: int = 1) -> Sequencer:
     """The coordinator of a cluster that has just begun."""
     places: dict[int, Process] = {
         number: ("h", number, tuple(range(number * each, (number + 1) * each))) for number in range(processes)
     }
     members = founding(range(processes * each))
-    return Coordinator(members, places, ((0, members),))
+    return Sequencer(members, places, ((0, members),))
 
 
 def said(mail: Mail) -> list[str]:
@@ -73,9 +73,10 @@ def words(message: Any) -> str:
             return f"Commit({change}) {who} in {sorted(processes)}, founds {founds}"
         case messages.FoundersAnswer(dataflow, founders):
             return f"FoundersAnswer({dataflow}) {founders.ids}"
-        case messages.Succession(m, processes, foundings, change, worker, process, waiting, cargo):
+        case messages.Succession(m, processes, foundings, change, worker, process, waiting, luggage, reports):
             who = f"worker {m.coordinator} of {m.ids} v{m.version} in {sorted(processes)}, {len(foundings)} foundings"
-            return f"Succession {who}; next {change}, {worker}, {process}; waiting {list(waiting)}; cargo {cargo!r}"
+            queue = f"next {change}, {worker}, {process}; waiting {list(waiting)}"
+            return f"Succession {who}; {queue}; luggage {luggage!r}" + f"; {reports=}" * bool(reports)
         case messages.Handover(membership):
             return f"Handover to worker {membership.coordinator}, v{membership.version}"
     return repr(message)
@@ -97,15 +98,15 @@ class Play:
     def hear(self, line: str) -> list[str]:
         """What it says to one line."""
         if line.startswith("cluster("):
-            first: Coordinator = eval(line, {"cluster": cluster})
+            first: Sequencer = eval(line, {"cluster": cluster})
             self.at, self.roles = 0, {each: Role(each, None if each else first) for each in first.membership.ids}
             return []
         if line.startswith("at "):
             self.at = int(line.removeprefix("at "))
             return []
         if line.startswith("reach "):
-            assert self.role.coordinator is not None
-            reach(self.role.coordinator, line.removeprefix("reach "))
+            assert self.role.sequencer is not None
+            reach(self.role.sequencer, line.removeprefix("reach "))
             return []
         try:
             return self.act(*line.split(" ", 2))
@@ -121,21 +122,33 @@ class Play:
         if who == "give":
             return self.say(role.give_up(rest.removeprefix("up "), now))
         if who == "hand":
-            return self.say(role.hand_over(eval(rest.removeprefix("over ")), now))
+            return self.say(role.hand_over(eval(rest.removeprefix("over ")), (), now))
+        if who == "supervise":
+            assert role.sequencer is not None
+            role.sequencer.queue.supervised = True
+            return []
+        if who == "rule":
+            ids, _, reason = rest.partition(" ")
+            return self.say(role.rule(tuple(map(int, ids.split(","))), reason or None, now))
         message = eval(rest, {**NAMES, "join": join, "leave": leave, "succession": self.succession})
         lines = self.say(role.hear(int(who), message, now))
         if role.come_over is not None:
-            lines.append(f"worker {self.at} coordinates, and is given {role.come_over.cargo!r}")
+            lines.append(f"worker {self.at} coordinates, and is given {role.come_over.luggage!r}")
             lines += self.say(role.begin(now))
         return lines
 
     def say(self, mail: Mail) -> list[str]:
         """The lines; a transcript may name the last `succession` that was sent."""
         self.succession = next((each for _, each in mail if isinstance(each, messages.Succession)), self.succession)
-        return said(mail)
+        role = self.role
+        heard = [f"program hears {body!r} of {source}" for source, body in role.reports]
+        role.reports.clear()
+        if role.come_over is None:
+            role._check()
+        return said(mail) + heard
 
 
-def reach(machine: Coordinator, stage: str) -> None:
+def reach(machine: Sequencer, stage: str) -> None:
     """Have a change go on to a stage: the join of one process, or the leave of the last."""
     members = machine.membership.ids
     joins = stage in ("admitted", "preparing", "minting", "settling")

@@ -1,0 +1,172 @@
+"""The one queue of requests to join and to leave, and the one place where they are admitted or refused.
+
+A value, a part of the sequencer, which begins what `take_next` returns.
+
+1. A request is admitted or refused when its turn has come: what holds then may have been different when it came. A
+   refused request changes nothing, and uses no id up.
+2. Where a program *supervises* (a job does, see `megaflow.control.coordinator.membership_requests`) it rules on each
+   request at that place. Mail of this worker to itself tells it which process is due, and it answers with `rule`. A
+   ruling on a process that is not due is dropped: the request was denied in between, or handed over, and the next
+   coordinator's program is asked anew.
+3. A join that is due waits for its ruling alone: nothing else begins, so it begins under the membership that was ruled
+   on. A leave that is due waits for as long as the program has work to do for it first, and joins pass it: that work
+   may be to wait for processes that join. No leave passes another.
+4. The coordinator's own process leaves under another coordinator: its request stays in the queue, and the queue is
+   handed over. A program that supervises does that when it is at rest; without one it is done at once (`hands_over`).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale.change_stages import Mail
+from megaflow.timely.rescale.messages import Answer, Denied, JoinAsk, JoinDue, LeaveAnswer, LeaveAsk, LeaveDue, Process
+
+WAITING_MAX = 1_000  # requests in the queue
+
+
+class ChangeQueue:
+    """The requests that wait, in order. One writer: the sequencer."""
+
+    def __init__(self, waiting: Iterable[JoinAsk | LeaveAsk] = ()) -> None:
+        self.supervised = False  # by a program, which rules on each request
+        self.hands_over = False  # the coordinator's own process is to leave, and no program has to be at rest before
+        self._waiting = deque(waiting)
+        self._join_due: tuple[WorkerId, ...] | None = None  # the ids that the first join is to have
+        self._leave_due: tuple[WorkerId, ...] | None = None  # the workers that the first leave is about
+        self._granted: set[tuple[WorkerId, ...]] = set()  # of those two
+
+    @property
+    def waiting(self) -> tuple[JoinAsk | LeaveAsk, ...]:
+        """The requests, in order."""
+        return tuple(self._waiting)
+
+    def add(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
+        """Let a request wait for its turn."""
+        if len(self._waiting) >= WAITING_MAX:
+            deny(ask, f"{WAITING_MAX} changes are waiting already", out)
+        else:
+            self._waiting.append(ask)
+
+    def rule(self, ids: tuple[WorkerId, ...], reason: str | None, out: Mail) -> None:
+        """Take the program's ruling on the process that is due: a reason denies its request, None grants it."""
+        if ids not in (self._join_due, self._leave_due):
+            return
+        if reason is None:
+            self._granted.add(ids)
+        elif ids == self._join_due:
+            self.deny([next(ask for ask in self._waiting if isinstance(ask, JoinAsk))], reason, out)
+        else:
+            self.deny(self._leaves_of(ids), reason, out)
+
+    def deny(self, asks: Iterable[JoinAsk | LeaveAsk], reason: str, out: Mail) -> None:
+        """Refuse requests that wait."""
+        for ask in asks:
+            deny(ask, reason, out)
+            self._take_out(ask)
+
+    def deny_leaves(self, reason: str, out: Mail) -> None:
+        """Refuse all that want to leave."""
+        self.deny([ask for ask in self._waiting if isinstance(ask, LeaveAsk)], reason, out)
+
+    def take_next(
+        self, membership: Membership, processes: dict[int, Process], next_id: WorkerId, out: Mail
+    ) -> JoinAsk | list[LeaveAsk] | None:
+        """Take the request out that begins now; None if there is none. All requests of one process to leave are one.
+
+        `next_id` is the first that a new worker would have. Refuses what cannot be, and asks the program about the
+        rest.
+        """
+        for ask in self.waiting:
+            if self.hands_over or (self._join_due is not None and self._join_due not in self._granted):
+                break
+            if ask not in self._waiting:
+                continue  # another worker of its process was refused
+            reason = _against(ask, membership, processes)
+            if reason is not None:
+                self.deny([ask], reason, out)
+            elif isinstance(ask, JoinAsk):
+                if self._may_join(tuple(range(next_id, next_id + ask.workers)), membership, out):
+                    self._take_out(ask)
+                    return ask
+            else:
+                ids = processes[process_of(ask.worker, processes)][2]
+                if self._may_leave(ids, membership, out):
+                    leaves = self._leaves_of(ids)
+                    for each in leaves:
+                        self._take_out(each)
+                    return leaves
+        return None
+
+    def _may_join(self, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
+        if self.supervised and self._join_due is None:
+            self._join_due = ids
+            out.append((membership.coordinator, JoinDue(ids)))
+        return not self.supervised or ids in self._granted
+
+    def _may_leave(self, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
+        if self.supervised and self._leave_due is None:
+            self._leave_due = ids
+            out.append((membership.coordinator, LeaveDue(ids)))
+        self.hands_over = not self.supervised and membership.coordinator in ids
+        return ids in self._granted if self.supervised else not self.hands_over
+
+    def _leaves_of(self, ids: tuple[WorkerId, ...]) -> list[LeaveAsk]:
+        return [ask for ask in self._waiting if isinstance(ask, LeaveAsk) and ask.worker in ids]
+
+    def _take_out(self, ask: JoinAsk | LeaveAsk) -> None:
+        """Forget a request, and what was due for it."""
+        first = next((each for each in self._waiting if isinstance(each, JoinAsk)), None)
+        self._waiting.remove(ask)
+        if ask is first and self._join_due is not None:
+            self._granted.discard(self._join_due)
+            self._join_due = None
+        if isinstance(ask, LeaveAsk) and self._leave_due is not None and ask.worker in self._leave_due:
+            self._granted.discard(self._leave_due)
+            self._leave_due = None
+
+    def _check(self) -> None:
+        assert self._join_due is None or any(isinstance(ask, JoinAsk) for ask in self._waiting)
+        assert self._leave_due is None or self._leaves_of(self._leave_due), "a leave that is due is in the queue"
+        assert self._granted <= {self._join_due, self._leave_due}, "only what is due is granted"
+
+
+def deny(ask: JoinAsk | LeaveAsk, reason: str, out: Mail) -> None:
+    """Answer a request that it is refused."""
+    if isinstance(ask, JoinAsk):
+        assert ask.via is not None
+        out.append((ask.via, Answer(ask.key, Denied(reason))))
+    elif ask.reply_to is not None:
+        out.append((ask.reply_to, LeaveAnswer(ask.worker, reason)))
+
+
+def _against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[int, Process]) -> str | None:
+    """Return why a request cannot be granted, as far as the membership tells; None if it can."""
+    if isinstance(ask, JoinAsk):
+        return _against_join(ask, membership, processes)
+    if ask.worker not in membership.workers:
+        return f"there is no worker {ask.worker}; the workers are {membership.names}"
+    if len(processes) == 1:
+        return f"worker {ask.worker} is in the only process; stop the job instead"
+    return None
+
+
+def _against_join(ask: JoinAsk, membership: Membership, processes: dict[int, Process]) -> str | None:
+    each = len(next(iter(processes.values()))[2])
+    if ask.workers != each:
+        return f"it has {ask.workers} workers, but each process of this cluster has {each}: use -w {each}"
+    if ask.server is not None and ask.server not in membership.workers:
+        return f"there is no worker {ask.server} to join through; the workers are {membership.names}"
+    for process, (host, port, _) in processes.items():
+        if (host, port) == (ask.host, ask.port):
+            return f"process {process} of this cluster listens on {host}:{port} already"
+    return None
+
+
+def process_of(worker: WorkerId, processes: dict[int, Process]) -> int:
+    """Return the process in which a member works.
+
+    >>> process_of(3, {0: ("localhost", 2101, (0, 1)), 4: ("localhost", 2102, (2, 3))})
+    4
+    """
+    return next(process for process, (_, _, ids) in processes.items() if worker in ids)
