@@ -624,7 +624,7 @@ def test_a_time_of_another_scope_is_refused_by_a_capability(time: Any) -> None:
     def source(capability: Any, info: Any) -> Callable[[Any], None]:
         return lambda output: capability.downgrade(time)
 
-    with pytest.raises(TimeError, match=r"no time of this scope; times here are like Product\(0, 0\)"):
+    with pytest.raises(TimeError, match=r"not a time of this scope; times here are like Product\(0, 0\)"):
         example(building(lambda scope, outside, loop, inside: loop.source("Mine", source)))
 
 
