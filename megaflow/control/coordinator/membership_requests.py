@@ -6,8 +6,8 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
     add        StartWorkers ─ the processes ask the engine to join, in any order ─▶ a Bootstrap for each of their
                workers ─ RoutingReady of all ─▶ done. What could not be started is counted; the rest goes on.
     remove     AskLeave: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and
-               no new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the control
-               stream ─ SplitsReturned from each of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
+               no new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the
+               control stream ─ SplitsReturned of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
                done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
