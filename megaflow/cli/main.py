@@ -142,8 +142,9 @@ def run(
 def join_running(app: str, target: str, server: int | None, **more: Any) -> None:
     """Be a further process of a running job, to its end."""
     from megaflow.job.app import find_app
+    from megaflow.job.contact import find_contact
     from megaflow.job.spec import JobSpec
-    from megaflow.job.worker.join_by_hand import find_contact, join_job
+    from megaflow.job.worker.join_by_hand import join_job
 
     context = click.get_current_context()
     for name in NOT_WITH_JOIN:

@@ -1,4 +1,4 @@
-"""How whoever steers a job finds it: by its file, or by the address of its coordinator."""
+"""How a command or a process finds a running job: by the job's file, or by the address of one of its processes."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from megaflow.control.client.commands import Conversation
 from megaflow.errors import JobNotFound, PeerLost, UsageError
 from megaflow.job.job_file import find
+from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
 
@@ -21,10 +22,8 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
     else:
         if job is not None:
             raise UsageError("--job and --connect both say which job is meant: give one of them")
-        host, port = parse_address(connect)
-        secret, name = os.environ.get("MEGAFLOW_SECRET", "").strip(), f"the job at {connect}"
-        if not secret:
-            raise UsageError("--connect needs the job's secret in MEGAFLOW_SECRET")
+        host, port = parse_address(connect, "--connect")
+        secret, name = given_secret("--connect"), f"the job at {connect}"
 
     def reach(host: str, port: int) -> Client:
         try:
@@ -42,10 +41,29 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
         yield talk
 
 
-def parse_address(text: str, option: str = "--connect") -> tuple[str, int]:
+def find_contact(target: str) -> tuple[Address, bytes]:
+    """Return where to ask for the job that `--join` NAME or HOST:PORT means, and its secret.
+
+    Raises UsageError for a wrong address or a missing secret, JobNotFound if no job has the name.
+    """
+    if ":" not in target:
+        found = find(target)
+        return (found.host, found.port), found.secret.encode()
+    return parse_address(target, "--join"), given_secret("--join HOST:PORT").encode()
+
+
+def given_secret(option: str) -> str:
+    """Return the secret of the environment, which `option` needs. Raises UsageError if there is none."""
+    secret = os.environ.get("MEGAFLOW_SECRET", "").strip()
+    if not secret:
+        raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET")
+    return secret
+
+
+def parse_address(text: str, option: str) -> Address:
     """Return host and port; `option` is what the text was given for.
 
-    >>> parse_address("[::1]:2101")
+    >>> parse_address("[::1]:2101", "--connect")
     ('::1', 2101)
     """
     host, _, port = text.rpartition(":")

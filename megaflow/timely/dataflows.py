@@ -46,8 +46,7 @@ class WorkerStatistics:
     dataflows: tuple[DataflowStatistics, ...]
 
 
-def dataflow_statistics(graph: Graph) -> DataflowStatistics:
-    """Count. Costs a pass over what is queued and what is outstanding."""
+def _count(graph: Graph) -> DataflowStatistics:
     batches = [batch for queue in graph.queues for _, batch in queue.batches]
     return DataflowStatistics(
         graph.number,
@@ -156,8 +155,8 @@ class Dataflows:
         return False
 
     def statistics(self) -> tuple[DataflowStatistics, ...]:
-        """Count for all that run, by number."""
-        return tuple(map(dataflow_statistics, self.running.values()))
+        """Count for all that run, by number. Costs a pass over what is queued and what is outstanding."""
+        return tuple(map(_count, self.running.values()))
 
     def leave(self) -> None:
         """Let go of all: the cluster has let go of this worker."""

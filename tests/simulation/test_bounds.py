@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.megaphone import stateful
 from megaflow.testing import Leave, SimulatedCluster
-from megaflow.timely.dataflow.flow_control.credit import Credits
+from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
 from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds, Handoffs
 from tests.simulation import graphs, membership, scenarios
@@ -76,6 +76,14 @@ def test_credit_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     words = [(time, f"word{time}") for time in range(20)]
     with pytest.raises(AssertionError, match=r"no end after|nothing can happen any more"):
         cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+
+
+def test_credit_that_is_not_owed_is_missed_when_nothing_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Debts.add
+    monkeypatch.setattr(Debts, "add", lambda debts, worker, records: add(debts, worker, records - 1))
+    words = [(time, f"word{time}") for time in range(20)]
+    with pytest.raises(AssertionError, match=r"of worker \d, which keeps|more than nothing"):
+        SimulatedCluster(1, 2).run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
 
 
 def test_everybody_forgets_the_account_of_a_worker_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:

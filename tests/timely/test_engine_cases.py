@@ -251,8 +251,8 @@ CASES: dict[int, tuple[str, list[str]]] = {
     33: (
         "unordered input",
         [
-            "timely/dataflow/test_unordered.py::test_each_record_has_the_time_of_the_capability_it_was_given_with",
-            "timely/dataflow/test_unordered.py::test_the_frontier_stays_at_the_least_time_that_is_held",
+            "timely/dataflow/test_sources.py::test_each_record_has_the_time_of_the_capability_it_was_given_with",
+            "timely/dataflow/test_sources.py::test_the_frontier_stays_at_the_least_time_that_is_held",
         ],
     ),
     34: (

@@ -5,23 +5,12 @@ joins. Its outputs go to the job's launcher, which connects to it. It can join f
 processes of the job listen where it can reach them, and the other way round.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
 from megaflow.control.messages import Done, JobSettings, Request, SettingsQuery
-from megaflow.errors import (
-    ConfigMismatch,
-    JobNotFound,
-    MegaflowError,
-    PeerFailed,
-    PeerLost,
-    ProtocolError,
-    UsageError,
-)
-from megaflow.job.contact import parse_address
-from megaflow.job.job_file import find
+from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
@@ -30,21 +19,6 @@ from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 
 FORMS: tuple[Form, ...] = get_args(Form)
-
-
-def find_contact(target: str) -> tuple[Address, bytes]:
-    """Return where to ask for the job that NAME or HOST:PORT means, and its secret.
-
-    Raises UsageError for a wrong address or a missing secret, JobNotFound if no job has the name.
-    """
-    if ":" not in target:
-        found = find(target)
-        return (found.host, found.port), found.secret.encode()
-    contact = parse_address(target, "--join")
-    secret = os.environ.get("MEGAFLOW_SECRET", "").strip()
-    if not secret:
-        raise UsageError("--join HOST:PORT needs the job's secret in MEGAFLOW_SECRET")
-    return contact, secret.encode()
 
 
 def join_job(

@@ -1,8 +1,7 @@
 """The right to send: capabilities, and references to the times of records being consumed.
 
-A capability is a pointstamp (output, time) with a count that every worker hears of.
-Its holder may produce records at that time or later; while it is held, no
-frontier downstream passes its time.
+A capability is a pointstamp (output, time) with a count that every worker hears of. Its holder may produce records at
+that time or later; while it is held, no frontier downstream passes its time.
 
 Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
  1. A capability is minted from a held capability at or before its time, or from a

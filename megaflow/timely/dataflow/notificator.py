@@ -1,8 +1,7 @@
 """FrontierNotificator: remembers for an operator at which times it wants to be told that they are over.
 
-A request is a capability: to be notified of a time is to be able to send at it. The
-notificator owns what it is given and releases it after the notification, unless the
-operator has requested with it anew.
+A request is a capability: to be notified of a time is to be able to send at it. The notificator owns what it is given
+and releases it after the notification, unless the operator has requested with it anew.
 
 Invariant: a request is in `_due` if the frontiers seen last have passed its time, else in `_waiting`.
 """

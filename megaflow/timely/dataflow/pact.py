@@ -1,8 +1,7 @@
 """Pacts: which worker a record goes to between two operators.
 
-A pact keeps the number of records: what is produced is what is consumed (`Broadcast`
-produces one copy per worker, and says so). Whom a key belongs to is decided by the
-Membership, never by a count of workers.
+A pact keeps the number of records: what is produced is what is consumed (`Broadcast` produces one copy for each worker,
+and says so). The Membership decides which worker a key belongs to, never a count of workers.
 """
 
 from __future__ import annotations

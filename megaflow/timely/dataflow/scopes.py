@@ -1,9 +1,8 @@
 """Scopes within scopes: opening one, and which streams may meet in an operator.
 
-A scope is a name for a part of a dataflow. A region is nothing else; an iterative scope
-also gives its times one more coordinate, the round. Streams go from a scope to a child
-with `enter` and back with `leave`; an operator's inputs are all of its own scope, so
-that the times it sees are of one kind and the names tell the truth.
+A scope is a name for a part of a dataflow. A region is nothing else; an iterative scope also gives its times one more
+coordinate, the round. Streams go from a scope to a child with `enter` and back with `leave`; an operator's inputs are
+all of its own scope, so the times that it sees are of one kind, and its name says where it stands.
 """
 
 from megaflow.errors import BuildError

@@ -32,11 +32,7 @@ def places(graph: Graph) -> dict[int, Place]:
 def signature(graph: Graph) -> tuple[str, ...]:
     """Return whether operators are fused, then a line for each; equal on all workers that run the same program."""
     fusion = "fused" if any(node.fused for node in graph.nodes) else "not fused"
-    return (fusion, *_operators(graph))
-
-
-def _operators(graph: Graph) -> tuple[str, ...]:
-    return tuple(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes)
+    return (fusion, *(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes))
 
 
 def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> None:

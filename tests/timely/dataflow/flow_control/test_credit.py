@@ -56,6 +56,9 @@ def test_a_sender_whose_records_are_all_taken_has_credit_and_returns_are_few(
     pair = Pair(window)
     for verb, records in steps:
         pair.do(verb, records)
+        pair.credits._check()
+        pair.debts._check()
+        pair.downstream._check()
         assert pair.downstream.is_full() == (pair.credits.used(1) >= window) or pair.downstream.granted
     for verb in ("arrive", "take", "settle", "return"):
         for _ in range(len(steps) + 1):

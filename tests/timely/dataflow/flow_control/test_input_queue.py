@@ -25,7 +25,7 @@ def take(made: InputQueue) -> list[Any]:
     return batch
 
 
-def test_the_first_batch_puts_its_operator_on_the_agenda() -> None:
+def test_the_first_batch_puts_its_operator_in_the_run_queue() -> None:
     made, run_queue = queue(3)
     made.put(0, [1])
     ran: list[int] = []
@@ -52,7 +52,7 @@ def test_it_is_closed_from_the_mark_on_until_half_is_left() -> None:
     assert not run_queue.crowded and not downstream.closed
 
 
-def test_without_a_mark_it_is_never_closed_and_in_no_room() -> None:
+def test_without_a_mark_it_is_never_closed_and_a_part_of_no_downstream() -> None:
     made = InputQueue("map", "here:1", 7, RunQueue())
     downstream = Downstream(lambda: None)
     made.enter(downstream)
@@ -94,4 +94,7 @@ def test_what_is_owed_is_what_was_taken_of_each_workers_records(steps: list[tupl
             made.took(len(taken), made.records)
         owed = {worker: sum(n for each, n in taken if each == worker) for worker in (1, 2)}
         assert dict(made.debts.settle()) == {worker: n for worker, n in owed.items() if n}
+        made._check()
         assert made.records == sum(n for _, n in queued) == sum(len(batch) for _, batch in made.batches)
+        for worker in (1, 2):
+            assert made.queued_from(worker) == sum(n for each, n in queued if each == worker)

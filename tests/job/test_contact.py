@@ -1,11 +1,11 @@
-"""A process that joins by hand: how it finds the job is checked first."""
+"""A running job is found by its name or by the address of a process."""
 
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import JobNotFound, UsageError
-from megaflow.job.worker.join_by_hand import find_contact
+from megaflow.job.contact import find_contact
 
 
 def test_an_address_needs_the_secret_and_a_name_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
