@@ -189,12 +189,11 @@ def _fabric(
 
 
 def _peers(config: Config) -> list[PeerAddress]:
-    made = []
-    for process, address in enumerate(config.addresses):
-        host, port = parse_address(address)
-        ids = tuple(range(process * config.workers, (process + 1) * config.workers))
-        made.append(PeerAddress(process, host, port, ids))
-    return made
+    workers = config.workers
+    return [
+        PeerAddress(process, *parse_address(address), tuple(range(process * workers, (process + 1) * workers)))
+        for process, address in enumerate(config.addresses)
+    ]
 
 
 def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:

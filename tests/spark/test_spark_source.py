@@ -39,6 +39,7 @@ from megaflow.spark.source import CoordinatorConversation, SparkFeed, check_spar
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 pytestmark = [
@@ -86,7 +87,7 @@ class Job:
         self._waiting.append((connection, Done(request.id, 1)))
 
     def _run(self) -> None:
-        allocator = self._fabric.allocator(0)
+        allocator = TcpAllocator(self._fabric, 0)
         try:
             while not self._ending.is_set():
                 allocator.park(0.02)

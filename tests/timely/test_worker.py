@@ -329,7 +329,7 @@ def test_a_driver_that_waits_outside_each_round_loses_no_wake_up(workers: int) -
     assert run(workers, main) == [rounds] * workers
 
 
-def test_step_while_looks_again_also_when_nothing_happens() -> None:
+def test_step_while_checks_its_predicate_again_also_when_nothing_happens() -> None:
     allocator, worker, _ = parking()
     asleep(worker)
     looks = iter([True, True, False])

@@ -74,8 +74,6 @@ def _check_proof(kind: int, payload: Buffer, expected: bytes) -> None:
 class ClientHandshake:
     """The side that connected. Complete when `answer` is not None."""
 
-    __slots__ = ("_expected", "_hello", "_nonce", "_secret", "_stage", "answer")
-
     def __init__(self, secret: bytes, role: str, hello: dict[str, Any], nonce: bytes) -> None:
         self._secret = secret
         self._hello = frames(Kind.HELLO, pack_record([role, hello]))[0]
@@ -115,8 +113,6 @@ class ClientHandshake:
 
 class ServerHandshake:
     """The side that was connected to. Complete when `role` is not None; then it answers `welcome` or `refusal`."""
-
-    __slots__ = ("_nonce", "_secret", "_stage", "_wanted", "hello", "role")
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         self._secret = secret

@@ -20,8 +20,6 @@ SIGNAL_SECONDS = 0.5
 class Inbox:
     """What has arrived for one worker; any thread delivers, its owner drains and parks."""
 
-    __slots__ = ("_arrived", "_event", "_finished", "_woken")
-
     def __init__(self) -> None:
         self._arrived: deque[Envelope] = deque()
         self._event = threading.Event()
@@ -69,8 +67,6 @@ class Inbox:
 
 class LocalAllocator:
     """The end of one worker thread."""
-
-    __slots__ = ("_fabric", "_inbox", "index")
 
     def __init__(self, fabric: "LocalFabric", index: int) -> None:
         self.index = index

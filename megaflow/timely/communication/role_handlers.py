@@ -52,8 +52,6 @@ class EntryHandler(RoleHandler, Protocol):
 class Connection:
     """One client of a role; used by the polling thread only."""
 
-    __slots__ = ("_closing", "_handler", "_link", "_poller", "peer")
-
     def __init__(self, poller: Poller, link: Link, handler: RoleHandler) -> None:
         self.peer = link.address  # host:port of the other side
         self._poller = poller

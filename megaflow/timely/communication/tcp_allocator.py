@@ -23,8 +23,6 @@ POLL_INTERVAL_SECONDS = 0.0002  # while there is other work; a poll of the socke
 class TcpAllocator:
     """An Allocator on a TcpFabric; its rules are those of the protocol."""
 
-    __slots__ = ("_fabric", "_forgotten", "_inbox", "_polled_at", "index")
-
     def __init__(self, fabric: TcpFabric, index: int) -> None:
         self.index = index
         self._fabric = fabric

@@ -86,8 +86,6 @@ class FrameDecoder:
     `max_message_bytes` may be raised once the handshake is done.
     """
 
-    __slots__ = ("_parts", "_rest", "max_message_bytes")
-
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.max_message_bytes = max_message_bytes
         self._rest = bytearray()  # the beginning of an incomplete frame

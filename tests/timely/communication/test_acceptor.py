@@ -16,7 +16,7 @@ from megaflow.timely.communication.tcp import open_listener
 SECONDS = 0.05  # for each message of a handshake
 
 
-def test_who_answers_at_once_is_let_in_however_long_the_worker_takes_between_its_looks(
+def test_who_answers_at_once_is_let_in_however_long_the_worker_takes_between_its_polls(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     admitted = []

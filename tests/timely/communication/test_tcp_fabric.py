@@ -122,7 +122,7 @@ def test_only_progress_may_be_addressed_to_everybody(
         serve(ends[2])
 
 
-def test_one_that_is_busy_looks_at_the_sockets_all_the_same(make_cluster: Any) -> None:
+def test_a_busy_worker_polls_the_sockets_all_the_same(make_cluster: Any) -> None:
     ends = make_cluster(2).connect()
     for number in range(3):
         ends[0].send(1, Channel(Lane.DATA, 0, 0), number)
