@@ -137,7 +137,7 @@ class SparkFeed:
         self._report(how)
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
-        coordinator = Coordinator(lambda: self._coordinator, self._secret, self._stopping)
+        coordinator = CoordinatorConversation(lambda: self._coordinator, self._secret, self._stopping)
         stack.callback(coordinator.close)
         if isinstance(self._lines, SparkSpec):
             session = stack.enter_context(spark.spark_session(folder))
@@ -160,7 +160,7 @@ class SparkFeed:
             raise self._batch_error or failure
         coordinator.tell_ended(self._query)
 
-    def _stage_batch(self, coordinator: "Coordinator", transfer: Transfer, frame: Any, batch: int) -> None:
+    def _stage_batch(self, coordinator: "CoordinatorConversation", transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
             ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(IngestPorts()))
@@ -192,7 +192,7 @@ class Stopped(Exception):
     """The feed was stopped while it waited for an answer."""
 
 
-class Coordinator:
+class CoordinatorConversation:
     """The feed's conversation with the coordinator, wherever that is: one question after another."""
 
     def __init__(self, place: Callable[[], tuple[str, int]], secret: bytes, stopping: threading.Event) -> None:

@@ -21,7 +21,7 @@ from megaflow.timely.rescale.messages import Aborted, Admission, Denied, Event, 
 from megaflow.timely.worker import Worker as EngineWorker
 
 
-class Member(Protocol):
+class SteppedMember(Protocol):
     """One simulated worker, as the cluster keeps it."""
 
     worker: EngineWorker[Scope]
@@ -48,16 +48,16 @@ class Rescaling:
         """
         self.refusals: list[str] = []
         self._planned = planned
-        self._members: list[Member] = members
+        self._members: list[SteppedMember] = members
         self._admit = admit
         self._bury = bury
         self._is_passed = is_passed
         self._age = 0  # actions since the newcomer was started
         self._stage = ""  # of the change that is under way; "": none
         self._handing = False  # the coordinator has handed over, and there is no new one yet
-        self._lead: Member | None = None  # None: the first
-        self._newcomer: Member | None = None
-        self._leaver: Member | None = None
+        self._lead: SteppedMember | None = None  # None: the first
+        self._newcomer: SteppedMember | None = None
+        self._leaver: SteppedMember | None = None
         self._owners: set[int] = set()  # who may own bins
         self._table: RoutingTable = ()
 
@@ -166,7 +166,7 @@ class Rescaling:
 
     # A join
 
-    def _changed(self, member: Member, event: Event) -> None:
+    def _changed(self, member: SteppedMember, event: Event) -> None:
         if isinstance(event, Succeeded):
             self._succeed(member, event)
         if member is not self.lead:
@@ -177,7 +177,7 @@ class Rescaling:
             self.refusals.append(event.reason)  # of a leave the answer tells
             self._stage, self._newcomer = "", None
 
-    def _bootstrap(self, newcomer: Member) -> None:
+    def _bootstrap(self, newcomer: SteppedMember) -> None:
         self._hand_over_records(newcomer)
         if newcomer.worker.stateful:
             self._stage = "bootstrapping"
@@ -185,7 +185,7 @@ class Rescaling:
         else:
             self._stage = ""
 
-    def _hand_over_records(self, newcomer: Member) -> None:
+    def _hand_over_records(self, newcomer: SteppedMember) -> None:
         """Give it every second record of the coordinator's that it may still send."""
         if newcomer.records.closed:
             return
@@ -198,14 +198,14 @@ class Rescaling:
         script.extend(kept)
         newcomer.script.records.extend(given)
 
-    def _share(self, newcomer: Member) -> None:
+    def _share(self, newcomer: SteppedMember) -> None:
         """Move every n-th bin to it."""
         self._owners.add(newcomer.worker.index)
         for bin in range(0, len(self._table), len(self._owners)):
             self._issue(Move(bin, newcomer.worker.index))
         self._stage, self._newcomer = "", None
 
-    def _kill(self, newcomer: Member) -> None:
+    def _kill(self, newcomer: SteppedMember) -> None:
         lead, index = self.lead.worker, newcomer.worker.index
         sequencer = lead.rescaling.sequencer
         assert sequencer is not None
@@ -232,7 +232,7 @@ class Rescaling:
         else:
             self._drain(self._leaver)
 
-    def _drain(self, leaver: Member) -> None:
+    def _drain(self, leaver: SteppedMember) -> None:
         """Move its bins to the others."""
         leaving = leaver.worker.index
         self._owners.discard(leaving)
@@ -242,7 +242,7 @@ class Rescaling:
                 self._issue(Move(number, rest[number % len(rest)]))
         self._stage = "draining"
 
-    def _leave(self, leaver: Member) -> None:
+    def _leave(self, leaver: SteppedMember) -> None:
         """Ask when it has sent its records, and every command has taken effect everywhere."""
         commands = self.lead.script.commands
         if leaver.script.records or commands or not self._is_passed():
@@ -269,7 +269,7 @@ class Rescaling:
         self._handing = True
         lead.worker.rescaling.hand_over(lead.commands.give_away())
 
-    def _succeed(self, member: Member, event: Succeeded) -> None:
+    def _succeed(self, member: SteppedMember, event: Succeeded) -> None:
         commands = self.lead.script.commands
         member.commands.receive(event.luggage)
         member.script.commands.extend(commands)

@@ -20,7 +20,7 @@
      `stream`: batches kept by number   Server.record
      read_marker: range asked           Intake.take_marker, Intake.take_snapshot, Intake._gaps
      fold_range                         Server._answer, Intake.take_range
-     take_batch: dropped by number      Intake.take_batch, Stream.take; Progcaster.receive even when it has joined
+     take_batch: dropped by number      Intake.take_batch, DataflowProgress.take; Progcaster.receive even when it has joined
      READY, Commit                      Sequencer._commit_join; Member._commit
      CAN_FOLD: unknown workers wait     Member.takes
      Mint                               JoinChange.mint; function mint; Progcaster.mint

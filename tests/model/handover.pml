@@ -2,9 +2,9 @@
 
    Worker 0 begins as the coordinator. A coordinator hands its role to any other member, which may at once hand it on,
    also back; so there is always a third party. One that has handed over may be let go: it says goodbye, and is gone.
-   All workers report to whom they take for the coordinator, at any moment, also to themselves. A report is a request as
-   well: it waits in the coordinator's state, the cargo of a hand-over, until the coordinator writes a numbered command
-   for it, which every member reads.
+   All workers report to the one that they take for the coordinator, at any moment, also to themselves. A report is a
+   request as well: it waits in the coordinator's state, which goes with the succession, until the coordinator writes a
+   numbered command for it, which every member reads.
 
    What is asserted, and the name of the assertion
      reports_come_in_order       coordinators, taken together, hear reports 0, 1, 2 ... of each worker, each once
@@ -17,8 +17,9 @@
    and by spin itself: nothing waits for ever (no invalid end state), no lane overflows.
 
    Step here                          In megaflow's code; that these names exist is tested
+     report                             Member.report; message Report
      hand_over, SUCCESSION              Role.hand_over; Sequencer.succession; message Succession
-     the cargo                          message Succession; class JobState; Sequencer.resume
+     the state that goes with it        class JobState; Sequencer.resume
      AT_REST                            Controller._is_at_rest
      receive: SUCCESSION, SUCCEEDING    Role.hear; message Succeeding
      receive: HANDOVER                  Member.hear; message Handover, message Fence
@@ -28,18 +29,20 @@
      command, read_command              CommandStream.issue; ControlInput._check_number
 
    What keeps it small and loses nothing
-     - The engine's messages to the coordinator and the program's are on the same lanes, in one order: all are reports.
+     - The engine's messages and the programs' reports are on the same lanes, in one order: all are reports.
+     - What waits in the queue of changes, and reports that the program has not worked off, are requests.
      - Commands are on lanes of their own and are read at any later moment, so those of two writers may overtake each
        other more often than in a job.
      - That all have read all commands is a fact that the coordinator sees, as a probe does, at any later moment: it
        stays true until the coordinator itself writes the next one.
      - What a successor has kept it hears one by one, and before all that comes then; it may hand over in between.
      - The successor is any member; in the code the lowest one outside the process.
-   Not here: joins; of a leave all but its end: who is let go has read the commands written before, and its goodbye ends
-   the change; the control stream's capability, which goes with the role (see progcaster.py); clients (they ask again).
+   Not here: joins; of a leave all but its end: a worker that is let go has read all commands written before, and its
+   goodbye ends the change; the control stream's capability, which goes with the role (see progcaster.py); clients (they
+   ask again).
 
    Planted faults, which the check must find: NO_FENCE, RESUME_EARLY, FENCE_DIRECT, NO_FORWARD, EARLY_HANDOVER,
-   CARGO_BEHIND, REQUESTS_LEFT, NO_REST, COUNTER_ANEW, KEEPS_ACTING, LEAVES_EARLY; test_handover_model.py says what
+   STATE_BEHIND, REQUESTS_LEFT, NO_REST, COUNTER_ANEW, KEEPS_ACTING, LEAVES_EARLY; test_handover_model.py says what
    each does. */
 
 #ifndef REPORTS
@@ -66,9 +69,9 @@
 #define CONTROL(from, to) control[(from) * WORKERS + (to)]
 #define KEPT(by, sender) kept[(by) * WORKERS + (sender)]
 
-mtype = { REPORT, FENCE, SUCCESSION, CARGO, SUCCEEDING, HANDOVER, QUESTION, LEAVE, GOODBYE };
+mtype = { REPORT, FENCE, SUCCESSION, STATE, SUCCEEDING, HANDOVER, QUESTION, LEAVE, GOODBYE };
 
-/* What; whether it is forwarded; who sent it first (of a succession: set of members); a number (packed: the cargo). */
+/* What; whether it is forwarded; who sent it first (of a succession: set of members); a number (packed: the state). */
 chan mail[WORKERS * WORKERS] = [LANE_MAX] of { mtype, bool, byte, byte };
 chan control[WORKERS * WORKERS] = [REPORTS_MAX] of { byte };    /* number of a command */
 chan kept[WORKERS * WORKERS] = [REPORTS_MAX] of { byte };       /* a successor's, of one sender: number of a report */
@@ -210,7 +213,7 @@ inline hand_over(w, to) {
     handovers--;
     worker[w].successor = to;
     worker[w].waits = true;
-#if defined(CARGO_BEHIND)
+#if defined(STATE_BEHIND)
     n = 0;
 #elif defined(REQUESTS_LEFT)
     n = PACKED(worker[w].written, 0);
@@ -218,7 +221,7 @@ inline hand_over(w, to) {
     n = PACKED(worker[w].written, worker[w].requests);
 #endif
     post(w, to, SUCCESSION, false, worker[w].members, n);
-#if !defined(KEEPS_ACTING) && !defined(CARGO_BEHIND)
+#if !defined(KEEPS_ACTING) && !defined(STATE_BEHIND)
     worker[w].written = 0;
     worker[w].requests = 0;
 #endif
@@ -328,8 +331,8 @@ inline receive(w, sender) {
         worker[w].silent = who;
         take_over(w, n);
         post(w, sender, SUCCEEDING, false, w, 0)
-#ifdef CARGO_BEHIND
-    :: what == CARGO -> take_over(w, n)
+#ifdef STATE_BEHIND
+    :: what == STATE -> take_over(w, n)
 #endif
     :: what == SUCCEEDING ->
         coordinator_mail_has_a_way = worker[w].waits;
@@ -406,9 +409,9 @@ proctype run_worker(byte w) {
     ASK(2)
 #endif
 
-#ifdef CARGO_BEHIND
+#ifdef STATE_BEHIND
     :: d_step { worker[w].successor != NOBODY && worker[w].written + worker[w].requests > 0 ->
-        post(w, worker[w].successor, CARGO, false, w, PACKED(worker[w].written, worker[w].requests));
+        post(w, worker[w].successor, STATE, false, w, PACKED(worker[w].written, worker[w].requests));
         worker[w].written = 0;
         worker[w].requests = 0 }
 #endif

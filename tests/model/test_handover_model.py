@@ -40,7 +40,7 @@ def the_successor_knew_nothing_of_it(story: Sequence[str]) -> bool:
     return successor is not None and not any(line.startswith(f"worker {successor[1]} is to succeed") for line in story)
 
 
-def it_began_without_the_cargo(story: Sequence[str]) -> bool:
+def it_began_without_the_state(story: Sequence[str]) -> bool:
     began = place(story, r"worker \d coordinates")
     return "is at command 0 with 0 requests" in story[place(story, r"worker \d is at .*")] and began < len(story)
 
@@ -80,7 +80,7 @@ FAULTS = {
         "reports_come_in_order no_report_is_lost", lambda story: any(" drops report " in line for line in story), ONE
     ),
     "EARLY_HANDOVER": Fault("coordinator_mail_has_a_way", the_successor_knew_nothing_of_it, ONE),
-    "CARGO_BEHIND": Fault("commands_are_consecutive", it_began_without_the_cargo, ONE),
+    "STATE_BEHIND": Fault("commands_are_consecutive", it_began_without_the_state, ONE),
     "REQUESTS_LEFT": Fault("no_request_is_lost", a_request_was_left, ONE),
     "NO_REST": Fault("commands_are_consecutive", an_unread_command_was_overtaken, ONE),
     "COUNTER_ANEW": Fault("commands_are_consecutive", a_number_was_written_twice, ONE),
@@ -117,7 +117,7 @@ def test_each_report_is_heard_once_in_order_and_answered_by_one_coordinator_at_a
     pytest.param("FENCE_DIRECT", id="a member sends its fence to the new coordinator"),
     pytest.param("NO_FORWARD", id="the old coordinator drops the reports that still come to it"),
     pytest.param("EARLY_HANDOVER", id="the old coordinator tells the members before the successor has answered"),
-    pytest.param("CARGO_BEHIND", id="the coordinator's state travels behind the succession"),
+    pytest.param("STATE_BEHIND", id="the coordinator's state travels behind the succession"),
     pytest.param("REQUESTS_LEFT", id="reports that were heard and not answered do not go with the succession"),
     pytest.param("NO_REST", id="the role is handed over while a command is unread"),
     pytest.param("COUNTER_ANEW", id="a successor numbers commands from 0"),

@@ -199,7 +199,9 @@ FAULTS_OF_CHANGES = {
     ),
     "the snapshot misses what was folded since the last step": Fault("Server._cut", "graph.show_frontiers()", "pass"),
     "the snapshot is one batch behind the numbers that it tells": Fault(
-        "Stream.begin", "dict(following)", "{sender: max(0, number - 1) for sender, number in following.items()}"
+        "DataflowProgress.begin",
+        "dict(following)",
+        "{sender: max(0, number - 1) for sender, number in following.items()}",
     ),
     "what a newcomer sends is not kept until the commit is applied": Fault(
         "Member.takes", "early is not None", "False"

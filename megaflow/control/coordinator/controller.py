@@ -11,7 +11,7 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
    what members report of each bin they install. If some reports are late, all members are asked: answers come after.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
-   something is held back; `HandOver` is a controller's last word, and what it has held back is asked of the next one.
+   something is held back; `Resign` is a controller's last word, and what it has held back is asked of the next one.
 7. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
    command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
    gives whoever has joined a routing table first: what waits there for one would be held for ever.
@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 
 from megaflow.control import messages
 from megaflow.control.coordinator import events
-from megaflow.control.coordinator.assignment import spread
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
@@ -32,7 +31,7 @@ from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
 from megaflow.control.coordinator.request_progress import done
-from megaflow.control.coordinator.roster import Roster
+from megaflow.control.coordinator.roster import Roster, spread
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.status import operator_statuses
 from megaflow.control.reports import JobStatus, PendingMove
@@ -300,7 +299,7 @@ class Controller:
             self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
             self._moves.plans.kept,
         )  # fmt: skip
-        out.append(events.HandOver(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
+        out.append(events.Resign(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
         self._held.clear()
         self.handed_over = True
 

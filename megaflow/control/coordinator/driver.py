@@ -15,19 +15,19 @@ from megaflow.control.coordinator.events import (
     Advance,
     Answer,
     Asked,
+    AskLeave,
     ChangeRefused,
     CloseControl,
     Event,
     GiveUp,
     Gone,
-    HandOver,
     Inject,
     Instruction,
     Launched,
     Mail,
     Mailed,
     Reply,
-    Retire,
+    Resign,
     Rule,
     StartWorkers,
     Ticked,
@@ -50,7 +50,7 @@ EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
 EXPLAINING_MAX = 100  # questions of that kind under way
 
 
-class Client(Protocol):
+class Asker(Protocol):
     """Whoever asked something."""
 
     def send(self, message: Answer) -> None:
@@ -68,7 +68,7 @@ class Explaining:
     end: float  # seconds of the worker's clock: wait no longer
 
 
-class Coordinator:
+class ControllerDriver:
     """Feeds the controller with events and does what it says."""
 
     def __init__(
@@ -169,16 +169,16 @@ class Coordinator:
                     self._worker.post(target, TOPIC, body)
                 case StartWorkers(count, number):
                     self._start_processes(count, number)
-                case Retire(worker):
+                case AskLeave(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
                 case Rule(ids, reason):
                     self._worker.rescaling.coordination.rule(ids, reason)
                 case GiveUp(reason):
                     self._worker.rescaling.coordination.give_up(reason)
-                case HandOver():
+                case Resign():
                     self._leave(instruction)
 
-    def _leave(self, word: HandOver) -> None:
+    def _leave(self, word: Resign) -> None:
         """Hand over, and with it what is reported here; what is asked here is to be asked there."""
         rescaling, rest = self._worker.rescaling, list(self._events)
         rescaling.coordination.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
@@ -232,5 +232,5 @@ class Coordinator:
 
 def answer(client: Any, message: Answer) -> None:
     """Send an answer to a client of the controller's, which knows it by identity only."""
-    asker: Client = client
+    asker: Asker = client
     asker.send(message)

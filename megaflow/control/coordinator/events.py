@@ -128,7 +128,7 @@ class StartWorkers:
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
+class AskLeave:
     """Ask the engine to have the process of this worker leave: `LeaveDue`, then `WorkersLeft` or `ChangeRefused`."""
 
     worker: int
@@ -150,7 +150,7 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class Resign:
     """Leave the control stream and all that follows to another worker. It is the controller's last word.
 
     Nobody has answered `pending`; whoever asked is to ask there.
@@ -165,5 +165,5 @@ Event: TypeAlias = (
     Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | WorkersJoined | WorkersLeft | ChangeRefused | Launched
 )
 Instruction: TypeAlias = (
-    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | Retire | Rule | GiveUp | HandOver
+    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | AskLeave | Rule | GiveUp | Resign
 )

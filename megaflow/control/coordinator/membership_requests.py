@@ -5,11 +5,11 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
 
     add        StartWorkers ─ the processes ask the engine to join, in any order ─▶ a Bootstrap for each of their
                workers ─ RoutingReady of all ─▶ done. What could not be started is counted; the rest goes on.
-    remove     Retire: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and no
-               new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the control
-               stream ─ SplitsReturned from each of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
+    remove     AskLeave: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and
+               no new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the
+               control stream ─ SplitsReturned of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
-               done ─▶ HandOver; the rest is asked of the successor.
+               done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
 
 1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
@@ -29,11 +29,11 @@ from typing import Any
 
 from megaflow.control.coordinator.events import (
     Asked,
+    AskLeave,
     ChangeRefused,
     GiveUp,
     Instruction,
     Reply,
-    Retire,
     Rule,
     StartWorkers,
     WorkersJoined,
@@ -156,7 +156,7 @@ class MembershipRequests:
         if self._removes:
             out += progress(remove, "waits for another change", 0)
         self._removes.append(remove)
-        out.append(Retire(remove.worker))
+        out.append(AskLeave(remove.worker))
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
         """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""

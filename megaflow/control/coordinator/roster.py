@@ -10,9 +10,10 @@ A process joins and leaves as a whole, so its workers leave together. A worker w
 after all runs again, but reads no lines: its source has closed.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from megaflow.control.coordinator.job_state import RosterState
+from megaflow.control.messages import Split
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Map, Move, validate
 from megaflow.timely.membership import Membership, WorkerId
@@ -221,6 +222,22 @@ class Roster:
         assert set(self.leaving) <= self.members.workers and self.members.coordinator not in self.leaving
         assert not self._servers.keys() & self._routed
         assert self._closed <= self._closing <= self.members.workers and self._ports.keys() <= self.members.workers
+
+
+def spread(splits: Iterable[Split], workers: Sequence[int]) -> dict[int, tuple[Split, ...]]:
+    """Give each split, the next one always to the worker with the fewest bytes so far, the lowest of several.
+
+    >>> splits = [Split(number, "a", number * 10, number * 10 + 10) for number in range(3)]
+    >>> {worker: [split.number for split in given] for worker, given in spread(splits, (0, 3)).items()}
+    {0: [0, 2], 3: [1]}
+    """
+    given: dict[int, list[Split]] = {worker: [] for worker in workers}
+    loads = dict.fromkeys(workers, 0)
+    for split in splits:
+        worker = min(loads, key=lambda worker: (loads[worker], worker))
+        loads[worker] += split.end - split.start
+        given[worker].append(split)
+    return {worker: tuple(some) for worker, some in given.items() if some}
 
 
 def _listed(workers: Iterable[WorkerId]) -> str:

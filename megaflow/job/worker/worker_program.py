@@ -4,7 +4,7 @@ A worker that joins builds the same dataflow and then waits until it may take pa
 operators know their routing tables. A worker that leaves keeps stepping until no other worker needs it.
 
 One worker coordinates the job. When its process is to leave, a worker of another process takes over. The coordinator
-gives the engine all that its controller leaves (`HandOver`), gives away the control stream's handle, and from then on
+gives the engine all that its controller leaves (`Resign`), gives away the control stream's handle, and from then on
 keeps the requests that come. When the engine has handed over (`Succeeded`), the successor goes on with both and tells
 the launcher and all workers where it listens (`Coordinates`). Only then are clients sent there.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.driver import TOPIC, Coordinator
+from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
@@ -85,7 +85,7 @@ class WorkerProgram:
             self._queue.waiting,
             self._redirect,
         )
-        self._coordinator: Coordinator | None = None
+        self._coordinator: ControllerDriver | None = None
 
     def run(self) -> None:
         """Step the dataflow to its end, and wait until the launcher has everything."""
@@ -170,7 +170,7 @@ class WorkerProgram:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(spec.name, worker.membership, operators, pins=worker.rescaling.pins, **more)
-        self._coordinator = Coordinator(
+        self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
         )
         launcher.coordinate(self._coordinator.put)

@@ -17,7 +17,7 @@ from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snap
 
 
 @dataclass(slots=True)
-class Stream:
+class DataflowProgress:
     """One dataflow's progress, as far as it is known."""
 
     sum: ChangeBatch[Any] = field(default_factory=ChangeBatch)  # since the initial counts
@@ -61,7 +61,7 @@ class Intake:
 
     def __init__(self, change: int, members: frozenset[WorkerId]) -> None:
         self.complete: set[int] = set()  # dataflows that have ended
-        self.streams: dict[int, Stream] = {}  # dataflow -> what is known of it
+        self.streams: dict[int, DataflowProgress] = {}  # dataflow -> what is known of it
         self.snapshot: Snapshot | None = None
         self._change = change
         self._markers: dict[WorkerId, Marker] = {}
@@ -110,8 +110,8 @@ class Intake:
         else:
             self._stream(answer.dataflow).take(answer.sender, answer.start, answer.end, answer.changes)
 
-    def _stream(self, dataflow: int) -> Stream:
-        return self.streams.setdefault(dataflow, Stream())
+    def _stream(self, dataflow: int) -> DataflowProgress:
+        return self.streams.setdefault(dataflow, DataflowProgress())
 
     def _gaps(self, sender: WorkerId, marker: Marker) -> list[RangeAsk]:
         asks = []

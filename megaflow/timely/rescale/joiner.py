@@ -9,7 +9,7 @@ from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal
-from megaflow.timely.rescale.catch_up import Intake, Stream
+from megaflow.timely.rescale.catch_up import DataflowProgress, Intake
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.messages import (
     TOPIC,
@@ -131,7 +131,7 @@ class Joiner:
         if graph.number in self._intake.complete:
             graph.restore([(location, time, -count) for location, time, count in graph.initial], None)
             return
-        stream = self._intake.streams.pop(graph.number, Stream())
+        stream = self._intake.streams.pop(graph.number, DataflowProgress())
         graph.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
 
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:

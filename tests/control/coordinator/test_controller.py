@@ -20,18 +20,18 @@ from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDL
 from megaflow.control.coordinator.events import (
     Advance,
     Asked,
+    AskLeave,
     ChangeRefused,
     CloseControl,
     Event,
     GiveUp,
     Gone,
-    HandOver,
     Inject,
     Instruction,
     Launched,
     Mailed,
     Reply,
-    Retire,
+    Resign,
     Rule,
     StartWorkers,
     Ticked,
@@ -100,7 +100,7 @@ class Job:
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
         self.operators, self.pins = operators, arguments["pins"]
-        self.left: HandOver | None = None  # the last word of a controller
+        self.left: Resign | None = None  # the last word of a controller
 
     def hear(self, words: str, now: float) -> list[str]:
         kind, _, rest = words.partition(" ")
@@ -108,7 +108,7 @@ class Job:
             self.succeed()
             return []
         said = self.controller.handle(self.event_of(kind, rest), now)
-        self.left = next((each for each in said if isinstance(each, HandOver)), self.left)
+        self.left = next((each for each in said if isinstance(each, Resign)), self.left)
         self.controller._check()
         return [shown(instruction) for instruction in said]
 
@@ -170,11 +170,11 @@ def shown(instruction: Instruction) -> str:
         case Rule(ids, reason):
             who = ",".join(map(str, ids))
             return f"rule that {who} may" if reason is None else f"rule that {who} may not: {reason}"
-        case Retire(worker):
+        case AskLeave(worker):
             return f"retire {worker}"
         case GiveUp(reason):
             return f"give up {reason}"
-        case HandOver(successor, state, pending):
+        case Resign(successor, state, pending):
             asked = ", ".join(f"{asked.client} {asked.request.id}" for asked in pending)
             return f"hand over to {successor}: {state}, asked by {asked}"
         case other:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import pytest
 
 from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.driver import Coordinator
+from megaflow.control.coordinator.driver import ControllerDriver
 from megaflow.control.coordinator.events import Asked, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartProcesses
@@ -73,7 +73,7 @@ class Bench:
             watched.probe_with(self.probe)
         controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
         start = self.started.append if can_start else None
-        self.coordinator = Coordinator(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
+        self.coordinator = ControllerDriver(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
         self.client = Client()
 
     def commands(self) -> list[Any]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.timely.progress.change_batch import ChangeBatch
-from megaflow.timely.rescale.catch_up import Intake, Stream
+from megaflow.timely.rescale.catch_up import DataflowProgress, Intake
 from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snapshot, Stamps
 
 CHANGE = 3
@@ -150,7 +150,7 @@ def test_whatever_overtakes_what_the_sum_is_that_of_a_prefix_of_each_sender_and_
         if number in intake.complete:
             assert flow.complete_at_server or flow.complete_at
             continue
-        stream = intake.streams.get(number, Stream())
+        stream = intake.streams.get(number, DataflowProgress())
         following = {member: stream.following.get(member, 0) for member in range(world.members)}
         prefixes = world.total(number, {member: (0, end) for member, end in following.items()})
         assert sorted(stream.sum) == sorted(prefixes)
@@ -164,7 +164,7 @@ def test_whatever_overtakes_what_the_sum_is_that_of_a_prefix_of_each_sender_and_
 @settings(max_examples=200, deadline=None)
 @given(st.permutations(range(6)), st.integers(0, 6), st.integers(0, 6))
 def test_a_stream_folds_ranges_and_batches_in_order_each_once(order: list[int], cut: int, end: int) -> None:
-    stream = Stream()
+    stream = DataflowProgress()
     stream.begin([(number, 0, 1) for number in range(cut)], {7: cut})
     if end > cut:
         order.append(-1)
