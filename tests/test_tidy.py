@@ -22,7 +22,6 @@ SMALL_MODULES_MAX = 10
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
-    "megaflow/control/coordinator/assignment.py": "which splits a worker reads: coordinator and launcher ask",
     "megaflow/control/coordinator/status.py": "adds up reports for status and for plans",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/testing/actions.py": "public: what a test can do to a simulated cluster",
@@ -44,17 +43,6 @@ SHARED_CLASS_NAMES = {
     "Member": "a worker's part in the membership; in the simulation, the Protocol of a simulated worker",
     "Retire": "what the coordinator asks of the engine, and what the engine then tells the leaving workers",
     "Stream": "what users write; in catching up, one dataflow's progress",
-}
-
-# A name means one thing: modules that share theirs are named here, with the reason.
-SHARED_BASENAMES = {
-    "messages": "the vocabulary of a protocol, whose package says which",
-}
-
-SMALL_MODULE_LINES = 60
-SMALL_MODULES_MAX = 10
-SMALL_MODULES = {
-    # module -> why it stands alone
 }
 
 # Sockets, threads, processes, clocks and dice: what makes a run depend on anything but its input.
