@@ -25,6 +25,7 @@ from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link
 from megaflow.timely.communication.wire import EVERYBODY, Buffer, Kind, frames, unpack_failure, unpack_message
 
+LANES = len(Lane)  # the kinds below are worker messages; asked for each, and an enum's length is slow
 CHECKS_BEFORE_CLOSE = 2  # of a newcomer that was refused and keeps its connection
 
 
@@ -72,7 +73,7 @@ class Peer:
         """Deliver a worker message, or note the end."""
         if kind == Kind.GOODBYE:
             self.goodbye = True
-        elif kind < len(Lane):
+        elif kind < LANES:
             self._deliver(*unpack_message(kind, payload))
         elif kind == Kind.FAILURE:
             self._end(unpack_failure(payload))
