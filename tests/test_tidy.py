@@ -17,20 +17,32 @@ LONG_MODULES = {
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
 
-# A name means one thing: modules that share theirs are named here, with the reason.
-SHARED_BASENAMES = {
-    "messages": "the vocabulary of a protocol, whose package says which",
-}
-
-# A name means one thing: modules that share theirs are named here, with the reason.
-SHARED_BASENAMES = {
-    "messages": "the vocabulary of a protocol, whose package says which",
-}
-
 SMALL_MODULE_LINES = 60
 SMALL_MODULES_MAX = 10
 SMALL_MODULES = {
     # module -> why it stands alone
+    "megaflow/__main__.py": "what python -m megaflow runs",
+    "megaflow/control/coordinator/status.py": "adds up reports for status and for plans",
+    "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
+    "megaflow/testing/actions.py": "public: what a test can do to a simulated cluster",
+    "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
+    "megaflow/timely/dispatch.py": "the one table from channel to handler",
+    "megaflow/timely/membership.py": "a value that everything in the engine knows",
+    "megaflow/timely/rescale/host.py": "what a worker lends to joiner, leaver and server",
+    "megaflow/timely/scheduled_calls.py": "the clock's calls, of workers and of the poller",
+}
+
+# A name means one thing: modules and classes that share theirs are named here, with the reason.
+SHARED_BASENAMES = {
+    "messages": "the vocabulary of a protocol, whose package says which",
+}
+SHARED_CLASS_NAMES = {
+    "Client": "a connection to a port; in the driver, the Protocol of what is at its other end",
+    "Coordinator": "of a job; in the feed of Spark, the one that it talks to",
+    "HandOver": "public in megaflow.testing, and the coordinator's event that follows from it",
+    "Member": "a worker's part in the membership; in the simulation, the Protocol of a simulated worker",
+    "Retire": "what the coordinator asks of the engine, and what the engine then tells the leaving workers",
+    "Stream": "what users write; in catching up, one dataflow's progress",
 }
 
 # Sockets, threads, processes, clocks and dice: what makes a run depend on anything but its input.
@@ -166,6 +178,23 @@ def test_no_two_modules_share_a_basename() -> None:
     """Packages may: `control/worker/` and `job/worker/` are two rooms of one process."""
     shared = of_several((Path(module.name).stem, module.name) for module in MEGAFLOW)
     assert shared.keys() - {"__init__"} == SHARED_BASENAMES.keys(), shared
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Nor do they differ by an underscore before it."""
+    classes = ((module, node) for module in MEGAFLOW for node in module.nodes(ast.ClassDef))
+    shared = of_several((node.name.lstrip("_"), module.at(node, node.name)) for module, node in classes)
+    assert shared.keys() <= SHARED_CLASS_NAMES.keys(), shared
+
+
+def test_few_modules_are_small_and_each_for_a_reason() -> None:
+    small = {
+        module.name
+        for module in MEGAFLOW
+        if len(module.text.splitlines()) < SMALL_MODULE_LINES and not module.name.endswith("/__init__.py")
+    }
+    assert small <= SMALL_MODULES.keys()
+    assert len(small) <= SMALL_MODULES_MAX
 
 
 def test_every_function_fits_a_screen() -> None:

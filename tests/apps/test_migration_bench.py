@@ -47,6 +47,7 @@ def test_all_strategies_move_the_same_bins_there_and_back_and_count_exactly(tmp_
     assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == ["migration-bins.png", "migration-moves.png"]
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_without_a_rate_one_is_found_and_shown_beside_the_plain_loop(tmp_path: Path) -> None:
     done = bench(tmp_path, "bins", "--keys", "500", "--log2-bins", "3", "--turn", "0.4", "--turns", "1")

@@ -137,7 +137,11 @@ REQUESTS = [
     for query in QUERIES
     for strategy in ("fluid", "all-at-once")
 ]
-EVERY_REQUEST = pytest.mark.parametrize("request_", REQUESTS, ids=lambda words: f"{words[0]}-{words[3]}")
+TWO_QUICK = [
+    pytest.param(words, marks=() if name in ("Q3-fluid", "Q5-all-at-once") else pytest.mark.slow, id=name)
+    for words in REQUESTS
+    for name in [f"{words[0]}-{words[3]}"]
+]
 SLOW_UNLESS_FLUID = [
     pytest.param(words, marks=() if words[3] == "fluid" else pytest.mark.slow, id=f"{words[0]}-{words[3]}")
     for words in REQUESTS
@@ -168,7 +172,7 @@ def test_on_threads_results_equal_the_oracles_while_half_of_all_bins_move(reques
 
 @pytest.mark.cluster
 @pytest.mark.timeout(60)
-@EVERY_REQUEST
+@pytest.mark.parametrize("request_", TWO_QUICK)
 def test_in_processes_results_equal_the_oracles_while_half_of_all_bins_move(
     request_: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ def figures(folder: Path, *words: str) -> dict[str, Any]:
     return record
 
 
+@pytest.mark.slow
 def test_all_experiments_run_count_exactly_and_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     record = figures(tmp_path, "all", "--quick", "--plots", str(tmp_path / "plots"))
