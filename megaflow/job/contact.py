@@ -21,7 +21,7 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
     else:
         if job is not None:
-            raise UsageError("--job and --connect both say which job is meant: give one of them")
+            raise UsageError("--job and --connect both name a job: give one of them")
         host, port = parse_address(connect, "--connect")
         secret, name = given_secret("--connect"), f"the job at {connect}"
 

@@ -60,7 +60,7 @@ def is_alive(job: Job) -> bool:
 def check_name(name: str) -> str:
     """Return a job's name if it is one. Raises UsageError otherwise."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: must be 1 to 64 letters, digits, '.', '_' and '-', the first no '.' or '-'")
+        raise UsageError(f"--name {name}: must be 1 to 64 letters, digits, '.', '_' and '-', the first not '.' or '-'")
     return name
 
 

@@ -133,7 +133,7 @@ def validate(
             _check_member(command, server, members, joined)
             if type(worker) is not int or worker not in joined:
                 _check_member(command, worker, members)
-                raise CommandRefused(f"{command}: worker {worker} knows the routing table already")
+                raise CommandRefused(f"{command}: worker {worker} has the routing table already")
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 

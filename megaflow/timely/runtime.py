@@ -200,7 +200,7 @@ def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
     who = f"process {own.process}" if own.process >= 0 else "this process"
     if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
         raise UsageError(
-            f"{who} is to listen on {own.host}:{own.port}, which other machines reach; "
+            f"{who} would listen on {own.host}:{own.port}, which other machines can reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
     try:

@@ -351,7 +351,7 @@ def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch:
 
 def test_resume_does_what_is_left_of_the_plan(job: FakeConversation) -> None:
     result = megaflow("control", "resume")
-    assert result.exit_code == 1 and "no plan to go on with: none was begun" in result.stderr
+    assert result.exit_code == 1 and "no plan to resume: none was begun" in result.stderr
     job.plans = Plans(KeptPlan(4, (1, 1, 1, 0), "batched", 2, 900.0, 7, "pid 1"))
     result = megaflow("control", "resume", "--gap", "0", "--json")
     assert json.loads(result.stdout)["steps"] == 2, result.stderr

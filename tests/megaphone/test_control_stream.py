@@ -154,7 +154,7 @@ def test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream(monkeypatch:
     hands.settle()
     assert [numbered for _, numbered in hands.outputs] == [Numbered(*each) for each in enumerate(commands[:3])]
     hands.command(2, commands[3])
-    with pytest.raises(CommandRefused, match="worker 2 knows the routing table already"):
+    with pytest.raises(CommandRefused, match="worker 2 has the routing table already"):
         hands.settle()
 
 

@@ -385,7 +385,7 @@ def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
         (Move(0, NEW), "worker 2 has joined but does not know the routing table yet; it needs a Bootstrap"),
         (Map((0, 1, NEW, 1)), "Map: worker 2 has joined but does not know"),
         (Bootstrap(NEW, 0), "worker 2 has joined but does not know"),
-        (Bootstrap(0, 1), "worker 1 knows the routing table already"),
+        (Bootstrap(0, 1), "worker 1 has the routing table already"),
         (Bootstrap(NEW, NEW), "cannot bootstrap itself"),
         (Bootstrap(0, 3), "there is no worker 3"),
     ],
@@ -404,7 +404,7 @@ def test_from_its_bootstrap_on_a_newcomer_may_be_named_and_a_second_bootstrap_is
     _, hands = started()
     hands.command(1, Bootstrap(0, NEW), Move(0, NEW), Map((NEW, 1, NEW, 1)))
     hands.command(2, Bootstrap(1, NEW))
-    with pytest.raises(CommandRefused, match="worker 2 knows the routing table already"):
+    with pytest.raises(CommandRefused, match="worker 2 has the routing table already"):
         hands.settle()
 
 

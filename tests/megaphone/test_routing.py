@@ -164,7 +164,7 @@ def test_workers_that_know_the_table_may_own_bins_and_tell_it_those_that_do_not(
         (Map((2, 2, 2, None)), "no worker None"),  # type: ignore[arg-type]
         (Bootstrap(2, 7), "no worker 7"),
         (Bootstrap(7, 2), "no worker 7"),
-        (Bootstrap(2, 5), "worker 5 knows the routing table already"),
+        (Bootstrap(2, 5), "worker 5 has the routing table already"),
         (Bootstrap(2, 2), "cannot bootstrap itself; name another one as the server"),
         (Bootstrap(2, True), "no worker True"),
         (Bootstrap([], 2), r"no worker \[\]"),  # type: ignore[arg-type]

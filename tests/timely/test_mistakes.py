@@ -191,11 +191,11 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
     ),
     "advancing to no time": (
         lambda: with_handle(lambda handle: handle.advance_to("6")), TimeError,
-        ["advance_to('6')", "a str is no time", "like 5, of type int"],
+        ["advance_to('6')", "a str is not a time", "like 5, of type int"],
     ),
     "advancing to a time of another scope": (
         lambda: with_handle(lambda handle: handle.advance_to(Product(6, 0))), TimeError,
-        ["advance_to(Product(6, 0))", "a Product is no time of this scope"],
+        ["advance_to(Product(6, 0))", "a Product is not a time of this scope"],
     ),
     "sending after the end": (
         lambda: with_handle(close_and(lambda handle: handle.send(1))), CapabilityError,
@@ -243,7 +243,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
     ),
     "an address without a port": (
         lambda: execute(Config.cluster(["localhost", "localhost:1"], 0), print), UsageError,
-        ["'localhost' is no address", "write host:port"],
+        ["'localhost' is not an address", "write host:port"],
     ),
 }  # fmt: skip
 

@@ -240,7 +240,7 @@ def test_a_process_without_an_address_is_refused(process: int) -> None:
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", ":2101", "localhost:x", "localhost:70000", ""])
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
-    with pytest.raises(UsageError, match="is no address; write host:port, as in localhost:2101"):
+    with pytest.raises(UsageError, match="is not an address; write host:port, as in localhost:2101"):
         execute(Config.cluster([address], 0), lambda worker: None)
 
 

@@ -194,7 +194,7 @@ def test_where_nobody_is_there_to_ask_the_contacts_are_named(processes: Processe
         contact = f"127.0.0.1:{listener.getsockname()[1]}"
     joining = processes.join(Rounds(1), contact=contact, connect_timeout_seconds=0.2)
     with pytest.raises(
-        ConnectTimeout, match=rf"nobody has let this process join for 0.2 s: {contact} \(Connection refu"
+        ConnectTimeout, match=rf"no process has let this one join for 0.2 s: {contact} \(Connection refu"
     ):
         joining.result(PATIENCE_SECONDS)
 
@@ -208,7 +208,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_listening_for_other_machines_needs_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MEGAFLOW_SECRET", raising=False)
-    with pytest.raises(UsageError, match=r"this process is to listen on 0.0.0.0:1, which other machines reach"):
+    with pytest.raises(UsageError, match=r"this process would listen on 0.0.0.0:1, which other machines can reach"):
         execute(Config.join("127.0.0.1:1", "0.0.0.0:1"), lambda worker: None)
 
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, Any], said: str) -> No
 
 @pytest.mark.parametrize("given", [("localhost", "localhost:2"), ("localhost:1", "here")])
 def test_what_is_no_address_is_refused(given: tuple[str, str]) -> None:
-    with pytest.raises(UsageError, match="is no address; write host:port"):
+    with pytest.raises(UsageError, match="is not an address; write host:port"):
         execute(Config.join(*given, secret=b"x"), lambda worker: None)
 
 

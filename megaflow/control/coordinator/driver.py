@@ -123,7 +123,7 @@ class ControllerDriver:
     def _explain(self, asked: Asked) -> None:
         """Ask all workers what they hold. The controller is not concerned: nothing changes."""
         if len(self._explaining) >= EXPLAINING_MAX:
-            reason = f"{EXPLAINING_MAX} such questions are being answered already"
+            reason = f"{EXPLAINING_MAX} such questions are being answered already; try again later"
             answer(asked.client, Refused(asked.request.id, reason))
             return
         epoch = self._controller.epoch
@@ -211,7 +211,8 @@ class ControllerDriver:
         if self._start is not None:
             self._start(StartProcesses(count, *self._contact, number))
         else:
-            self._events.append(Launched(StartFailed("nobody is there who could start a process", number)))
+            reason = "this job has no launcher to start a process; start one by hand: megaflow run FILE --join NAME"
+            self._events.append(Launched(StartFailed(reason, number)))
 
     def _notice(self, event: MembershipEvent) -> None:
         """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""

@@ -310,8 +310,8 @@ class MembershipRequests:
             raise CommandRefused("; ".join(reasons))
         if self._roster.members.coordinator in ids and self._pushes():
             raise CommandRefused(
-                f"worker {worker} is in the process where the lines come in that the launcher reads (standard input, "
-                "or an iterable): it can leave when they have ended; or stop the job"
+                f"worker {worker} is in the process that takes the launcher's lines (standard input, or an "
+                "iterable): it can leave when they have ended; or stop the job"
             )
         return ids
 

@@ -68,7 +68,7 @@ class Plans:
             raise CommandRefused("bins were moved since the plan was made: nothing was changed, make it again")
         bins = len(difference(table, plan.target))
         if not bins:
-            raise CommandRefused("a plan that moves nothing: the table is as it is wanted")
+            raise CommandRefused("the plan moves nothing: every bin is already where it should be")
         self._check_words(plan)
         number = 0 if self.kept is None else self.kept.number + 1
         self.kept = KeptPlan(number, plan.target, plan.strategy, plan.batch, plan.gap_seconds, bins, plan.runner)
@@ -79,7 +79,7 @@ class Plans:
         """Let a client go on with the plan that is left. Raises CommandRefused if there is none."""
         self.check_free(client)
         if self.kept is None or self.kept.over:
-            raise CommandRefused("there is no plan to go on with: " + (
+            raise CommandRefused("there is no plan to resume: " + (
                 "none was begun" if self.kept is None else "the last one is over"))  # fmt: skip
         self._check_runner(runner)
         self.kept, self._runner = replace(self.kept, runner=runner), client
@@ -100,7 +100,7 @@ class Plans:
         """Return why these workers are still to own bins; None if they are not."""
         if self.kept is not None and self._runner is not None:
             if named := set(ids).intersection(self.kept.target):
-                return f"worker {min(named)} is to own bins by plan {self.kept.number}, which is being carried out"
+                return f"worker {min(named)} gets bins by plan {self.kept.number}: wait until that is carried out"
         return None
 
     def status(self, table: RoutingTable) -> PlanStatus | None:
@@ -116,13 +116,13 @@ class Plans:
 
     def _check_words(self, plan: BeginPlan) -> None:
         if not isinstance(plan.strategy, str) or len(plan.strategy) > RUNNER_LENGTH_MAX:
-            raise CommandRefused(f"{plan.strategy!r:.50} is no strategy")
+            raise CommandRefused(f"{plan.strategy!r:.50} is not a strategy")
         if plan.batch is not None and (type(plan.batch) is not int or plan.batch < 1):
-            raise CommandRefused(f"{plan.batch!r:.50} bins a step: at least one")
+            raise CommandRefused(f"{plan.batch!r:.50} bins per step: it must be at least one")
         if type(plan.gap_seconds) not in (int, float) or not 0 <= plan.gap_seconds < math.inf:
-            raise CommandRefused(f"a gap of {plan.gap_seconds!r:.50} seconds: 0 or more")
+            raise CommandRefused(f"a gap of {plan.gap_seconds!r:.50} seconds: it must be 0 or more")
         self._check_runner(plan.runner)
 
     def _check_runner(self, runner: object) -> None:
         if not isinstance(runner, str) or len(runner) > RUNNER_LENGTH_MAX:
-            raise CommandRefused(f"{runner!r:.50} does not say who runs the plan, in {RUNNER_LENGTH_MAX} characters")
+            raise CommandRefused(f"{runner!r:.50} is not a runner's name of at most {RUNNER_LENGTH_MAX} characters")

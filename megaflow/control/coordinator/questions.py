@@ -44,7 +44,7 @@ class Questions(Generic[T]):
     def ask(self, about: T, members: tuple[int, ...], loads: bool = False) -> list[Mail]:
         """Return the mail that asks them all, for their loads too. Raises CommandRefused if too many are under way."""
         if not self.has_room:
-            raise CommandRefused(f"{len(self._open)} questions are being answered already")
+            raise CommandRefused(f"{len(self._open)} questions are being answered already; try again later")
         id = self.next
         self.next += 1
         self._open[id] = Question(about, set(members), {})

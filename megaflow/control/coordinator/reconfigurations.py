@@ -69,7 +69,7 @@ class Reconfigurations:
     def check(self, asked: Asked, body: Reconfigure) -> None:
         """Raise CommandRefused if too many are under way, or not this client is to change owners now."""
         if not isinstance(body.commands, tuple | list) or not body.commands:
-            raise CommandRefused("an empty reconfiguration: no bin is named")
+            raise CommandRefused("the reconfiguration names no bin: name at least one")
         self.plans.check_step(asked.client, body.plan)
         if len(self._pending) >= PENDING_MAX:
             raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
@@ -110,7 +110,7 @@ class Reconfigurations:
             if owned := self.table.count(worker):
                 bins = "1 bin" if owned == 1 else f"{owned} bins"
                 way = f"megaflow control move-bins --drain {worker}"
-                return f"worker {worker} owns {bins}, for which another owner is to be named first: {way}"
+                return f"worker {worker} owns {bins}; drain it first: {way}"
         for pending in self._pending.values():
             if named := pending.workers.intersection(ids):
                 return f"worker {min(named)} is named by the reconfiguration of epoch {pending.epoch}, not done yet"

@@ -119,7 +119,7 @@ class Roster:
             if type(worker) is int and worker in self.members.workers and worker not in self._routed:
                 way = f"megaflow control bootstrap --server {self.members.coordinator} --worker {worker}"
                 remedy = "it is on its way" if worker in self._servers else f"give it one: {way}"
-                raise CommandRefused(f"worker {worker} has joined, but knows no routing table yet; {remedy}")
+                raise CommandRefused(f"worker {worker} has joined but has no routing table yet; {remedy}")
 
     def check_bootstrap(self, server: WorkerId, worker: WorkerId) -> None:
         """Raise CommandRefused unless the server can give the worker its routing table."""
@@ -128,11 +128,11 @@ class Roster:
         if server == worker:
             raise CommandRefused(f"worker {worker} cannot bootstrap itself; name another one as the server")
         if worker in self._routed:
-            raise CommandRefused(f"worker {worker} knows the routing table already")
+            raise CommandRefused(f"worker {worker} has the routing table already")
         if worker in self._servers:
             raise CommandRefused(f"worker {worker} is being given the routing table by worker {self._servers[worker]}")
         if server not in self._routed:
-            raise CommandRefused(f"worker {server} knows no routing table itself; choose another server")
+            raise CommandRefused(f"worker {server} has no routing table itself; name another server")
 
     def check_leave(self, worker: WorkerId) -> tuple[WorkerId, ...]:
         """Return who leaves when the process of this worker does. Raises CommandRefused unless it may, bins aside."""
@@ -141,10 +141,10 @@ class Roster:
             raise CommandRefused(f"worker {worker} is in the only process of the job; stop the job instead")
         if self.members.coordinator in ids and self.successor not in self._routed:
             who = f"worker {self.successor}, which would coordinate the job then,"
-            raise CommandRefused(f"{who} knows no routing table yet: bootstrap it first")
+            raise CommandRefused(f"{who} has no routing table yet: bootstrap it first")
         for each in ids:
             if each not in self._routed:
-                raise CommandRefused(f"worker {each} knows no routing table yet: bootstrap it first")
+                raise CommandRefused(f"worker {each} has no routing table yet: bootstrap it first")
         for learner, server in self._servers.items():
             if server in ids:
                 raise CommandRefused(f"worker {server} is giving worker {learner} the routing table")

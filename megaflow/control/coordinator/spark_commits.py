@@ -86,7 +86,7 @@ class Commits:
         if commit.batch <= self._forgotten.get(commit.query, -1):
             raise CommandRefused(f"{name} is older than what is remembered")
         if len(self._waiting) >= WAITING_MAX:
-            raise CommandRefused(f"{len(self._waiting)} commits are waiting already")
+            raise CommandRefused(f"{len(self._waiting)} commits are waiting already; try again later")
         for partition, winner in commit.winners.items():
             match winner:
                 case (int(worker), int(), int(lines)) if worker in workers and lines >= 0:

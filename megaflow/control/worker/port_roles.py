@@ -182,7 +182,7 @@ class ControlDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
         if not isinstance(value, Request) or type(value.id) is not int:
-            raise ProtocolError(f"a control client sent {value!r:.100}, which is no request")
+            raise ProtocolError(f"a control client sent {value!r:.100}, which is not a request")
         if isinstance(value.body, SettingsQuery):
             connection.send(Done(value.id, self._settings))
         elif self._coordinator is not None:
@@ -219,7 +219,7 @@ class IngestDoor:
             raise ProtocolError(f"an executor sent {value!r:.100}")
         stager = self._stagers.get(value.worker) if type(value.worker) is int else None
         if stager is None:
-            raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, who is not here")
+            raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, which is not in this process")
         if isinstance(value, StageLines):
             stager.stage(value, connection)
         else:

@@ -236,7 +236,7 @@ class Loop:
         try:
             republish(self._job)
         except OSError as error:
-            self._report(f"the coordinator is at {address_text(address)} now; the job's file does not say so: {error}")
+            self._report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
 
     def _lose(self, error: ClusterError) -> None:
         self._lost = self._lost or error

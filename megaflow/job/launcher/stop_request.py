@@ -36,7 +36,7 @@ class Stop:
             self._selector.register(client, selectors.EVENT_READ, self._hear)
             self._hear()  # what came with the handshake's last bytes
             return
-        self._report(f"the job ends already: {failure}")
+        self._report(f"the job is ending already: {failure}")
 
     def close(self) -> None:
         """Close the connection."""

@@ -44,7 +44,7 @@ def profile_spec(folder: str | os.PathLike[str] | None, calls: bool = False) -> 
     """Return what --profile and --profile-calls say together. Raises UsageError for the second without the first."""
     if folder is None:
         if calls:
-            raise UsageError("--profile-calls adds to a profile: it needs --profile")
+            raise UsageError("--profile-calls extends a profile: it needs --profile")
         return None
     if not os.fspath(folder):
         raise UsageError("--profile '': name a folder")
@@ -61,7 +61,7 @@ def check_profile(spec: ProfileSpec | None, workers: int) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UsageError(f"--profile {spec.folder}: that is no folder; name a new one, or put --profile last")
+        raise UsageError(f"--profile {spec.folder}: that is not a folder; name a new one, or put --profile last")
     other = next((path.name for path in sorted(folder.iterdir()) if not OURS.fullmatch(path.name)), None)
     if other is not None:
         raise UsageError(f"--profile {spec.folder}: there are other files in it, such as {other!r}; name a new folder")
@@ -91,7 +91,7 @@ def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> I
         try:
             sum_up(folder, spec.calls, report)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            report(f"the profile in {spec.folder} cannot be summed up: {error}")
+            report(f"the profile in {spec.folder} cannot be summarized: {error}")
 
 
 def sum_up(folder: Path, calls: bool, report: Callable[[str], None]) -> None:

@@ -74,7 +74,7 @@ def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
     name = module_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{app.path!r} is no Python file: its name must end in .py")
+        raise UsageError(f"{app.path!r} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # also for the decoder, which looks there for the types of records
     spec.loader.exec_module(module)

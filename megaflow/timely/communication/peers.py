@@ -95,7 +95,7 @@ class Peer:
         elif target in inboxes:
             inboxes[target].deliver(Envelope(channel, source, decode(body)))
         else:
-            raise ProtocolError(f"a message for worker {target}, who is not here")
+            raise ProtocolError(f"a message for worker {target}, which is not in this process")
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Note a loss, unless the peer has said goodbye."""

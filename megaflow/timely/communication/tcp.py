@@ -55,7 +55,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.strip().rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > HIGHEST_PORT:
-        raise UsageError(f"{text!r} is no address; write host:port, as in localhost:2101")
+        raise UsageError(f"{text!r} is not an address; write host:port, as in localhost:2101")
     return host.strip("[]"), int(port)
 
 

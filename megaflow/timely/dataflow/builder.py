@@ -77,7 +77,7 @@ class Output(Generic[T]):
         """Send at the capability's time. Raises CapabilityError if it is released or another output's."""
         if isinstance(capability, Capability):
             if not capability.belongs_to(self):
-                raise CapabilityError(f"session: {capability!r} is no capability of {self.title}; retain one for it")
+                raise CapabilityError(f"session: {capability!r} is not a capability of {self.title}; retain one for it")
             if not capability.held:
                 raise CapabilityError(f"session: {capability!r} may not send any more; open the session before release")
         else:

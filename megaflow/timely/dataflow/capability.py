@@ -173,7 +173,7 @@ def check_time(verb: str, present: Time, time: Time) -> None:
     """Raise TimeError unless `time` is of the kind of `present`: an int, or a Product as deep in a nested scope."""
     if type(time) is not type(present) or (type(time) is Product and not _as_deep(time, present)):
         raise TimeError(
-            f"{verb}({time!r}): a {type(time).__name__} is no time of this scope; "
+            f"{verb}({time!r}): a {type(time).__name__} is not a time of this scope; "
             f"times here are like {present!r}, of type {type(present).__name__}"
         )
 

@@ -43,7 +43,7 @@ class FrontierNotificator:
         """
         if not isinstance(capability, Capability):
             raise CapabilityError(
-                f"notify_at({capability!r}): this is no capability; retain one first: notify_at(time.retain())"
+                f"notify_at({capability!r}): this is not a capability; retain one first: notify_at(time.retain())"
             )
         if not capability.held:
             raise CapabilityError(f"notify_at: {capability!r} has no right to send any more; request before release")

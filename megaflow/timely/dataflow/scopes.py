@@ -16,7 +16,7 @@ def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
     Raises BuildError if the block that builds `parent` has ended.
     """
     if not isinstance(name, str) or not name:
-        raise BuildError(f"{name!r} is no name for a scope; give it some text")
+        raise BuildError(f"{name!r} is not a name for a scope; give it some text")
     check_open(parent, f"scope {name!r}")
     return ScopeRef(parent.graph, parent.depth + rounds, parent, name, user_line())
 

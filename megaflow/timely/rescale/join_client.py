@@ -61,6 +61,6 @@ def _ask(
 def _timeout(troubles: dict[tuple[str, int], str], seconds: float) -> ConnectTimeout:
     named = "; ".join(f"{address_text(contact)} ({trouble})" for contact, trouble in troubles.items())
     return ConnectTimeout(
-        f"nobody has let this process join for {seconds:g} s: {named}. Name processes that run, and run as part of "
+        f"no process has let this one join for {seconds:g} s: {named}. Name processes that run, and run as part of "
         "a cluster"
     )

@@ -38,11 +38,11 @@ class JoinDoor:
         match hello:
             case {"host": str() as host, "port": int() as port, "workers": int() as workers, "server": server}:
                 if server is not None and not isinstance(server, int):
-                    raise ProtocolError(f"a request to join names {server!r} as its server, which is no worker id")
+                    raise ProtocolError(f"a request to join names {server!r} as its server, which is not a worker id")
             case _:
                 raise ProtocolError(f"a request to join of another shape: {list(hello)}")
         if not self._workers or self._post is None:
-            raise ConfigMismatch("nobody can join any more: the workers here are done")
+            raise ConfigMismatch("no process can join any more: the workers here are done")
         if len(self._asks) >= ASKS_MAX:
             raise ConfigMismatch(f"{ASKS_MAX} processes are waiting to join already: try again later")
         key, worker = next(self._keys), self._workers[0]

@@ -66,7 +66,7 @@ def test_sources_are_told_once_to_close_and_lines_of_theirs_are_not_committed() 
 
 def test_the_coordinator_leaves_only_if_its_successor_knows_the_routing_table() -> None:
     some = grown(roster(3), 5)
-    with pytest.raises(CommandRefused, match="worker 5, which would coordinate the job then, knows no routing table"):
+    with pytest.raises(CommandRefused, match="worker 5, which would coordinate the job then, has no routing table"):
         some.check_leave(3)
     some.routed(5)
     assert some.check_leave(3) == (3,)

@@ -238,7 +238,7 @@ def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
     bench.ask(1, AddProcesses(2))
     bench.turn()
     *_, refused = bench.client.answers
-    assert isinstance(refused, Refused) and "nobody is there" in refused.reason
+    assert isinstance(refused, Refused) and "has no launcher" in refused.reason
 
 
 def joined_and_taught() -> Bench:

@@ -160,7 +160,7 @@ def test_the_settings_are_told_at_once_wherever_the_coordinator_is(coordinator: 
         door.serve(asked.append)
     door.received(connection, Request(8, SettingsQuery()))
     assert connection.sent == [Done(7, SETTINGS), Done(8, SETTINGS)] and asked == []
-    with pytest.raises(ProtocolError, match="no request"):
+    with pytest.raises(ProtocolError, match="not a request"):
         door.received(connection, Request("x", SettingsQuery()))  # type: ignore[arg-type]
 
 
@@ -198,7 +198,7 @@ def test_so_many_requests_are_kept_and_no_more() -> None:
 @pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]
 def test_what_is_no_request_breaks_the_protocol(value: Any) -> None:
     door = ControlDoor(None, SETTINGS)
-    with pytest.raises(ProtocolError, match="no request"):
+    with pytest.raises(ProtocolError, match="not a request"):
         door.received(connected(door), value)
 
 

@@ -59,7 +59,7 @@ def test_the_end_of_the_job_is_no_news_once_it_was_asked_and_else_it_is_told(ben
     bench.run_until(lambda: not bench.selector.get_map())
     assert bench.said == []
     bench.stop.ask([office.address])
-    assert len(bench.said) == 1 and bench.said[0].startswith("the job ends already: ")
+    assert len(bench.said) == 1 and bench.said[0].startswith("the job is ending already: ")
 
 
 def test_a_job_that_sends_it_in_circles_is_not_asked_for_ever(bench: Bench) -> None:

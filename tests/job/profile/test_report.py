@@ -86,7 +86,7 @@ def test_a_failing_run_is_summed_up_and_keeps_its_error(tmp_path: Path) -> None:
     with pytest.raises(KeyError), profile_folder(ProfileSpec(str(tmp_path)), said.append):
         (tmp_path / "worker-0.json").write_text("cut sho")
         raise KeyError
-    assert "cannot be summed up" in said[-1]
+    assert "cannot be summarized" in said[-1]
 
 
 def test_an_older_profile_is_cleared_away(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(tmp_path: P
 def test_what_is_no_folder_and_cannot_become_one_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     file.touch()
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         check_profile(ProfileSpec(str(file)), 1)
     below = ProfileSpec(f"{file}/x")
     with pytest.raises(UsageError, match="Not a directory"), profile_folder(below, lambda line: None):

@@ -197,5 +197,5 @@ def test_only_so_many_wait_at_a_time() -> None:
     assert not connections[2].sent
     door.finished(4)
     assert all(connection.closed and len(connection.sent) == 1 for connection in connections[1:])
-    with pytest.raises(ConfigMismatch, match="nobody can join any more"):
+    with pytest.raises(ConfigMismatch, match="no process can join any more"):
         door.connected(connections[0], hello)

@@ -118,7 +118,7 @@ def test_only_progress_may_be_addressed_to_everybody(
     ends = cluster.connect()
     cluster.fabrics[0].peers.links[2].queue(lane, pack_message(0, target, Channel(lane, 0, 0), encode(1)))
     ends[0].flush()
-    with pytest.raises(ProtocolError, match=f"worker {target}, who is not here"):
+    with pytest.raises(ProtocolError, match=f"worker {target}, which is not in this process"):
         serve(ends[2])
 
 

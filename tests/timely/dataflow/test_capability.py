@@ -116,7 +116,7 @@ def test_capabilities_only_move_forward_and_the_error_names_both_times(port: Por
 @pytest.mark.parametrize("verb", ["downgrade", "delayed"])
 @pytest.mark.parametrize("time", ["7", 7.0, True, None, Product(7, 0)])
 def test_a_time_of_another_type_is_refused_by_name(port: Port, verb: str, time: Any) -> None:
-    with pytest.raises(TimeError, match=rf"{type(time).__name__} is no time of this scope.*type int"):
+    with pytest.raises(TimeError, match=rf"{type(time).__name__} is not a time of this scope.*type int"):
         getattr(mint(port, 5), verb)(time)
     assert port.counts() == {5: 1}
 
@@ -168,7 +168,7 @@ def test_delayed_from_a_batch_may_not_go_back_or_below_the_path(port: Port) -> N
     assert time.delayed(5).time == 5
     with pytest.raises(TimeError, match=r"delayed\(4\).*is at 3.*4 cannot be reached"):
         time.delayed(4)
-    with pytest.raises(TimeError, match=r"delayed\('9'\).*a str is no time"):
+    with pytest.raises(TimeError, match=r"delayed\('9'\).*a str is not a time"):
         time.delayed("9")  # type: ignore[arg-type]
 
 
@@ -273,7 +273,7 @@ def test_a_capability_of_another_operator_is_refused_by_both_names() -> None:
         stream.unary(Pipeline(), "Thief", use)
     handle.send(1)
     handle.flush()
-    with pytest.raises(CapabilityError, match=r"output 0 of 'Owner'.*is no capability of output 0 of 'Thief'"):
+    with pytest.raises(CapabilityError, match=r"output 0 of 'Owner'.*is not a capability of output 0 of 'Thief'"):
         hand.settle()
 
 

@@ -103,7 +103,7 @@ def test_what_is_no_time_is_refused_and_changes_nothing(time: Any) -> None:
     with worker.dataflow() as scope:
         handle, stream = scope.new_input()
         probe = stream.probe()
-    with pytest.raises(TimeError, match=rf"{type(time).__name__} is no time of this scope.*of type int"):
+    with pytest.raises(TimeError, match=rf"{type(time).__name__} is not a time of this scope.*of type int"):
         handle.advance_to(time)
     hand.settle()
     assert handle.time == 0 and probe.frontier.elements == (0,)

@@ -165,7 +165,7 @@ def test_a_request_without_a_right_is_refused() -> None:
     capability.release()
     with pytest.raises(CapabilityError, match=r"notify_at: .*7.*released.*request before release"):
         notificator.notify_at(capability)
-    with pytest.raises(CapabilityError, match=r"notify_at\(7\): this is no capability; .*notify_at\(time.retain\(\)\)"):
+    with pytest.raises(CapabilityError, match=r"notify_at\(7\): this is not a capability.*at\(time.retain\(\)\)"):
         notificator.notify_at(7)  # type: ignore[arg-type]
 
 

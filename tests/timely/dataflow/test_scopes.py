@@ -624,13 +624,13 @@ def test_a_time_of_another_scope_is_refused_by_a_capability(time: Any) -> None:
     def source(capability: Any, info: Any) -> Callable[[Any], None]:
         return lambda output: capability.downgrade(time)
 
-    with pytest.raises(TimeError, match=r"no time of this scope; times here are like Product\(0, 0\)"):
+    with pytest.raises(TimeError, match=r"not a time of this scope; times here are like Product\(0, 0\)"):
         example(building(lambda scope, outside, loop, inside: loop.source("Mine", source)))
 
 
 def test_a_scope_needs_a_name_that_is_text() -> None:
     for name in ("", 3):
-        with pytest.raises(BuildError, match="is no name for a scope"):
+        with pytest.raises(BuildError, match="is not a name for a scope"):
             example(lambda scope, name=name: scope.scoped(name))
 
 

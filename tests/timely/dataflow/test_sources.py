@@ -250,7 +250,7 @@ def test_a_session_needs_a_held_capability_of_this_input() -> None:
     with worker.dataflow() as scope:
         handle, capability, _ = scope.new_unordered_input()
         other, foreign, _ = scope.new_unordered_input()
-    with pytest.raises(CapabilityError, match=r"is no capability of output 0 of 'UnorderedInput'"):
+    with pytest.raises(CapabilityError, match=r"is not a capability of output 0 of 'UnorderedInput'"):
         handle.session(foreign)
     capability.release()
     with pytest.raises(CapabilityError, match="may not send any more"):

@@ -77,7 +77,7 @@ def _restore_list(node: Node, depth: int, nested: int = 0) -> list[Any]:
         return [value if type(value) is not list else restore(value, depth + 1) for value in content]
     if tag == tags.PARTS:
         return list(chain.from_iterable([_restore_list(part, depth + 1, nested) for part in content]))
-    raise ProtocolError(f"{tag!r} is no tag of a list")
+    raise ProtocolError(f"{tag!r} is not the tag of a list")
 
 
 def _restore_dict(depth: int, keys: Node, values: Node) -> dict[Any, Any]:
@@ -99,7 +99,7 @@ def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node)
 def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
     kind: Any = user_types.find_class(module, qualname)
     if not user_types.is_enum(kind):
-        raise ProtocolError(f"{user_types.describe(kind)} is no enum")
+        raise ProtocolError(f"{user_types.describe(kind)} is not an enum")
     return kind.__members__[name]
 
 
@@ -107,7 +107,7 @@ def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Flag:
     kind = user_types.find_class(module, qualname)
     value = restore(node, depth + 1)
     if not issubclass(kind, Flag) or type(value) is not int:
-        raise ProtocolError(f"{user_types.describe(kind)} is no Flag with a value {value!r}")
+        raise ProtocolError(f"{user_types.describe(kind)} is not a Flag with a value {value!r}")
     return kind(value)
 
 
@@ -115,14 +115,14 @@ def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) ->
     kind: Any = user_types.find_class(module, qualname)
     values = _restore_list(items, depth)
     if not user_types.is_named_tuple(kind) or len(values) != len(kind._fields):
-        raise ProtocolError(f"{user_types.describe(kind)} is no NamedTuple of {len(values)} fields")
+        raise ProtocolError(f"{user_types.describe(kind)} is not a NamedTuple of {len(values)} fields")
     return tuple.__new__(kind, values)
 
 
 def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
     kind = user_types.find_class(module, qualname)
     if not user_types.is_plain_dataclass(kind):
-        raise ProtocolError(f"{user_types.describe(kind)} is no dataclass that may travel")
+        raise ProtocolError(f"{user_types.describe(kind)} is not a dataclass that may travel")
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 

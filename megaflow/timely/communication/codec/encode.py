@@ -214,7 +214,7 @@ def _lower_enum(value: Any, depth: int) -> Node:
         return [tags.ENUM, kind.__module__, kind.__qualname__, value.name]
     if isinstance(value, Flag):  # several flags at once
         return [tags.FLAG, kind.__module__, kind.__qualname__, value.value]
-    raise CannotTravel(f"{value!r} cannot travel: it is no member of {user_types.describe(kind)}")
+    raise CannotTravel(f"{value!r} cannot travel: it is not a member of {user_types.describe(kind)}")
 
 
 def _lower_named_tuple(value: Any, depth: int) -> Node:

@@ -244,7 +244,7 @@ def _check_file(file: Any, kind: str, mode: str) -> None:
         raise UsageError(f"{kind}: {_name(file)} is open as text; open it with mode {mode!r}")
     method = "write" if mode == "wb" else "read"
     if not isinstance(file, socket.socket) and not hasattr(file, method):
-        raise UsageError(f"{kind}({file!r}): this is no file and no socket; use {kind}(open(PATH, {mode!r}))")
+        raise UsageError(f"{kind}({file!r}): this is neither a file nor a socket; use {kind}(open(PATH, {mode!r}))")
 
 
 def _name(file: Any) -> str:

@@ -112,7 +112,7 @@ class EventDecoder:
         try:
             event = _restore(decode(payload))
         except (ProtocolError, TypeError, ValueError) as error:
-            raise self._damage(f"this is no event: {error}") from error
+            raise self._damage(f"this is not an event: {error}") from error
         self._drop(end)
         return event
 
@@ -162,11 +162,11 @@ def _restore(value: Any) -> Event:
 
 def _restore_time(value: Any) -> Time:
     if not isinstance(value, tuple) or not value or not all(type(x) is int and x >= 0 for x in value):
-        raise ValueError(f"{value!r} is no time")
+        raise ValueError(f"{value!r} is not a time")
     return from_coordinates(value)
 
 
 def _restore_change(value: Any) -> int:
     if type(value) is not int:
-        raise ValueError(f"{value!r} is no number of capabilities")
+        raise ValueError(f"{value!r} is not a number of capabilities")
     return value

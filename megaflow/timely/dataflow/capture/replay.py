@@ -142,7 +142,7 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
     given = list(sources)
     for source in given:
         if not hasattr(source, "attach") or not hasattr(source, "read"):
-            raise UsageError(f"replay([{source!r}]): this is no EventLink and no EventReader")
+            raise UsageError(f"replay([{source!r}]): this is neither an EventLink nor an EventReader")
     builder = OperatorBuilder(scope, "Replay")
     output: Output[Any]
     output, result = builder.new_output()

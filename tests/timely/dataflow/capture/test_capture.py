@@ -241,7 +241,7 @@ def test_a_path_is_refused_with_the_way_to_open_it() -> None:
         with pytest.raises(UsageError) as caught:
             kind("numbers")
         name = kind.__name__
-        assert str(caught.value).startswith(f"{name}('numbers'): this is no file")
+        assert str(caught.value).startswith(f"{name}('numbers'): this is neither a file")
         assert str(caught.value).endswith(f"use {name}(open(PATH, '{mode}'))")
 
 

@@ -110,12 +110,12 @@ def test_another_version_is_refused_by_number() -> None:
      (1, (0,)), (1, (0,), "ab"), (1, 0, []), (2, (0,), []), None, "text"],
 )  # fmt: skip
 def test_a_sound_frame_that_holds_no_event_is_refused(value: Any) -> None:
-    with pytest.raises(SourceError, match=rf"damaged at byte {len(HEADER)}: this is no event"):
+    with pytest.raises(SourceError, match=rf"damaged at byte {len(HEADER)}: this is not an event"):
         decoded([HEADER + framed(encode(value))])
 
 
 def test_bytes_that_are_no_value_are_refused() -> None:
-    with pytest.raises(SourceError, match="this is no event: 2 received bytes do not hold a value"):
+    with pytest.raises(SourceError, match="this is not an event: 2 received bytes do not hold a value"):
         decoded([HEADER + framed(b"\xc1\xc1")])
 
 

@@ -151,7 +151,7 @@ def test_a_reader_is_replayed_once() -> None:
 
 
 def test_what_is_no_source_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"replay\(\['numbers'\]\): this is no EventLink and no EventReader"):
+    with pytest.raises(UsageError, match=r"replay\(\['numbers'\]\): this is neither an EventLink nor an EventReader"):
         example(lambda scope: scope.replay(["numbers"]))  # type: ignore[list-item]
 
 
