@@ -469,9 +469,9 @@ def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
     [
         (["--join", "nobody"], 1, "there is no job named 'nobody'"),
         (["--join", "127.0.0.1:x"], 2, "must be HOST:PORT"),
-        (["--join", "nobody", "--lines", "-"], 2, "--lines is the running job's to say"),
-        (["--join", "nobody", "--rate", "5"], 2, "--rate is the running job's to say"),
-        (["--server", "1", "--lines", "-"], 2, "--server says who bootstraps a process that joins"),
+        (["--join", "nobody", "--lines", "-"], 2, "--lines does not go with --join nobody: the running job has it"),
+        (["--join", "nobody", "--rate", "5"], 2, "--rate does not go with --join nobody: the running job has it"),
+        (["--server", "1", "--lines", "-"], 2, "--server 1 names the worker that bootstraps a joining process"),
         ([], 2, "Missing option '--lines'"),
     ],
 )
