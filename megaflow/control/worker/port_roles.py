@@ -116,7 +116,7 @@ class LauncherDoor:
             case LinesEnded():
                 pass
             case Started() | StartFailed() if self._launched is not None:
-                self._launched(Launched(value))
+                self._launched(value)
                 return
             case _:
                 raise ProtocolError(f"the launcher sent {value!r:.100}")
