@@ -196,13 +196,10 @@ class Dataflows:
             del self._handlers[channel]
         return graph
 
-    def _members(self) -> tuple[int, ...]:
-        return self._context.membership().ids
-
     def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None, audience: tuple[int, ...]) -> None:
         own = self._allocator.index
         others = [worker for worker in audience if worker != own]
-        if others and own in self._members():
+        if others and own in self._context.membership().ids:
             self._allocator.send_all(others, Channel.signature(number), graph)
 
 

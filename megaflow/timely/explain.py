@@ -91,12 +91,11 @@ class Inquiry:
         found: list[Holding] = []
         for graph, location in self.probe.places():
             if not graph.over and graph.started:
-                found += _explain(graph, location, self.time, self._said_of(graph.number))
+                number = graph.number
+                said = {worker: report[number] for worker, report in self.reports.items() if number in report}
+                found += _explain(graph, location, self.time, said)
         unique = dict.fromkeys(found)
         return sorted(unique, key=lambda each: (coordinates(each.time), -1 if each.worker is None else each.worker))
-
-    def _said_of(self, dataflow: int) -> dict[int, Report]:
-        return {worker: said[dataflow] for worker, said in self.reports.items() if dataflow in said}
 
 
 def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) -> list[Holding]:

@@ -129,20 +129,10 @@ class Unparked:
     """The worker has stopped waiting."""
 
 
-Event: TypeAlias = (
-    OperatorBuilt
-    | OperatorsFused
-    | OperatorShut
-    | ChannelBuilt
-    | ScheduleStarted
-    | ScheduleStopped
-    | MessageSent
-    | MessageReceived
-    | ProgressSent
-    | ProgressReceived
-    | Parked
-    | Unparked
-)
+Building: TypeAlias = OperatorBuilt | OperatorsFused | OperatorShut | ChannelBuilt
+Running: TypeAlias = ScheduleStarted | ScheduleStopped | Parked | Unparked
+Telling: TypeAlias = MessageSent | MessageReceived | ProgressSent | ProgressReceived
+Event: TypeAlias = Building | Running | Telling
 
 
 class Log:

@@ -61,7 +61,7 @@ class Worker(Generic[S]):
         self.args = list(args)
         self.log = Log()
         self.stateful: list[Any] = []  # views of the stateful operators, added as they are built
-        self._allocator = allocator
+        self.allocator = allocator  # the worker's end of the transport
         self._make_scope = make_scope
         self._now = clocks[0]  # monotonic
         self._thread = threading.get_ident()
@@ -109,7 +109,7 @@ class Worker(Generic[S]):
     @property
     def index(self) -> int:
         """This worker's id, never reused."""
-        return self._allocator.index
+        return self.allocator.index
 
     @property
     def peers(self) -> int:
@@ -125,11 +125,6 @@ class Worker(Generic[S]):
     def membership(self) -> Membership:
         """Who takes part now."""
         return self.rescaling.membership
-
-    @property
-    def allocator(self) -> Allocator:
-        """The worker's end of the transport."""
-        return self._allocator
 
     @property
     def installed_dataflows(self) -> dict[int, str]:
@@ -211,7 +206,7 @@ class Worker(Generic[S]):
             founders = self.rescaling.founders(self._dataflows.begun)
             if founders is not None:
                 return founders
-            self._allocator.flush()
+            self.allocator.flush()
             self._park(_LONGEST_WAIT_SECONDS)
             self._receive()
         raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
@@ -279,7 +274,7 @@ class Worker(Generic[S]):
         emit, began = self.log.emit, self._now()
         if emit is not None:
             emit(Parked(seconds))
-        self._allocator.park(seconds)
+        self.allocator.park(seconds)
         if emit is not None:
             emit(Unparked())
         self.parked_seconds += self._now() - began
@@ -298,7 +293,7 @@ class Worker(Generic[S]):
             if not self.rescaling.joining:
                 self._dataflows.step()
             self.rescaling.turn()
-            self._allocator.flush()
+            self.allocator.flush()
         finally:
             self._running = False
         return bool(self._dataflows.running) or self.rescaling.joining
@@ -308,7 +303,7 @@ class Worker(Generic[S]):
             what()
         else:
             self._handed.append(what)
-            self._allocator.wake()
+            self.allocator.wake()
 
     def _activate_after(self, seconds: float, what: Callable[[], None]) -> None:
         if threading.get_ident() != self._thread:
@@ -322,7 +317,7 @@ class Worker(Generic[S]):
         """Take in what has arrived; tell whether that was anything, which more than dataflows may have to act upon."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        arrived = self._allocator.receive(busy)
+        arrived = self.allocator.receive(busy)
         self._take_in(arrived)
         self.rescaling.turn()
         return bool(arrived)

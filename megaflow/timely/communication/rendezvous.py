@@ -7,6 +7,7 @@ and refuse it where it differs: what a newcomer asks for can never stop the memb
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch, ConnectTimeout, ProtocolError
@@ -86,16 +87,10 @@ class Rendezvous:
 
     def dial(self, poller: Poller, secret: bytes) -> None:
         """Begin to dial every process with a lower number, or all if this one joins."""
-
-        def handshake(nonce: bytes) -> ClientHandshake:
-            return ClientHandshake(secret, PEER_ROLE, self.hello, nonce)
-
+        handshake = partial(ClientHandshake, secret, PEER_ROLE, self.hello)
         for process, peer in list(self.missing.items()):
             if process < self._process or self._change is not None:
-
-                def answered(link: Link, answer: dict[str, Any], expected: int = process) -> None:
-                    self._answered(link, answer, expected)
-
+                answered = partial(self._answered, process)
                 self._dialers[process] = Dialer(poller, peer.host, peer.port, handshake, answered, self._failed)
 
     def admit(self, link: Link, hello: dict[str, Any]) -> None:
@@ -116,16 +111,15 @@ class Rendezvous:
 
     def timeout(self, seconds: float) -> ConnectTimeout:
         """Return the error that names all missing processes."""
-        named = []
-        for process, peer in sorted(self.missing.items()):
-            dialer = self._dialers.get(process)
-            named.append(f"{peer} ({dialer.trouble if dialer else 'it has not connected'})")
+        troubles = {process: dialer.trouble for process, dialer in self._dialers.items()}
+        missing = sorted(self.missing.items())
+        named = [f"{peer} ({troubles.get(process, 'it has not connected')})" for process, peer in missing]
         return ConnectTimeout(
             f"process {self._process} waited {seconds:g} s for {'; '.join(named)}. Start the missing, or check "
             "addresses, firewalls and that all have the same MEGAFLOW_SECRET"
         )
 
-    def _answered(self, link: Link, answer: dict[str, Any], expected: int) -> None:
+    def _answered(self, expected: int, link: Link, answer: dict[str, Any]) -> None:
         process = self._process_of(answer)
         mismatch = self._mismatch(link, answer, process)
         if mismatch is None and process != expected:
