@@ -114,7 +114,7 @@ class Agent:
         return StatusAnswer(id, status, tuple(_measured(view) for view in (views if loads else ())))
 
 
-def _measured(view: Core) -> OperatorLoad:
+def _measured(view: Core) -> reports.OperatorLoad:
     """The load of an operator. Cost: some ten milliseconds if its states are large."""
     store = view.store
     keys = {bin: len(held) for bin, held in store.bins.items()}
