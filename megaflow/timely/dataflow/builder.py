@@ -30,7 +30,6 @@ from megaflow.timely.order import Summary, Time, identity, minimum
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
-L = TypeVar("L")
 
 
 class Output(Generic[T]):
@@ -276,41 +275,6 @@ class OperatorBuilder:
             return logic
 
         self.build(make, stage=stage)
-
-    def build_reader(
-        self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
-    ) -> None:
-        """Like `build` for logic of the user's: capability references end, and open sessions flush, when it returns."""
-        inputs, outputs = [made for made, _, _ in self._inputs], self._outputs
-
-        def make_run(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-            logic = make(capabilities, info)
-
-            def run() -> None:
-                invocation = Invocation()
-                for each in inputs:
-                    each.invocation = invocation
-                try:
-                    logic()
-                except Exception:
-                    time = invocation.time  # noqa: F841  # for the error's note
-                    raise
-                invocation.end()
-                for output in outputs:
-                    output.end_sessions()
-
-            return run
-
-        self.build(make_run, joinable)
-
-    def checked(self, logic: L) -> L:
-        """Return what a user's `build` returned. Raises BuildError unless it can be called."""
-        if not callable(logic):
-            raise BuildError(
-                f"{self._node.name} ({self._node.where}): build returned {logic!r}, a {type(logic).__name__}; "
-                "it must return the operator's logic, a function of its inputs and its output"
-            )
-        return logic
 
     def _open_channel(self, made: Input[Any], port: Port[Any]) -> None:
         """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
