@@ -35,11 +35,6 @@ T = TypeVar("T")
 class Output(Generic[T]):
     """The sending side of one output port."""
 
-    __slots__ = (
-        "_downstream", "_edges", "_handoffs", "_node", "_open", "changes", "is_running", "location", "number",
-        "retained", "title", "where",
-    )  # fmt: skip
-
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
         self.number = number
@@ -114,8 +109,6 @@ class Output(Generic[T]):
 
 class Input(Generic[T]):
     """The receiving side of one input port."""
-
-    __slots__ = ("_graph", "_outputs", "invocation", "location", "pact", "paths", "queue")
 
     def __init__(self, graph: Graph, location: int, queue: InputQueue, pact: Pact, outputs: list[Output[Any]]) -> None:
         self.location = location

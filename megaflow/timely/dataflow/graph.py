@@ -202,7 +202,11 @@ class Graph:
         self.handoffs.start(self.builder.edges, runs_in)
         context = self.context
         self._progcaster = Progcaster(
-            self.number, context.allocator, context.audience, self._tracker, context.log,
+            self.number,
+            context.allocator,
+            context.audience,
+            self._tracker,
+            context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,

@@ -26,8 +26,6 @@ class FrontierNotificator:
     Cost: a request and a notification O(log of the requests); in nested scopes `for_each` looks at all requests.
     """
 
-    __slots__ = ("_activator", "_due", "_frontiers", "_notifying", "_requests", "_waiting")
-
     def __init__(self, activator: Activator | None = None) -> None:
         self._activator = activator
         self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # time -> of each output one, and how often asked

@@ -22,8 +22,6 @@ from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
 class WorkerCredit(Gate):
     """The records that one worker has not given back; closed while its credit is used up."""
 
-    __slots__ = ("used",)
-
     def __init__(self) -> None:
         super().__init__()
         self.used = 0  # records
@@ -31,8 +29,6 @@ class WorkerCredit(Gate):
 
 class Credits:
     """The sending end of one channel."""
-
-    __slots__ = ("_accounts", "_downstreams", "_window")
 
     def __init__(self, window: int) -> None:
         self._accounts: dict[int, WorkerCredit] = {}  # target worker -> what it has not given back
@@ -85,8 +81,6 @@ class Credits:
 
 class Debts:
     """The receiving end of one channel."""
-
-    __slots__ = ("_due", "_enough", "_owed", "_tell")
 
     def __init__(self, window: int, tell: Callable[[], None]) -> None:
         """`tell()` is called when something becomes due."""

@@ -29,7 +29,6 @@ _BATCHES_PER_RUN = 16
 def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
     """Send the records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
     builder = OperatorBuilder(scope, "ToStream")
-    output: Output[Any]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
@@ -88,8 +87,6 @@ class UnorderedHandle(Generic[T]):
 class _Holdings(_Changes):
     """What the program's capabilities add up to: location and time -> count. Passes changes on to the dataflow's."""
 
-    __slots__ = ("_changes", "_output", "closed")
-
     def __init__(self, output: Output[Any], initial: Capability) -> None:
         super().__init__()
         self._output = output
@@ -118,7 +115,6 @@ class _Holdings(_Changes):
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
     """Return a handle, the capability for the least time, and the stream of what is sent through the handle."""
     builder = OperatorBuilder(scope, "UnorderedInput")
-    output: Output[Any]
     output, result = builder.new_output()
     made: list[tuple[UnorderedHandle[Any], Capability]] = []
 
