@@ -144,7 +144,6 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
         if not hasattr(source, "attach") or not hasattr(source, "read"):
             raise UsageError(f"replay([{source!r}]): this is neither an EventLink nor an EventReader")
     builder = OperatorBuilder(scope, "Replay")
-    output: Output[Any]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:

@@ -197,9 +197,7 @@ class _FunctionWriter:
                 self._put(depth, _CALLS[kind].format(n=n, r=r), n, r)
             self._write_next(follow[0], r, depth)
 
-    def _write_sides(
-        self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int
-    ) -> None:
+    def _write_sides(self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int) -> None:
         """Write the two bodies of an `if`."""
         for number, (step, record) in enumerate(zip(sides, records, strict=True)):
             if number:
