@@ -17,7 +17,6 @@ Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol
 from weakref import ref
 
@@ -141,9 +140,7 @@ class Capability:
     def __enter__(self) -> Capability:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.release()
 
     def __eq__(self, other: object) -> bool:

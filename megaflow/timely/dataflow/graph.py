@@ -266,7 +266,7 @@ class Graph:
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or self.handoffs.is_due
+        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or bool(self.handoffs.due)
 
     @property
     def complete(self) -> bool:

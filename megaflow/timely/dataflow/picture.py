@@ -11,6 +11,7 @@ from pathlib import Path
 
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
+from megaflow.timely.dataflow.scopes import around
 from megaflow.timely.dataflow.signature import places
 
 
@@ -78,7 +79,7 @@ def _draw_graph(graph: Graph, notation: Notation) -> Iterator[str]:
     name = f"d{graph.number}"
     scopes: list[ScopeRef] = []  # in the order of their first operator, each after the one around it
     for node in graph.nodes:
-        scopes += [scope for scope in _inward(node.scope) if scope not in scopes]
+        scopes += [scope for scope in (*around(node.scope), node.scope) if scope not in scopes]
     inside = [line for scope in scopes if scope.parent is None for line in _draw_scope(graph, scope, scopes, notation)]
     yield from notation.draw_frame(name, graph.name, inside)
     where = places(graph)
@@ -90,10 +91,6 @@ def _draw_graph(graph: Graph, notation: Notation) -> Iterator[str]:
             label = f"{label} {source.number}→{target.number}"
         ends = {"source": f"{name}n{source.node.index}", "target": f"{name}n{target.node.index}"}
         yield notation.fill(notation.dashed if silent else notation.arrow, label=label, **ends)
-
-
-def _inward(scope: ScopeRef) -> list[ScopeRef]:
-    return [scope] if scope.parent is None else [*_inward(scope.parent), scope]
 
 
 def _draw_scope(graph: Graph, scope: ScopeRef, scopes: list[ScopeRef], notation: Notation) -> Iterator[str]:

@@ -108,9 +108,7 @@ class _Player:
 
     def _play(self, sequence: _Sequence) -> bool:
         for number in range(_EVENTS_PER_RUN):
-            if self._output.is_full():
-                return number > 0
-            event = sequence.read()
+            event = None if self._output.is_full() else sequence.read()
             if event is None:
                 return number > 0
             if isinstance(event, Messages):

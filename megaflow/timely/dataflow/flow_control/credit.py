@@ -85,21 +85,16 @@ class Debts:
     def __init__(self, window: int, tell: Callable[[], None]) -> None:
         """`tell()` is called when something becomes due."""
         self._owed: dict[int, int] = {}  # source worker -> records taken and not given back
-        self._due: set[int] = set()  # sources that are owed enough
+        self.due: set[int] = set()  # sources that are owed enough
         self._enough = max(1, window // 2)
         self._tell = tell
 
     def add(self, worker: int, records: int) -> None:
         """Note that records from a worker were taken."""
         owed = self._owed[worker] = self._owed.get(worker, 0) + records
-        if owed >= self._enough and worker not in self._due:
-            self._due.add(worker)
+        if owed >= self._enough and worker not in self.due:
+            self.due.add(worker)
             self._tell()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a worker is owed enough."""
-        return bool(self._due)
 
     def owed(self, worker: int) -> int:
         """Return how many records of a worker's were taken and not given back."""
@@ -107,15 +102,15 @@ class Debts:
 
     def settle(self) -> list[tuple[int, int]]:
         """Take what is due: (worker, records), to be given back at once."""
-        due = [(worker, self._owed.pop(worker)) for worker in sorted(self._due)]
-        self._due.clear()
+        due = [(worker, self._owed.pop(worker)) for worker in sorted(self.due)]
+        self.due.clear()
         return due
 
     def forget(self, worker: int) -> None:
         """Owe nothing to a worker that has left."""
         self._owed.pop(worker, None)
-        self._due.discard(worker)
+        self.due.discard(worker)
 
     def _check(self) -> None:
         assert all(records > 0 for records in self._owed.values()), "what is owed is more than nothing"
-        assert self._due == {worker for worker, records in self._owed.items() if records >= self._enough}, "rule 2"
+        assert self.due == {worker for worker, records in self._owed.items() if records >= self._enough}, "rule 2"

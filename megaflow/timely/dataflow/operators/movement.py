@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError
+from megaflow.timely import order
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.error_notes import user_line
@@ -13,9 +14,6 @@ from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.scopes import check_open, check_same, describe
 from megaflow.timely.order import Summary, Time
-from megaflow.timely.order import enter as entering
-from megaflow.timely.order import feedback as advance_by
-from megaflow.timely.order import leave as leaving
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
     if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
         raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
     builder = OperatorBuilder(scope, "Feedback")
-    summary: Summary = advance_by(scope.depth, advance)
+    summary: Summary = order.feedback(scope.depth, advance)
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
 
@@ -101,7 +99,7 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     check_open(scope, "enter")
     if scope.depth == port.scope.depth:
         return Port(scope, port.node, port.output)
-    return _cross(port, scope, "Enter", entering(port.scope.depth))
+    return _cross(port, scope, "Enter", order.enter(port.scope.depth))
 
 
 def leave(port: Port[T]) -> Port[T]:
@@ -114,7 +112,7 @@ def leave(port: Port[T]) -> Port[T]:
         raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
     if parent.depth == port.scope.depth:
         return Port(parent, port.node, port.output)
-    return _cross(port, parent, "Leave", leaving(port.scope.depth))
+    return _cross(port, parent, "Leave", order.leave(port.scope.depth))
 
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
