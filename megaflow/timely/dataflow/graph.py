@@ -171,13 +171,6 @@ class Graph:
         self.edges.append(GraphEdge(source, target, pact, channel))
         return channel
 
-    def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
-        """Have the first of these nodes, with this logic, do the work of all."""
-        head = nodes[0]
-        head.logic, head.fused = logic, tuple(node.index for node in nodes)
-        for node in nodes[1:]:
-            node.within = head.index
-
     def extension(self, kind: type[E]) -> E:
         """Return what a package above keeps of this dataflow: one object of a class, made when first asked for."""
         found = self._extensions.setdefault(kind, kind())

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
@@ -182,7 +183,4 @@ def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
 
 def _blamed(error: Exception, complaint: str) -> Exception:
     """Return the error itself if user code raised it; else the loop did: return what is wrong with the program."""
-    trace = error.__traceback__
-    if trace is not None and trace.tb_next is not None:
-        return error
-    return ProgramError(f"{complaint}; here: {error}")
+    return ProgramError(f"{complaint}; here: {error}") if raised_by_loop(error) else error

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
 from megaflow.timely.dataflow.fusion.stage import Kind, Stage, run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
@@ -110,8 +110,7 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
 
 def check_partition(error: Exception, record: object, count: int) -> None:
     """Say what the function should return, if the partition's own loop raised and not user code."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is None:
+    if raised_by_loop(error):
         raise ProgramError(
             f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
             f"for {record!r} it returned something else ({type(error).__name__}: {error})"
