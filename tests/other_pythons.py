@@ -44,7 +44,7 @@ def provide(python: str, environment: Path) -> str:
     pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [python, "-m", "venv", "--clear", environment],
-        [*pip, "--only-binary", COMPILED, "--editable", f"{ROOT}[dev]"],
+        [*pip, "--no-compile", "--only-binary", COMPILED, "--editable", f"{ROOT}[dev]"],
     ):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:

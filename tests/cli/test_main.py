@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost,
 from megaflow.job.job_file import Job, process_start, publish
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
+from megaflow.timely.dataflow.picture import LANGUAGES
 from tests.control.status_records import status_of
 
 
@@ -534,3 +537,14 @@ def test_the_total_of_no_step_is_nothing() -> None:
     assert [bytes_text(size) for size in (0, 1023, 1024, 1 << 20, 1 << 60)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1048576.0 TiB"
     ]  # fmt: skip
+
+
+def test_help_loads_neither_the_engine_nor_the_launcher_and_names_what_they_have() -> None:
+    code = (
+        "import sys; from megaflow.cli.main import cli; cli(['--help'], standalone_mode=False); "
+        "loaded = [name for name in sys.modules if name.startswith(('megaflow.job', 'megaflow.control', "
+        "'megaflow.timely.'))]; assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert tuple(LANGUAGES) == module.LANGUAGES

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from megaflow.errors import ClusterError
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope
 
@@ -144,5 +143,4 @@ class LocalFabric:
     def check(self, index: int) -> None:
         """Raise PeerFailed if a worker other than `index` has failed."""
         if self._failure is not None and self._failure.worker != index:
-            error: ClusterError = self._failure.error()
-            raise error
+            raise self._failure.error()

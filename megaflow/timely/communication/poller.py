@@ -37,7 +37,8 @@ class Poller:
         self._far.setblocking(False)
         self._armed = False  # a byte is in the pipe or about to be
         self._scheduled = ScheduledCalls(time.monotonic)
-        self._dirty: dict[Pollable, None] = {}  # links to flush; any thread adds, the poller drains
+        self.call_later = self._scheduled.call_later  # (seconds, callback): `poll` calls back
+        self.dirty: dict[Pollable, None] = {}  # links to flush; each adds itself, in any thread, and the poller drains
         self._watched: dict[Any, int] = {}  # file -> mask it is registered with
         self.links: set[Pollable] = set()  # the open ones; each enters and leaves by itself
         self.closed = False
@@ -55,22 +56,10 @@ class Poller:
         self._watched[file] = mask
         (self._selector.modify if known else self._selector.register)(file, mask, callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call `callback` from `poll` once so much time has passed."""
-        self._scheduled.call_later(seconds, callback)
-
-    def mark_dirty(self, link: Pollable) -> None:
-        """Have the link flushed by the next `flush` or `poll`."""
-        self._dirty[link] = None
-
-    def has_dirty(self) -> bool:
-        """Tell whether a link has queued something since the last flush."""
-        return bool(self._dirty)
-
     def flush(self) -> None:
         """Try once to send what links have queued since the last time."""
-        while self._dirty:
-            self._dirty.popitem()[0].flush()
+        while self.dirty:
+            self.dirty.popitem()[0].flush()
 
     def poll(self, seconds: float | None) -> None:
         """Flush, wait until a file is ready, a call is due, `wake` was called or the time is up, and call back."""
@@ -102,7 +91,7 @@ class Poller:
             for link in list(self.links):
                 link.close()
             self.closed = True
-            self._dirty.clear()
+            self.dirty.clear()
             self._scheduled.clear()
             self._selector.close()
             self._near.close()

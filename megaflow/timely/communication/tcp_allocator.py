@@ -33,7 +33,7 @@ class TcpAllocator:
     @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes queued for one peer process."""
-        return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
+        return max((link.pending[Lane.DATA] for link in self._fabric.peers.links.values()), default=0)
 
     def send(self, target: int, channel: Channel, body: object) -> None:
         """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
@@ -68,7 +68,7 @@ class TcpAllocator:
         """Try once to send what is queued, or have the polling worker do so."""
         if self._polls():
             self._fabric.flush()
-        elif self._fabric.poller.has_dirty():
+        elif self._fabric.poller.dirty:
             self._fabric.poller.wake()
 
     def receive(self, busy: bool = False) -> list[Envelope]:
