@@ -176,14 +176,10 @@ class OperatorBuilder:
         self.graph = scope.graph  # the dataflow that the operator belongs to
         check_open(scope, name)
         self._node = self.graph.add_node(name, scope)
+        self.where = self._node.where  # file:line of the user's declaration
         self._node.shape += [shape] if shape is not None else []
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
-
-    @property
-    def where(self) -> str:
-        """The line (file:line) of the user's declaration."""
-        return self._node.where
 
     def new_input(
         self,
@@ -203,7 +199,7 @@ class OperatorBuilder:
             check_same(port.scope, self.scope, self._node.name)
         if not isinstance(pact, Pact):
             raise BuildError(
-                f"{self._node.name} ({self._node.where}): {pact!r} is no pact; "
+                f"{self._node.name} ({self.where}): {pact!r} is no pact; "
                 "write Pipeline(), Exchange(key) or Broadcast(), with parentheses"
             )
         depth = self.scope.depth if port is None else port.scope.depth

@@ -128,7 +128,6 @@ class Graph:
         self._tracker: Tracker | None = None
         self._progcaster: Progcaster | None = None
         self._moved = True  # the tracker has changes that are not propagated
-        self._log = context.log
 
     # Building ---------------------------------------------------------------------------
 
@@ -325,7 +324,7 @@ class Graph:
         assert node.logic is not None
         self.runs += 1
         self.handoffs.refused = False
-        emit = self._log.emit
+        emit = self.context.log.emit
         if emit is not None:
             emit(ScheduleStarted(self.number, index))
         try:

@@ -36,8 +36,6 @@ class Err(Generic[E]):
 
 Result: TypeAlias = Ok[U] | Err[E]
 
-_Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a batch for each output
-
 
 def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> list[Port[U]]:
     """Split into `count` streams: `f(record)` gives the number of a stream and what to send there.
@@ -126,7 +124,7 @@ def _split(
     port: Port[Any],
     name: str,
     count: int,
-    split: _Split,
+    split: Callable[[Time, list[Any]], list[list[Any]]],  # time and batch -> a batch for each output
     kind: Kind,
     f: Callable[..., Any],
     names: Mapping[str, object],

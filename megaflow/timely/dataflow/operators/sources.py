@@ -20,8 +20,6 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 
 T = TypeVar("T")
 
-_Changes = ChangeBatch[tuple[int, Time]]
-
 _BATCHES_PER_RUN = 16
 """How much an iterable may send before the operators after it get their turn."""
 
@@ -84,7 +82,7 @@ class UnorderedHandle(Generic[T]):
         self._holdings.close()
 
 
-class _Holdings(_Changes):
+class _Holdings(ChangeBatch[tuple[int, Time]]):
     """What the program's capabilities add up to: location and time -> count. Passes changes on to the dataflow's."""
 
     def __init__(self, output: Output[Any], initial: Capability) -> None:
