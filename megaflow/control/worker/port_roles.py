@@ -8,19 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Protocol
 
+from megaflow.control import messages
 from megaflow.control.coordinator.events import Asked, Gone, Launched
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
-from megaflow.control.messages import (
-    Done,
-    JobSettings,
-    Moved,
-    Refused,
-    Request,
-    SettingsQuery,
-    Staged,
-    StageEnd,
-    StageLines,
-)
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.timely.communication.role_handlers import Connection
 
@@ -40,10 +30,10 @@ class LinesTaker(Protocol):
 class Stager(Protocol):
     """Keeps the lines of task attempts for one worker."""
 
-    def stage(self, message: StageLines, sender: Hashable) -> None:
+    def stage(self, message: messages.StageLines, sender: Hashable) -> None:
         """Keep some lines."""
 
-    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+    def end(self, message: messages.StageEnd, sender: Hashable) -> messages.Staged | messages.Refused:
         """Close an attempt and return the answer."""
 
     def lost(self, sender: Hashable) -> None:
@@ -148,7 +138,7 @@ class ControlDoor:
     keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
     """
 
-    def __init__(self, coordinator: tuple[str, int] | None, settings: JobSettings) -> None:
+    def __init__(self, coordinator: tuple[str, int] | None, settings: messages.JobSettings) -> None:
         """`coordinator` is where another process listens that knows more; None if the coordinator is to be here."""
         self._coordinator = coordinator
         self._settings = settings
@@ -173,7 +163,7 @@ class ControlDoor:
         for event in self._early:
             if isinstance(event, Asked):
                 asker: Any = event.client  # a connection: see `received`
-                asker.send(Moved(event.request.id, host, port))
+                asker.send(messages.Moved(event.request.id, host, port))
         self._early.clear()
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
@@ -181,14 +171,15 @@ class ControlDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
-        if not isinstance(value, Request) or type(value.id) is not int:
+        if not isinstance(value, messages.Request) or type(value.id) is not int:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is not a request")
-        if isinstance(value.body, SettingsQuery):
-            connection.send(Done(value.id, self._settings))
+        if isinstance(value.body, messages.SettingsQuery):
+            connection.send(messages.Done(value.id, self._settings))
         elif self._coordinator is not None:
-            connection.send(Moved(value.id, *self._coordinator))
+            connection.send(messages.Moved(value.id, *self._coordinator))
         elif self._ask is None and len(self._early) >= KEPT_MAX:
-            connection.send(Refused(value.id, f"{KEPT_MAX} requests wait for the coordinator already: ask again later"))
+            reason = f"{KEPT_MAX} requests wait for the coordinator already: ask again later"
+            connection.send(messages.Refused(value.id, reason))
         else:
             self._pass_on(Asked(connection, value))
 
@@ -215,12 +206,12 @@ class IngestDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
-        if not isinstance(value, StageLines | StageEnd):
+        if not isinstance(value, messages.StageLines | messages.StageEnd):
             raise ProtocolError(f"an executor sent {value!r:.100}")
         stager = self._stagers.get(value.worker) if type(value.worker) is int else None
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, which is not in this process")
-        if isinstance(value, StageLines):
+        if isinstance(value, messages.StageLines):
             stager.stage(value, connection)
         else:
             connection.send(stager.end(value, connection))
