@@ -39,6 +39,7 @@ class Agent:
         coordinator says that it serves.
         """
         self._worker = worker
+        self._report = worker.rescaling.report  # tells the coordinator
         self._moved = moved
         self._address = address
         self._lines = lines
@@ -53,10 +54,6 @@ class Agent:
         """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
         self._learning = True
 
-    def report(self, body: object) -> None:
-        """Tell the coordinator."""
-        self._worker.rescaling.report(body)
-
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
@@ -66,13 +63,13 @@ class Agent:
         if self._learning and all(view.ready for view in views):
             self._learning = False
             seconds = max((view.bootstrap_seconds for view in views), default=0.0)
-            self.report(RoutingReady(self._worker.index, seconds))
+            self._report(RoutingReady(self._worker.index, seconds))
 
     def _read(self, source: int, body: Any) -> None:
         match body:
             case StatusAsk(id, loads):
                 self._report_installed()  # first, for what is asked may be the account of a move
-                self.report(self.status(id, loads))
+                self._report(self.status(id, loads))
             case Coordinates():
                 self._moved(body)
             case _:
@@ -86,7 +83,7 @@ class Agent:
             for row in view.take_ledger()
         )
         if entries:
-            self.report(BinsInstalled(entries))
+            self._report(BinsInstalled(entries))
 
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
@@ -134,7 +131,7 @@ def operator_load(
     nothing = (0.0, 0.0)
     named = [bin for bin in load.bins.keys() | keys.keys() if bin in load.bins or keys[bin]]
     named.sort(key=lambda bin: (*(-figure for figure in reversed(load.bins.get(bin, nothing))), bin))
-    bins, hot = named[:BINS_REPORTED_MAX], load.keys[: reports.KEYS_REPORTED_MAX]
+    bins = named[:BINS_REPORTED_MAX]
     return reports.OperatorLoad(
         name,
         tuple(bins),
@@ -142,7 +139,9 @@ def operator_load(
         tuple(load.bins.get(bin, nothing)[1] * 1000 for bin in bins),
         tuple(keys.get(bin, 0) for bin in bins),
         tuple(sizes.get(bin, 0) for bin in bins),
-        tuple((shown(key), bin_of_key(key), records, error) for key, records, error in hot),
+        tuple(
+            (shown(key), bin_of_key(key), count, error) for key, count, error in load.keys[: reports.KEYS_REPORTED_MAX]
+        ),
     )
 
 

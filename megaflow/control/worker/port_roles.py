@@ -47,7 +47,7 @@ class LauncherDoor:
         self.gone = False  # it was here and has left
         self._connection: Connection | None = None
         self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = lambda: None  # nobody is to be woken yet
         self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
         self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
         self._lock = Lock()  # guards the next
@@ -79,9 +79,7 @@ class LauncherDoor:
     def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
         """Give lines to `taker` from now on, those that have come already included."""
         self._taker, self._wake = taker, wake
-        for message in self._early:
-            self._take(taker, message)
-        self._early.clear()
+        self._hand_on()
 
     def coordinate(self, launched: Callable[[Launched], None]) -> None:
         """Tell `launched` what the launcher has started, and what it could not."""
@@ -101,31 +99,31 @@ class LauncherDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Take lines, and what was started. Raises ProtocolError for anything else."""
         match value:
-            case Lines(list(lines)) if all(type(line) is str for line in lines):
-                pass
             case LinesEnded():
-                pass
+                self._early.append(value)
+                self._hand_on()
+            case Lines(list(lines)) if all(type(line) is str for line in lines):
+                self._early.append(value)
+                self._hand_on()
             case Started() | StartFailed() if self._launched is not None:
                 self._launched(Launched(value))
-                return
             case _:
                 raise ProtocolError(f"the launcher sent {value!r:.100}")
-        if self._taker is None:
-            self._early.append(value)
-        else:
-            self._take(self._taker, value)
 
     def lost(self, connection: Connection) -> None:
         """Note that the launcher has closed its connection."""
         self.gone = True
         self._wake()
 
-    def _take(self, taker: LinesTaker, message: Lines | LinesEnded) -> None:
-        if isinstance(message, Lines):
-            taker.push(message.lines)
-        else:
-            taker.end_pushed()
-        self._wake()
+    def _hand_on(self) -> None:
+        if self._taker is not None:
+            for message in self._early:
+                if isinstance(message, Lines):
+                    self._taker.push(message.lines)
+                else:
+                    self._taker.end_pushed()
+            self._early.clear()
+            self._wake()
 
 
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
@@ -220,7 +218,3 @@ class IngestDoor:
         """Discard what it has left open."""
         for stager in self._stagers.values():
             stager.lost(connection)
-
-
-def _nothing() -> None:
-    """Nobody is to be woken yet."""
