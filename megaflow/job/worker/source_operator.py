@@ -165,18 +165,14 @@ class LineSource:
 
     def _allowed(self, tick: int) -> int:
         """Return how many batches may be read now."""
-        if not self._has_room() or self._output.is_full():
+        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX or self._output.is_full():
+            return 0
+        if not self._launcher.has_room:  # it comes first: a long step may keep the worker from answering it
             return 0
         slowest = self._probe.frontier.elements
         if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
             return 0 if self._batches or self._is_ahead() else 1
         return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
-
-    def _has_room(self) -> bool:
-        """Tell whether peers and the launcher keep up."""
-        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
-            return False
-        return self._launcher.has_room  # it comes first: a long step may keep the worker from answering it
 
     def _is_ahead(self) -> bool:
         """Tell whether many records wait for their time in a stateful operator of this worker."""
@@ -187,7 +183,7 @@ class LineSource:
         wait = self._queue.due_in(now)
         if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now
-            self._report(Busy(saturated=wait == 0.0 and not self._queue.is_timed))
+            self._report(Busy(saturated=wait == 0.0 and self._queue.rate is None))
         if wait is None:
             return  # a command or a pushed line will activate it
         if allowed < BATCHES_PER_ACTIVATION:
