@@ -169,7 +169,7 @@ class Loop:
             case messages.OutputClosed():
                 return self._write_closed(message)
             case messages.LinesTaken(count):
-                self._pusher.taken(count)
+                self._pusher.window.taken(count)
             case messages.Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
                 self._summary.lines += lines

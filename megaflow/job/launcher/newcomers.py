@@ -42,15 +42,10 @@ class Newcomers:
         self._answer = answer
         self._connected = connected
         self._lost = lost
-        self._connecting: set[Child] = set()
+        self.connecting: set[Child] = set()  # members that are not connected to yet; written here
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
         self._wakeup = Wakeup()
         selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
-
-    @property
-    def connecting(self) -> bool:
-        """Whether a member is being connected to."""
-        return bool(self._connecting)
 
     def start(self, request: StartProcesses) -> None:
         """Start the processes that the coordinator asks for, and answer it."""
@@ -73,9 +68,9 @@ class Newcomers:
             child = Child(address)  # started by hand
             self._children.all.append(child)
         child.join(message.workers)
-        self._connecting.add(child)
-        arguments = (child, secret, timeout_seconds)
-        threading.Thread(target=self._connect, args=arguments, name="megaflow-connect", daemon=True).start()
+        self.connecting.add(child)
+        connect = functools.partial(self._connect, child, secret, timeout_seconds)
+        threading.Thread(target=connect, name="megaflow-connect", daemon=True).start()
         return child
 
     def close(self) -> None:
@@ -98,7 +93,7 @@ class Newcomers:
         self._wakeup.clear()
         while self._results:
             child, error = self._results.popleft()
-            self._connecting.discard(child)
+            self.connecting.discard(child)
             if error is not None:
                 self._lost(error)
             else:
