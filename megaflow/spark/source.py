@@ -26,16 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from megaflow.control.messages import (
-    CommitBatch,
-    CommitRequest,
-    Done,
-    IngestPorts,
-    Moved,
-    Refused,
-    Request,
-    SourceEnded,
-)
+from megaflow.control import messages
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
 from megaflow.spark.preflight import check_spark
 from megaflow.spark.push import StageJob, Transfer, choose_transfer, push_frame
@@ -74,27 +65,12 @@ class SparkFeed:
         self._secret = secret
         self._on_change = on_change
         self._report = report
-        self._query = uuid.uuid4().hex
+        self.query = uuid.uuid4().hex  # the id under which the batches are committed
         self._stopping = threading.Event()
-        self._done = threading.Event()
-        self._error: Exception | None = None  # written by the feed's thread, before _done
+        self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
+        self.done = False  # whether the query has ended or failed; written by the feed's thread
         self._batch_error: Exception | None = None  # written by Spark's callback thread, read when the query is over
         self._thread = threading.Thread(target=self._run, name="megaflow-spark", daemon=True)
-
-    @property
-    def query(self) -> str:
-        """The id under which the batches are committed."""
-        return self._query
-
-    @property
-    def done(self) -> bool:
-        """Whether the query has ended or failed."""
-        return self._done.is_set()
-
-    @property
-    def error(self) -> Exception | None:
-        """Why the query failed; None while it runs and if it ended well."""
-        return self._error
 
     def start(self) -> None:
         """Begin, without blocking."""
@@ -120,8 +96,8 @@ class SparkFeed:
                 try:
                     self._feed(stack)
                 except Exception as error:
-                    self._error = self._explain(error)
-                self._done.set()
+                    self.error = self._explain(error)
+                self.done = True
                 self._on_change()
         except Exception:
             # The query is over and reported; only the cleaning up went wrong.
@@ -158,25 +134,22 @@ class SparkFeed:
             raise
         if failure is not None and not self._stopping.is_set():
             raise self._batch_error or failure
-        coordinator.tell_ended(self._query)
+        coordinator.tell_ended(self.query)
 
     def _stage_batch(self, coordinator: "CoordinatorConversation", transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
-            ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(IngestPorts()))
+            ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(messages.IngestPorts()))
             if not ports:
                 raise SourceError("no worker has a port for Spark's lines")
-            run = uuid.uuid4().hex
-            job = StageJob(self._query, run, batch, ports, self._secret)
-            winners = push_frame(frame, job, transfer)
-            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
+            job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
+            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
-            coordinator.ask(CommitRequest(CommitBatch(self._query, run, batch, chosen)))
+            coordinator.ask(messages.CommitRequest(messages.CommitBatch(self.query, job.run, batch, chosen)))
         except Stopped:
             return  # the query is being stopped; what was not committed never enters the stream
         except Exception as error:
-            if self._batch_error is None:
-                self._batch_error = error
+            self._batch_error = self._batch_error or error
             raise
 
     def _explain(self, error: Exception) -> Exception:
@@ -224,14 +197,14 @@ class CoordinatorConversation:
             except PeerLost:
                 if not self._has_moved():
                     raise
-                answer = Moved(self._id, *self._place())
+                answer = messages.Moved(self._id, *self._place())
             match answer:
-                case Done(result=result):
+                case messages.Done(result=result):
                     return result
-                case Refused(reason=reason):
+                case messages.Refused(reason=reason):
                     what = type(body).__name__
                     raise CommandRefused(f"the coordinator at {self._client.address} refused {what}: {reason}")
-                case Moved(_, host, port):
+                case messages.Moved(_, host, port):
                     self._client.close()
                     self._at = (host, port)
                     self._client = self._connect()
@@ -239,7 +212,7 @@ class CoordinatorConversation:
 
     def _ask_here(self, body: object, patience_seconds: float) -> Any:
         self._id += 1
-        self._client.send(Request(self._id, body))
+        self._client.send(messages.Request(self._id, body))
         while True:
             if self._stopping.is_set():
                 if patience_seconds <= 0:
@@ -249,7 +222,7 @@ class CoordinatorConversation:
                 answer = self._client.receive(POLL_SECONDS)
             except TimeoutError:
                 continue
-            if isinstance(answer, Done | Refused | Moved) and answer.id == self._id:
+            if isinstance(answer, messages.Done | messages.Refused | messages.Moved) and answer.id == self._id:
                 return answer
 
     def _has_moved(self) -> bool:
@@ -267,7 +240,7 @@ class CoordinatorConversation:
     def tell_ended(self, query: str) -> None:
         """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""
         try:
-            self.ask(SourceEnded(query), FAREWELL_SECONDS)
+            self.ask(messages.SourceEnded(query), FAREWELL_SECONDS)
         except (Stopped, ClusterError, OSError) as error:
             if not self._stopping.is_set():
                 raise

@@ -24,9 +24,8 @@ from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflows import Dataflows, WorkerStatistics
+from megaflow.timely.dataflows import DROP, Dataflows, WorkerStatistics
 from megaflow.timely.dispatch import Dispatch
-from megaflow.timely.drop import TOPIC as DROP
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
 from megaflow.timely.log import Log, Parked, Unparked
 from megaflow.timely.membership import Membership
@@ -284,7 +283,7 @@ class Worker(Generic[S]):
         self._steps += 1
         self._running = True
         try:
-            self._dataflows.free()
+            self._dataflows.dropping.free()
             while self._handed:
                 self._handed.popleft()()
             self._scheduled.run_due()

@@ -8,35 +8,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from megaflow.control import messages, reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.messages import (
-    RUNNER_LENGTH_MAX,
-    Accepted,
-    AddProcesses,
-    BeginPlan,
-    BootstrapWorker,
-    CommandProgress,
-    Done,
-    ExplainQuery,
-    KeptPlan,
-    Moved,
-    Reconfigure,
-    Refused,
-    RemoveWorker,
-    Request,
-    ResumePlan,
-    StatusQuery,
-    StopJob,
-)
-from megaflow.control.reports import (
-    BootstrapReport,
-    Explanation,
-    JobStatus,
-    JoinReport,
-    MoveReport,
-    RemovalReport,
-    StepReport,
-)
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
@@ -64,9 +37,9 @@ class Conversation:
         self._find = find
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
-        self._heard: CommandProgress | None = None  # of the last command
+        self._heard: messages.CommandProgress | None = None  # of the last command
 
-    def ask(self, body: object, show: Callable[[CommandProgress], None] | None = None) -> Any:
+    def ask(self, body: object, show: Callable[[messages.CommandProgress], None] | None = None) -> Any:
         """Return what the request is done with; `show` is told how far it has come.
 
         Raises CommandRefused with the reason, PeerLost if the job ends before, and MegaflowError if nothing is heard
@@ -77,7 +50,7 @@ class Conversation:
             self._id += 1
             self.accepted = self._heard = None
             try:
-                self._client.send(Request(self._id, body))
+                self._client.send(messages.Request(self._id, body))
                 answer = self._await_answer(show)
             except TimeoutError as error:
                 raise MegaflowError(self._overdue()) from error
@@ -85,7 +58,7 @@ class Conversation:
                 if not self._find_again():
                     raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
                 continue
-            if isinstance(answer, Done):
+            if isinstance(answer, messages.Done):
                 return answer.result
             if self._connect is None:
                 place = address_text((answer.host, answer.port))
@@ -112,19 +85,19 @@ class Conversation:
         self._client = client
         return True
 
-    def _await_answer(self, show: Callable[[CommandProgress], None] | None) -> Done | Moved:
+    def _await_answer(self, show: Callable[[messages.CommandProgress], None] | None) -> messages.Done | messages.Moved:
         while True:
             answer = self._client.receive(self._timeout_seconds)
             match answer:
-                case Refused(id, reason) if id == self._id:
+                case messages.Refused(id, reason) if id == self._id:
                     raise CommandRefused(reason)
-                case Accepted(id, epoch) if id == self._id:
+                case messages.Accepted(id, epoch) if id == self._id:
                     self.accepted = epoch
-                case CommandProgress(id) if id == self._id:
+                case messages.CommandProgress(id) if id == self._id:
                     self._heard = answer
                     if show is not None:
                         show(answer)
-                case Done(id) | Moved(id) if id == self._id:
+                case messages.Done(id) | messages.Moved(id) if id == self._id:
                     return answer
 
     def _overdue(self) -> str:
@@ -137,49 +110,49 @@ class Conversation:
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"
 
 
-def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> JobStatus:
+def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> reports.JobStatus:
     """Return the status of a job; its loads cost the workers some ten milliseconds if states are large."""
-    report: JobStatus = conversation.ask(StatusQuery(tables, loads))
+    report: reports.JobStatus = conversation.ask(messages.StatusQuery(tables, loads))
     return report
 
 
-def ask_explanation(conversation: Conversation) -> Explanation:
+def ask_explanation(conversation: Conversation) -> reports.Explanation:
     """Return the report that says what holds a job's output back."""
-    report: Explanation = conversation.ask(ExplainQuery())
+    report: reports.Explanation = conversation.ask(messages.ExplainQuery())
     return report
 
 
 def add_processes(
-    conversation: Conversation, count: int, show: Callable[[CommandProgress], None] | None = None
-) -> JoinReport:
+    conversation: Conversation, count: int, show: Callable[[messages.CommandProgress], None] | None = None
+) -> reports.JoinReport:
     """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
-    report: JoinReport = conversation.ask(AddProcesses(count), show)
+    report: reports.JoinReport = conversation.ask(messages.AddProcesses(count), show)
     return report
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:
     """Raise CommandRefused unless the worker's process may leave once its bins are elsewhere."""
-    conversation.ask(RemoveWorker(worker, ask_only=True))
+    conversation.ask(messages.RemoveWorker(worker, ask_only=True))
 
 
 def remove_worker(
-    conversation: Conversation, worker: int, show: Callable[[CommandProgress], None] | None = None
-) -> RemovalReport:
+    conversation: Conversation, worker: int, show: Callable[[messages.CommandProgress], None] | None = None
+) -> reports.RemovalReport:
     """Have the process of a worker that owns no bins leave; return who has left."""
-    report: RemovalReport = conversation.ask(RemoveWorker(worker), show)
+    report: reports.RemovalReport = conversation.ask(messages.RemoveWorker(worker), show)
     return report
 
 
-def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> BootstrapReport:
+def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> reports.BootstrapReport:
     """Have a worker that has joined be given the routing table of another one."""
-    report: BootstrapReport = conversation.ask(BootstrapWorker(server, worker))
+    report: reports.BootstrapReport = conversation.ask(messages.BootstrapWorker(server, worker))
     return report
 
 
 def stop_job(conversation: Conversation) -> None:
     """Have the job drain and stop; return when it has."""
     try:
-        conversation.ask(StopJob())
+        conversation.ask(messages.StopJob())
     except PeerLost:
         if conversation.accepted is None:
             raise  # else: it was quicker than its answer
@@ -187,20 +160,20 @@ def stop_job(conversation: Conversation) -> None:
 
 def run_plan(
     conversation: Conversation, plan: Plan, pause: Callable[[float], None], number: int | None = None
-) -> Iterator[StepReport]:
+) -> Iterator[reports.StepReport]:
     """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
     `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
     is begun.
     """
     if number is None and plan.steps:
-        begin = BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
+        begin = messages.BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
         number = conversation.ask(begin).number
     for place, step in enumerate(plan.steps):
         if place and plan.gap:
             pause(plan.gap)
         try:
-            yield conversation.ask(Reconfigure(tuple(step), number))
+            yield conversation.ask(messages.Reconfigure(tuple(step), number))
         except MegaflowError as error:
             if len(plan.steps) > 1:
                 where = f"step {place + 1} of {len(plan.steps)}"
@@ -208,24 +181,24 @@ def run_plan(
             raise
 
 
-def take_up_plan(conversation: Conversation) -> KeptPlan:
+def take_up_plan(conversation: Conversation) -> messages.KeptPlan:
     """Become the runner of the plan that nobody runs any more, and return it."""
-    kept: KeptPlan = conversation.ask(ResumePlan(this_process()))
+    kept: messages.KeptPlan = conversation.ask(messages.ResumePlan(this_process()))
     return kept
 
 
 def this_process() -> str:
     """Say for people which process this is."""
-    return f"pid {os.getpid()} on {os.uname().nodename}"[:RUNNER_LENGTH_MAX]
+    return f"pid {os.getpid()} on {os.uname().nodename}"[: messages.RUNNER_LENGTH_MAX]
 
 
-def total(steps: Sequence[StepReport]) -> MoveReport:
+def total(steps: Sequence[reports.StepReport]) -> reports.MoveReport:
     """Return the account of several steps.
 
-    >>> total([StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
+    >>> total([reports.StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
     MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3))
     """
-    return MoveReport(
+    return reports.MoveReport(
         len(steps),
         sum(step.bins for step in steps),
         sum(step.bytes for step in steps),
