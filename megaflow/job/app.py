@@ -27,8 +27,7 @@ def find_app(text: str) -> AppFile:
         return AppFile(str(path.resolve()), function)  # running it shows the error best
     names = list(top_level_names(tree.body))
     if function not in names and "*" not in names:
-        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions)}")
+        raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions_in(tree))}")
     return AppFile(str(path.resolve()), function)
 
 
@@ -41,6 +40,11 @@ def hint_among(wrong: str, names: list[str]) -> str:
     near = difflib.get_close_matches(wrong, names, n=1)
     question = f"; did you mean {near[0]!r}?" if near else "."
     return f"{question} There are: {', '.join(names) or 'none'}"
+
+
+def functions_in(tree: ast.Module) -> list[str]:
+    """Return the names of the functions a module defines."""
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 
 def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
