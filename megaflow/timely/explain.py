@@ -164,13 +164,8 @@ class Explainer:
     def answer(self, source: int, body: Any) -> None:
         """Say what this worker holds in some dataflows."""
         number, dataflows = body
-        said: list[tuple[int, Report]] = []
-        for dataflow in dataflows:
-            graph = self.find(dataflow)
-            if graph == "later":
-                said.append((dataflow, None))
-            elif graph is not None:
-                said.append((dataflow, report_on(graph)))
+        found = [(dataflow, graph) for dataflow in dataflows if (graph := self.find(dataflow)) is not None]
+        said = [(dataflow, None if graph == "later" else report_on(graph)) for dataflow, graph in found]
         self.post(source, ANSWER, (number, said))
 
     def hear(self, source: int, body: Any) -> None:

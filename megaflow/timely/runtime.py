@@ -79,11 +79,7 @@ class Config:
 
     @staticmethod
     def cluster(
-        addresses: Sequence[str],
-        process: int,
-        workers: int = 1,
-        listener: socket.socket | None = None,
-        **more: Any,
+        addresses: Sequence[str], process: int, workers: int = 1, listener: socket.socket | None = None, **more: Any
     ) -> Config:
         """Process `process` of `len(addresses)`, with `workers` workers each; `listener` is bound to its address.
 
@@ -150,7 +146,7 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
         for process, address in enumerate(config.addresses)
     ]
     own = peers[config.index]
-    listener = config.listener if config.listener is not None else _listen(own, config.secret)
+    listener = _listen(config, f"process {own.process}", own.host, own.port)
     secret = config.secret if config.secret is not None else load_secret()
     door = JoinDoor(own.ids)
     with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
@@ -164,10 +160,7 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
     """Ask, connect to all members, and run the workers."""
     host, port = parse_address(config.addresses[0])
-    listener = config.listener
-    if listener is None:
-        listener = _listen(PeerAddress(-1, host, port, ()), config.secret)
-    with closing(listener):
+    with closing(_listen(config, "this process", host, port)) as listener:
         secret = config.secret if config.secret is not None else load_secret()
         contacts = [parse_address(contact) for contact in config.contacts]
         listens = host, port or listener.getsockname()[1]
@@ -193,17 +186,18 @@ def _fabric(
     return tcp
 
 
-def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
-    who = f"process {own.process}" if own.process >= 0 else "this process"
-    if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
+def _listen(config: Config, who: str, host: str, port: int) -> socket.socket:
+    if config.listener is not None:
+        return config.listener
+    if config.secret is None and not is_loopback(host) and "MEGAFLOW_SECRET" not in os.environ:
         raise UsageError(
-            f"{who} would listen on {own.host}:{own.port}, which other machines can reach; "
+            f"{who} would listen on {host}:{port}, which other machines can reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
     try:
-        return open_listener(own.host, own.port)
+        return open_listener(host, port)
     except OSError as error:
-        raise UsageError(f"{who} cannot listen on {own.host}:{own.port}: {error}") from error
+        raise UsageError(f"{who} cannot listen on {host}:{port}: {error}") from error
 
 
 def run_workers(
@@ -224,10 +218,7 @@ def run_workers(
 
     def make_worker(allocator: Allocator) -> Worker[S]:
         clocks = (time.monotonic, time.time)
-        return Worker(
-            allocator, membership, program.make_scope, clocks, program.args,
-            processes=processes, admission=admission, door=door,
-        )
+        return Worker(allocator, membership, program.make_scope, clocks, program.args, processes, admission, door)
 
     runs = [_Run(allocator, address, make_worker, program.main) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]

@@ -51,10 +51,10 @@ class Worker(Generic[S]):
         make_scope: Callable[[ScopeRef], S],
         clocks: tuple[Callable[[], float], Callable[[], float]],
         args: Sequence[str] = (),
-        eager: bool = False,
         processes: dict[int, Process] | None = None,
         admission: Admission | None = None,
         door: Door | None = None,
+        eager: bool = False,
     ) -> None:
         """`processes` are the founding ones, None if this is the only one and remains so; `admission`: it joins."""
         self.args = list(args)

@@ -69,13 +69,9 @@ class LocalAllocator:
 
     def __init__(self, fabric: "LocalFabric", index: int) -> None:
         self.index = index
+        self.pending_bytes = 0  # nothing waits for a wire
         self._fabric = fabric
         self._inbox = fabric.inboxes[index]
-
-    @property
-    def pending_bytes(self) -> int:
-        """Return 0: nothing waits for a wire."""
-        return 0
 
     def send(self, target: int, channel: Channel, body: object) -> None:
         """Put the body into the target's inbox."""

@@ -61,17 +61,18 @@ class Poller:
         while self.dirty:
             self.dirty.popitem()[0].flush()
 
-    def poll(self, seconds: float | None) -> None:
-        """Flush, wait until a file is ready, a call is due, `wake` was called or the time is up, and call back."""
-        self.flush()
-        self.select(seconds)
-        self.flush()
+    def poll(self, seconds: float | None, flush: bool = True) -> None:
+        """Wait until a file is ready, a call is due, `wake` was called or the time is up, and call back.
 
-    def select(self, seconds: float | None = 0.0) -> None:
-        """Do as `poll`, but leave what links have queued to the next `flush`."""
+        `flush`: before and after; else what links have queued is left to the next `flush`.
+        """
+        if flush:
+            self.flush()
         for key, mask in self._selector.select(self._scheduled.wait(seconds)):
             key.data(mask)
         self._scheduled.run_due()
+        if flush:
+            self.flush()
 
     def wake(self) -> None:
         """End the present or next `poll`; any thread, also a signal handler."""

@@ -79,10 +79,7 @@ class TcpAllocator:
             if not busy:
                 self.flush()
         elif not busy or time.monotonic() >= self._polled_at + POLL_INTERVAL_SECONDS:
-            if busy:
-                fabric.select()
-            else:
-                fabric.poll(0)
+            fabric.poll(0, flush=not busy)
             self._polled_at = time.monotonic()
             fabric.check()
         return self._inbox.drain()

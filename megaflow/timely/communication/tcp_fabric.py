@@ -93,17 +93,11 @@ class TcpFabric:
         """Call back, on the polling thread, whenever the file (a pipe, a socket) can be read."""
         self.poller.watch(file, selectors.EVENT_READ, lambda _mask: callback())
 
-    def poll(self, seconds: float | None) -> None:
-        """Move bytes; blocks up to `seconds` if there are none."""
+    def poll(self, seconds: float | None, flush: bool = True) -> None:
+        """Move bytes; blocks up to `seconds` if there are none. Without `flush`, leave to it what is to go."""
         with self._io:
             if not self.poller.closed:
-                self.poller.poll(seconds)
-
-    def select(self) -> None:
-        """Take in what has come, and leave what is to go to the next `flush`."""
-        with self._io:
-            if not self.poller.closed:
-                self.poller.select()
+                self.poller.poll(seconds, flush)
 
     def flush(self) -> None:
         """Send what the kernel takes."""

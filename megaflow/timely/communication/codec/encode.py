@@ -105,10 +105,6 @@ def _lower_ints(values: Sequence[int], depth: int, nested: int) -> Node | None:
     return None
 
 
-def _lower_floats(values: Sequence[float], depth: int, nested: int) -> Node:
-    return [tags.FLOATS, struct.pack(f"<{len(values)}d", *values)]
-
-
 def _lower_columns(values: Sequence[tuple[Any, ...]], depth: int, nested: int) -> Node | None:
     if nested == tags.NESTED_COLUMNS_MAX or not 0 < len(values[0]) <= ARITY_MAX:
         return None
@@ -122,7 +118,7 @@ def _lower_columns(values: Sequence[tuple[Any, ...]], depth: int, nested: int) -
 _COLUMN: Final[dict[type, Callable[[Any, int, int], Node | None]]] = {
     str: _lower_strs,
     int: _lower_ints,
-    float: _lower_floats,
+    float: lambda values, depth, nested: [tags.FLOATS, struct.pack(f"<{len(values)}d", *values)],
     tuple: _lower_columns,
 }
 
