@@ -18,7 +18,6 @@ from megaflow.cli.text import (
     status_text,
 )
 from megaflow.control.client.commands import (
-    Conversation,
     add_processes,
     ask_explanation,
     ask_status,
@@ -30,6 +29,7 @@ from megaflow.control.client.commands import (
     take_up_plan,
     total,
 )
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import (
     Plan,
     Selection,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client.commands import (
-    Conversation,
     add_processes,
     ask_status,
     check_removal,
@@ -23,6 +22,7 @@ from megaflow.control.client.commands import (
     run_plan,
     total,
 )
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
 from megaflow.control.client.rate_sample import processes_of

@@ -6,24 +6,19 @@ made. If the client dies, the job goes on with the table of the last step, and a
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan
 from megaflow.control.messages import (
     RUNNER_LENGTH_MAX,
-    Accepted,
     AddProcesses,
     BeginPlan,
     BootstrapWorker,
     CommandProgress,
-    Done,
     ExplainQuery,
     KeptPlan,
-    Moved,
     Reconfigure,
-    Refused,
     RemoveWorker,
-    Request,
     ResumePlan,
     StatusQuery,
     StopJob,
@@ -37,104 +32,7 @@ from megaflow.control.reports import (
     RemovalReport,
     StepReport,
 )
-from megaflow.errors import CommandRefused, MegaflowError, PeerLost
-from megaflow.timely.communication.client import Client
-from megaflow.timely.communication.tcp import address_text
-
-MOVES_MAX = 10  # more in the course of one request: it moves faster than it can be asked
-
-
-class Conversation:
-    """Questions to the coordinator, one after another, wherever it is by then."""
-
-    def __init__(
-        self,
-        client: Client,
-        timeout_seconds: float,
-        connect: Callable[[str, int], Client] | None = None,
-        find: Callable[[], Client | None] = lambda: None,
-    ) -> None:
-        """`client` belongs to this from now on.
-
-        `connect` follows the coordinator to an address, `find` to where the job is found by now, None if it is not.
-        """
-        self._client = client
-        self._timeout_seconds = timeout_seconds
-        self._connect = connect
-        self._find = find
-        self._id = 0
-        self.accepted: int | None = None  # the epoch of the last command, once it is accepted
-        self._heard: CommandProgress | None = None  # of the last command
-
-    def ask(self, body: object, show: Callable[[CommandProgress], None] | None = None) -> Any:
-        """Return what the request is done with; `show` is told how far it has come.
-
-        Raises CommandRefused with the reason, PeerLost if the job ends before, and MegaflowError if nothing is heard
-        for the time given. Nothing is done twice: a coordinator that says that it has moved has begun nothing, nor has
-        one that left the job without a word.
-        """
-        for _ in range(MOVES_MAX):
-            self._id += 1
-            self.accepted = self._heard = None
-            try:
-                self._client.send(Request(self._id, body))
-                answer = self._await_answer(show)
-            except TimeoutError as error:
-                raise MegaflowError(self._overdue()) from error
-            except PeerLost as error:
-                if not self._find_again():
-                    raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
-                continue
-            if isinstance(answer, Done):
-                return answer.result
-            if self._connect is None:
-                place = address_text((answer.host, answer.port))
-                raise CommandRefused(f"the coordinator has moved to {place}: ask there")
-            self.close()
-            self._client = self._connect(answer.host, answer.port)
-        raise MegaflowError(f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing")
-
-    def close(self) -> None:
-        """Hang up."""
-        self._client.close()
-
-    def _find_again(self) -> bool:
-        """Connect to where the job is found by now; False if that is where it was, or what was asked had begun."""
-        if self.accepted is not None or self._heard is not None:
-            return False
-        client = self._find()
-        if client is None:
-            return False
-        if client.address == self._client.address:
-            client.close()
-            return False
-        self.close()
-        self._client = client
-        return True
-
-    def _await_answer(self, show: Callable[[CommandProgress], None] | None) -> Done | Moved:
-        while True:
-            answer = self._client.receive(self._timeout_seconds)
-            match answer:
-                case Refused(id, reason) if id == self._id:
-                    raise CommandRefused(reason)
-                case Accepted(id, epoch) if id == self._id:
-                    self.accepted = epoch
-                case CommandProgress(id) if id == self._id:
-                    self._heard = answer
-                    if show is not None:
-                        show(answer)
-                case Done(id) | Moved(id) if id == self._id:
-                    return answer
-
-    def _overdue(self) -> str:
-        waited = f"within {self._timeout_seconds:g} s"
-        if self._heard is not None:
-            what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
-            return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
-        if self.accepted is None:
-            return f"the job did not answer {waited}; a worker may be in a long step of user code"
-        return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"
+from megaflow.errors import MegaflowError, PeerLost
 
 
 def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> JobStatus:
