@@ -78,10 +78,11 @@ def test_where_the_job_is_by_now_is_looked_for_until_the_patience_is_over(talk: 
             looks.append(news[len(looks)])
             return looks[-1] and looks[-1].client()
 
-        assert talk(first, connect, find, patience_seconds=20.0, stopping=threading.Event().wait).ask(1) == "yes" and looks == news
+        never = threading.Event()
+        assert talk(first, connect, find, patience_seconds=20.0, stopping=never.wait).ask(1) == "yes" and looks == news
         looks.clear()
         with pytest.raises(PeerLost, match="the job has ended"):
-            talk(first, connect, find, patience_seconds=0.2, stopping=threading.Event().wait).ask(1)
+            talk(first, connect, find, patience_seconds=0.2, stopping=never.wait).ask(1)
         assert looks == news[:3]
 
 
