@@ -180,8 +180,9 @@ class ControllerDriver:
 
     def _leave(self, word: Resign) -> None:
         """Hand over, and with it what is reported here; what is asked here is to be asked there."""
-        rescaling, rest = self._worker.rescaling, list(self._events)
+        rescaling = self._worker.rescaling
         rescaling.coordination.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
+        rest = list(self._events)  # with what was reported meanwhile
         rescaling.hand_over(word.state, [(event.source, event.body) for event in rest if isinstance(event, Mailed)])
         time = self._control.give_away()
         assert time == word.state.epoch, (time, word.state.epoch)
