@@ -7,28 +7,19 @@ record; an exception in one stops the job with its own traceback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from megaflow.megaphone.bins import stable_hash
-from megaflow.megaphone.control_stream import control_for
-from megaflow.megaphone.distribute import distribute
-from megaflow.megaphone.routing import Numbered
-from megaflow.megaphone.stateful import Fold, stateful_state_machine
-from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, stateful_binary, stateful_unary
+from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
+from megaflow.megaphone.stateful import Fold, StateMachine
+from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build
+from megaflow.megaphone.stateful_timed import BinaryFold, TimedFolds, UnaryFold
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement, nesting
-from megaflow.timely.dataflow.operators.branching import Result
-from megaflow.timely.dataflow.operators.generic import (
-    BinaryBuild,
-    BinaryNotifyLogic,
-    NotifyLogic,
-    SinkBuild,
-    UnaryBuild,
-)
-from megaflow.timely.dataflow.operators.movement import LoopHandle
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
 from megaflow.timely.order import Time
@@ -118,12 +109,12 @@ class Stream(Generic[T]):
         false, true = branching.branch_when(self.port, f)
         return Stream(false), Stream(true)
 
-    def ok_err(self, f: Callable[[T], Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
+    def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
         """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
         oks, errs = branching.ok_err(self.port, f)
         return Stream(oks), Stream(errs)
 
-    def connect_loop(self, handle: LoopHandle[T]) -> None:
+    def connect_loop(self, handle: movement.LoopHandle[T]) -> None:
         """Feed this stream back into the loop that `scope.feedback` opened."""
         handle.connect(self.port)
 
@@ -216,25 +207,29 @@ class Stream(Generic[T]):
 
     # Operators by hand ------------------------------------------------------------------
 
-    def unary(self, pact: Pact, name: str, build: UnaryBuild[T, R]) -> Stream[R]:
+    def unary(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data."""
         return Stream(generic.unary(self.port, pact, name, build))
 
-    def unary_frontier(self, pact: Pact, name: str, build: UnaryBuild[T, R]) -> Stream[R]:
+    def unary_frontier(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """Like `unary`, run also when `input.frontier` moves."""
         return Stream(generic.unary(self.port, pact, name, build, notify=True))
 
-    def binary(self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: BinaryBuild[T, U, R]) -> Stream[R]:
+    def binary(
+        self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
+    ) -> Stream[R]:
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
         return Stream(generic.binary(self.port, other.port, (pact1, pact2), name, build))
 
     def binary_frontier(
-        self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: BinaryBuild[T, U, R]
+        self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """Like `binary`, run also when a frontier moves."""
         return Stream(generic.binary(self.port, other.port, (pact1, pact2), name, build, notify=True))
 
-    def unary_notify(self, pact: Pact, name: str, logic: NotifyLogic[T, R], init: Iterable[Time] = ()) -> Stream[R]:
+    def unary_notify(
+        self, pact: Pact, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
+    ) -> Stream[R]:
         """An operator that is told when times are over: `logic(input, output, notificator)`.
 
         `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
@@ -248,13 +243,13 @@ class Stream(Generic[T]):
         pact1: Pact,
         pact2: Pact,
         name: str,
-        logic: BinaryNotifyLogic[T, U, R],
+        logic: generic.BinaryNotifyLogic[T, U, R],
         init: Iterable[Time] = (),
     ) -> Stream[R]:
         """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
         return Stream(generic.binary_notify(self.port, other.port, (pact1, pact2), name, logic, init))
 
-    def sink(self, pact: Pact, name: str, build: SinkBuild[T]) -> None:
+    def sink(self, pact: Pact, name: str, build: generic.SinkBuild[T]) -> None:
         """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""
         generic.sink(self.port, pact, name, build)
 
@@ -278,7 +273,8 @@ class Stream(Generic[T]):
         from it. `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's)
         the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
-        return Stream(stateful_state_machine(self.port, fold, hash, self._commands(control, bins), bins, name))
+        title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
+        return self._owned(partial(StateMachine, fold=fold), hash, control, bins, title)
 
     def stateful_unary(
         self: Stream[tuple[K, V]],
@@ -298,7 +294,8 @@ class Stream(Generic[T]):
         ended are due in the order of their times; a fold that sets one whenever one is due never ends. Keys, states
         and payloads must be able to travel.
         """
-        return Stream(stateful_unary(self.port, fold, hash, self._commands(control, bins), bins, name))
+        title = str(name or getattr(fold, "__name__", "stateful_unary"))
+        return self._owned(partial(TimedFolds, fold=fold), hash, control, bins, title)
 
     def stateful_binary(
         self: Stream[tuple[K, V]],
@@ -315,8 +312,8 @@ class Stream(Generic[T]):
         As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
         due: payloads are the first in `left`. Both halves of a bin move together.
         """
-        commands = self._commands(control, bins)
-        return Stream(stateful_binary(self.port, right.port, fold, hash, commands, bins, name))
+        title = str(name or getattr(fold, "__name__", "stateful_binary"))
+        return self._owned(partial(TimedFolds, fold=fold), hash, control, bins, title, [right])
 
     def distribute(
         self,
@@ -331,7 +328,19 @@ class Stream(Generic[T]):
         Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
         senders alike, and by the same commands as that of states.
         """
-        return Stream(distribute(self.port, hash, self._commands(control, bins), bins, name))
+        return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
 
-    def _commands(self, control: Stream[Any] | None, bins: int) -> Port[Numbered] | None:
-        return control_for(self.port.scope, control.port if control is not None else None, bins)
+    def _owned(
+        self,
+        policy: Callable[[Core], Policy],
+        hash: Callable[[Any], int],
+        control: Stream[Any] | None,
+        bins: int,
+        name: str,
+        others: Sequence[Stream[Any]] = (),
+        splitter: type[Splitter] = ByKey,
+    ) -> Stream[Any]:
+        """Send this stream's records, and those of others, to the owners of their bins, and apply a policy there."""
+        ports = [self.port, *(other.port for other in others)]
+        commands = control.port if control is not None else None
+        return Stream(build(ports, hash, commands, bins, name, policy, splitter))

@@ -23,7 +23,6 @@ SMALL_MODULES = {
     "megaflow/__main__.py": "what python -m megaflow runs",
     "megaflow/control/coordinator/status.py": "adds up reports for status and for plans",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
-    "megaflow/testing/actions.py": "public: what a test can do to a simulated cluster",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
     "megaflow/timely/dispatch.py": "the one table from channel to handler",
     "megaflow/timely/membership.py": "a value that everything in the engine knows",

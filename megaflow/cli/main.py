@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from megaflow.cli.options import option, profiling, say
+from megaflow.cli.options import option, say
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
@@ -65,11 +65,11 @@ class LazyCommands(click.Group):
         """Import the commands that are needed to find this one, or all."""
         from megaflow.cli.steering import COMMANDS
 
-        self.commands.update(COMMANDS)
-        if name not in COMMANDS:
+        self.commands.update((str(command.name), command) for command in COMMANDS)
+        if name not in self.commands:
             from megaflow.cli.scaling import COMMANDS as MORE
 
-            self.commands.update(MORE)
+            self.commands.update((str(command.name), command) for command in MORE)
 
 
 @click.group(cls=Commands)
@@ -100,7 +100,14 @@ def control() -> None:
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
-@profiling
+@option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
+        type=click.Path(file_okay=False),
+        help="Write to DIR/operators.txt where each worker's time went, by operator. DIR is `profile` if not "
+        "given.")  # fmt: skip
+@option("--profile-calls", env="PROFILE_CALLS", is_flag=True,
+        help="With --profile: also write the time of each function, to DIR/calls.txt and DIR/worker-N.pstats. "
+        "This uses cProfile, which slows down every function call: operators that make many small calls look "
+        "slower than they are.")  # fmt: skip
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
         help="Join a running job instead of starting one: give its name, or where one of its processes "
         "listens.")  # fmt: skip

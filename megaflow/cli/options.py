@@ -1,14 +1,16 @@
 """What the commands of the command line share: their options, what they tell the user, and progress bars."""
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and --timeout: what `conversation` takes
 
 
 def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
@@ -16,34 +18,20 @@ def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
     return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
 
 
-def steering(command: F) -> F:
-    """Add the options that every control command has."""
-    for decorate in reversed((
-        option("--job", env="JOB", metavar="NAME", help="The job's name; not needed if only one job is running."),
-        option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Where one of the job's processes listens; its secret is taken from MEGAFLOW_SECRET."),
-        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
-               help="How long to wait for an answer, and for the command to take effect."),
-        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
+def steering(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every control command has; the command gets `where` and `as_json`."""
 
+    @option("--job", env="JOB", metavar="NAME", help="The job's name; not needed if only one job is running.")
+    @option("--connect", env="CONNECT", metavar="HOST:PORT",
+            help="Where one of the job's processes listens; its secret is taken from MEGAFLOW_SECRET.")  # fmt: skip
+    @option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
+            help="How long to wait for an answer, and for the command to take effect.")  # fmt: skip
+    @option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def steered(job: str | None, connect: str | None, timeout: float, **more: Any) -> None:
+        command(where=(job, connect, timeout), **more)
 
-def profiling(command: F) -> F:
-    """Add the options of a profile."""
-    for decorate in reversed((
-        option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
-               type=click.Path(file_okay=False),
-               help="Write to DIR/operators.txt where each worker's time went, by operator. DIR is `profile` if not "
-               "given."),
-        option("--profile-calls", env="PROFILE_CALLS", is_flag=True,
-               help="With --profile: also write the time of each function, to DIR/calls.txt and DIR/worker-N.pstats. "
-               "This uses cProfile, which slows down every function call: operators that make many small calls look "
-               "slower than they are."),
-    )):  # fmt: skip
-        command = decorate(command)
-    return command
+    return steered
 
 
 def say(text: str) -> None:

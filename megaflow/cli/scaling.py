@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from megaflow.cli.json_records import plain, to_json
-from megaflow.cli.options import option, say, steering
+from megaflow.cli.options import Where, option, say, steering
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
 from megaflow.control.client.autoscale import ScalingOutcome
 from megaflow.control.client.autoscale import autoscale as steer
@@ -40,10 +40,7 @@ target_rate = option(
 @target_utilization
 @target_rate
 @steering
-def recommend(
-    job: str | None, connect: str | None, timeout: float, as_json: bool, over: float, target_utilization: float,
-    target_rate: float | None,
-) -> None:  # fmt: skip
+def recommend(where: Where, as_json: bool, over: float, target_utilization: float, target_rate: float | None) -> None:
     """Say how many processes a job needs for the lines that come, and why; change nothing.
 
     A sample of the job shows how much useful time its workers spend, and so the rate that each operator could
@@ -52,7 +49,7 @@ def recommend(
     goal = Goal(target_utilization, target_rate)
     goal.check()
     check_seconds("--over", over)
-    with conversation(job, connect, timeout) as talk:
+    with conversation(*where) as talk:
         first = ask_status(talk, tables=False)
         wait(over)
         second = ask_status(talk, tables=False)
@@ -77,8 +74,8 @@ def recommend(
 @target_rate
 @steering
 def autoscale(
-    job: str | None, connect: str | None, timeout: float, as_json: bool, least: int, most: int, cool_down: float,
-    every: float, target_utilization: float, target_rate: float | None,
+    where: Where, as_json: bool, least: int, most: int, cool_down: float, every: float, target_utilization: float,
+    target_rate: float | None,
 ) -> None:  # fmt: skip
     """Add and remove processes as a job needs them, until it ends or Ctrl-C; print each decision.
 
@@ -90,7 +87,7 @@ def autoscale(
     check_seconds("--every", every)
     check_seconds("--cool-down", cool_down, least=0.0)
     shown: object = None
-    with conversation(job, connect, timeout) as talk:
+    with conversation(*where) as talk:
         for news in steer(talk, Autoscaler(goal, cool_down), every, time.monotonic, time.sleep):
             if as_json:
                 print(to_json(scaling_record(news)), flush=True)
@@ -206,4 +203,4 @@ def scaling_record(news: Decision | ScalingOutcome) -> dict[str, Any]:
     return record
 
 
-COMMANDS: dict[str, click.Command] = {"autoscale": autoscale, "recommend": recommend}
+COMMANDS = (autoscale, recommend)

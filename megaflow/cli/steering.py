@@ -6,40 +6,13 @@ from typing import Any
 
 import click
 
+from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
-from megaflow.cli.options import counted, option, progress_bar, steering
-from megaflow.cli.text import (
-    bootstrapped_text,
-    explanation_text,
-    joined_text,
-    moved_text,
-    plan_text,
-    removed_text,
-    status_text,
-)
-from megaflow.control.client.commands import (
-    add_processes,
-    ask_explanation,
-    ask_status,
-    bootstrap_worker,
-    check_removal,
-    remove_worker,
-    run_plan,
-    stop_job,
-    take_up_plan,
-    total,
-)
+from megaflow.cli.options import Where, counted, option, progress_bar, steering
+from megaflow.control.client import commands, move_request
+from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
-from megaflow.control.client.move_request import (
-    Plan,
-    Selection,
-    check_bins,
-    check_no_plan,
-    check_selection,
-    make_plan,
-    plan_removal,
-    remaining_plan,
-)
+from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import MoveReport
 from megaflow.errors import MegaflowError, PeerLost
@@ -52,9 +25,9 @@ WATCH_SECONDS = 1.0
 @option("--watch", env="WATCH", is_flag=True, help="Show the status again every second until the job ends.")
 @option("--bins", env="SHOW_BINS", is_flag=True, help="Also show the owner and load of each bin, and the hottest keys.")
 @steering
-def status(job: str | None, connect: str | None, timeout: float, as_json: bool, watch: bool, bins: bool) -> None:
+def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
     """Show workers, rates, latency, bins and recent moves."""
-    with conversation(job, connect, timeout) as talk:
+    with conversation(*where) as talk:
         while True:
             try:
                 now = ask_status(talk, tables=bins or as_json, loads=bins)
@@ -64,7 +37,7 @@ def status(job: str | None, connect: str | None, timeout: float, as_json: bool, 
                 raise
             if watch and not as_json and sys.stdout.isatty():
                 click.clear()
-            print(to_json(now) if as_json else status_text(now), flush=True)
+            print(to_json(now) if as_json else text.status_text(now), flush=True)
             if not watch:
                 return
             time.sleep(WATCH_SECONDS)
@@ -86,64 +59,60 @@ def status(job: str | None, connect: str | None, timeout: float, as_json: bool, 
         help="How long to wait between two steps.")  # fmt: skip
 @option("--dry-run", env="DRY_RUN", is_flag=True, help="Show the plan and change nothing.")
 @steering
-def move_bins(
-    job: str | None, connect: str | None, timeout: float, as_json: bool, map_file: Any, dry_run: bool, **words: Any
-) -> None:
+def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words: Any) -> None:
     """Give bins to other workers while the job runs; return when they have moved."""
     selection = Selection(map_text=map_file.read() if map_file else None, **words)
-    check_selection(selection)
-    with conversation(job, connect, timeout) as talk:
+    move_request.check_selection(selection)
+    with conversation(*where) as talk:
         plan = make_plan(ask_status(talk, loads=dry_run or selection.needs_loads), selection)
         if dry_run:
-            print(to_json(plan_record(plan)) if as_json else plan_text(plan))
+            print(to_json(plan_record(plan)) if as_json else text.plan_text(plan))
             return
         moved = carry_out(talk, plan)
-    print(to_json(moved) if as_json else moved_text(moved))
+    print(to_json(moved) if as_json else text.moved_text(moved))
 
 
 @click.command()
 @option("--gap", env="GAP", metavar="SECONDS", type=float,
         help="How long to wait between two steps; by default as long as before.")  # fmt: skip
 @steering
-def resume(job: str | None, connect: str | None, timeout: float, as_json: bool, gap: float | None) -> None:
+def resume(where: Where, as_json: bool, gap: float | None) -> None:
     """Finish the plan of a move-bins command that was interrupted; status shows whether there is one."""
-    with conversation(job, connect, timeout) as talk:
-        kept = take_up_plan(talk)
-        left = remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
+    with conversation(*where) as talk:
+        kept = commands.take_up_plan(talk)
+        left = move_request.remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
         moved = carry_out(talk, left, kept.number)
-    print(to_json(moved) if as_json else moved_text(moved))
+    print(to_json(moved) if as_json else text.moved_text(moved))
 
 
 def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
     """Run a plan, or go on with the one of this number; return its account. Shows a bar on a terminal."""
-    with counted(run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
-        return total(list(steps))
+    with counted(commands.run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
+        return commands.total(list(steps))
 
 
 @click.command("add-workers")
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
 @option("--balance", env="BALANCE", is_flag=True, help="Also give them their share of the bins, one by one.")
 @steering
-def add_workers(
-    job: str | None, connect: str | None, timeout: float, as_json: bool, count: int, balance: bool
-) -> None:
+def add_workers(where: Where, as_json: bool, count: int, balance: bool) -> None:
     """Start N more worker processes; return when they have joined and may own bins."""
     moved = None
-    with conversation(job, connect, timeout) as talk:
+    with conversation(*where) as talk:
         if balance:
             before = ask_status(talk, tables=False)
-            check_bins(before)
-            check_no_plan(before)
+            move_request.check_bins(before)
+            move_request.check_no_plan(before)
         with progress_bar("adding workers") as show:
-            added = add_processes(talk, count, show)
+            added = commands.add_processes(talk, count, show)
         for join in added.joins if not as_json else ():
-            print(joined_text(join), flush=True)
+            print(text.joined_text(join), flush=True)
         if balance:
             moved = carry_out(talk, make_plan(ask_status(talk), Selection(balance=True)))
     if as_json:
         print(to_json(plain(added) if moved is None else {**plain(added), "moved": moved}))
     elif moved is not None:
-        print(moved_text(moved))
+        print(text.moved_text(moved))
     if failed := added.failed:
         raise MegaflowError(f"{len(failed)} of {count} processes were not added: {'; '.join(dict.fromkeys(failed))}")
 
@@ -152,22 +121,22 @@ def add_workers(
 @option("--id", "worker", env="ID", metavar="WORKER", type=int, required=True,
         help="A worker of the process that is to leave.")  # fmt: skip
 @steering
-def remove_workers(job: str | None, connect: str | None, timeout: float, as_json: bool, worker: int) -> None:
+def remove_workers(where: Where, as_json: bool, worker: int) -> None:
     """Move all bins away from a process, then make it leave the job.
 
     If the process coordinates the job, another process takes that over first.
     """
-    with conversation(job, connect, timeout) as talk:
-        check_removal(talk, worker)
-        moved = carry_out(talk, plan_removal(ask_status(talk), worker))
+    with conversation(*where) as talk:
+        commands.check_removal(talk, worker)
+        moved = carry_out(talk, move_request.plan_removal(ask_status(talk), worker))
         with progress_bar("removing workers") as show:
-            removal = remove_worker(talk, worker, show)
+            removal = commands.remove_worker(talk, worker, show)
     if as_json:
         print(to_json({**plain(removal), "moved": moved}))
         return
     if moved.steps:
-        print(moved_text(moved))
-    print(removed_text(removal))
+        print(text.moved_text(moved))
+    print(text.removed_text(removal))
 
 
 @click.command()
@@ -175,40 +144,29 @@ def remove_workers(job: str | None, connect: str | None, timeout: float, as_json
         help="The worker that provides the routing table.")  # fmt: skip
 @option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="The worker that receives it.")
 @steering
-def bootstrap(
-    job: str | None, connect: str | None, timeout: float, as_json: bool, server: int, worker: int
-) -> None:
+def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
     """Give a worker that has joined the routing table, so that it may own bins."""
-    with conversation(job, connect, timeout) as talk:
-        report = bootstrap_worker(talk, server, worker)
-    print(to_json(report) if as_json else bootstrapped_text(report))
+    with conversation(*where) as talk:
+        report = commands.bootstrap_worker(talk, server, worker)
+    print(to_json(report) if as_json else text.bootstrapped_text(report))
 
 
 @click.command()
 @steering
-def explain(job: str | None, connect: str | None, timeout: float, as_json: bool) -> None:
+def explain(where: Where, as_json: bool) -> None:
     """Show which operator, worker and time hold the output back."""
-    with conversation(job, connect, timeout) as talk:
-        report = ask_explanation(talk)
-    print(to_json(report) if as_json else explanation_text(report))
+    with conversation(*where) as talk:
+        report = commands.ask_explanation(talk)
+    print(to_json(report) if as_json else text.explanation_text(report))
 
 
 @click.command()
 @steering
-def stop(job: str | None, connect: str | None, timeout: float, as_json: bool) -> None:
+def stop(where: Where, as_json: bool) -> None:
     """Stop reading lines, process those that were read, then end the job."""
-    with conversation(job, connect, timeout) as talk:
-        stop_job(talk)
+    with conversation(*where) as talk:
+        commands.stop_job(talk)
     print(to_json({"stopped": True}) if as_json else "the job has stopped")
 
 
-COMMANDS: dict[str, click.Command] = {
-    "add-workers": add_workers,
-    "bootstrap": bootstrap,
-    "explain": explain,
-    "move-bins": move_bins,
-    "remove-workers": remove_workers,
-    "resume": resume,
-    "status": status,
-    "stop": stop,
-}
+COMMANDS = (add_workers, bootstrap, explain, move_bins, remove_workers, resume, status, stop)

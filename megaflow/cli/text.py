@@ -2,19 +2,8 @@
 
 from collections.abc import Sequence
 
+from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import (
-    BootstrapReport,
-    ChangeStatus,
-    Explanation,
-    JobStatus,
-    JoinedProcess,
-    MoveReport,
-    OperatorStatus,
-    PlanStatus,
-    RemovalReport,
-    workers_text,
-)
 from megaflow.megaphone.routing import ranges_text
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
@@ -22,7 +11,7 @@ BINS_SHOWN = 10  # busiest; --json has them all
 STEPS_SHOWN = 20
 
 
-def status_text(status: JobStatus) -> str:
+def status_text(status: reports.JobStatus) -> str:
     """Return a status as a few tables."""
     frontier = "none" if status.frontier is None else status.frontier
     parts = [f"job {status.job}: {status.state}, epoch {status.epoch}, output complete before {frontier}"]
@@ -56,7 +45,7 @@ def status_text(status: JobStatus) -> str:
     return "\n".join(parts)
 
 
-def load_texts(operator: OperatorStatus) -> list[str]:
+def load_texts(operator: reports.OperatorStatus) -> list[str]:
     """Return the busiest bins of an operator and its most frequent keys, if the status has them."""
     load, table = operator.load, operator.table
     if load is None:
@@ -78,10 +67,10 @@ def load_texts(operator: OperatorStatus) -> list[str]:
     return parts
 
 
-def kept_text(plan: PlanStatus) -> str:
+def kept_text(plan: reports.PlanStatus) -> str:
     """Return a plan that is not over.
 
-    >>> kept_text(PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
+    >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
     'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
     """
     what = f"plan: {plan.strategy}, {plan.left} of {count(plan.bins, 'bin')} left; {plan.runner} "
@@ -109,10 +98,10 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(parts)
 
 
-def moved_text(moved: MoveReport) -> str:
+def moved_text(moved: reports.MoveReport) -> str:
     """Return the account of a plan that was carried out.
 
-    >>> moved_text(MoveReport(steps=1, bins=1, bytes=20480, keys=4, seconds=1.0, epochs=(3,)))
+    >>> moved_text(reports.MoveReport(steps=1, bins=1, bytes=20480, keys=4, seconds=1.0, epochs=(3,)))
     'moved 1 bin (4 keys, 20.0 KiB) in 1 step, 1.00 seconds'
     """
     if not moved.steps:
@@ -121,7 +110,7 @@ def moved_text(moved: MoveReport) -> str:
     return f"moved {what} in {count(moved.steps, 'step')}, {moved.seconds:.2f} seconds"
 
 
-def explanation_text(report: Explanation) -> str:
+def explanation_text(report: reports.Explanation) -> str:
     """Return what holds a job's output back, as a sentence and a table."""
     epoch, frontier = report.epoch, report.frontier
     parts = [f"worker {worker} did not answer: it is in a long step of user code" for worker in report.silent]
@@ -140,27 +129,27 @@ def explanation_text(report: Explanation) -> str:
     return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(head, rows), *parts])
 
 
-def joined_text(join: JoinedProcess) -> str:
+def joined_text(join: reports.JoinedProcess) -> str:
     """Return the account of one process that has joined.
 
-    >>> joined_text(JoinedProcess((2,), {"start": 0.5, "routing": 0.25}, 900, 0.0))
+    >>> joined_text(reports.JoinedProcess((2,), {"start": 0.5, "routing": 0.25}, 900, 0.0))
     'added worker 2: start 0.500, routing 0.250 seconds; 900 bytes of progress'
     """
     phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in join.seconds.items())
     bytes, paused = bytes_text(join.bytes), paused_text(join.paused_seconds)
-    return f"added {workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
+    return f"added {reports.workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
 
 
-def removed_text(removal: RemovalReport) -> str:
+def removed_text(removal: reports.RemovalReport) -> str:
     """Return the account of a process that has left.
 
-    >>> removed_text(RemovalReport((2, 3), 0.25))
+    >>> removed_text(reports.RemovalReport((2, 3), 0.25))
     'removed workers 2, 3 in 0.25 seconds'
     """
-    return f"removed {workers_text(removal.workers)} in {removal.seconds:.2f} seconds"
+    return f"removed {reports.workers_text(removal.workers)} in {removal.seconds:.2f} seconds"
 
 
-def bootstrapped_text(report: BootstrapReport) -> str:
+def bootstrapped_text(report: reports.BootstrapReport) -> str:
     """Return the account of a worker that was given its routing table."""
     what = f"worker {report.worker} has the routing table of worker {report.server}"
     return f"{what}, {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
@@ -171,10 +160,10 @@ def paused_text(seconds: float) -> str:
     return f"; records waited there for {seconds:.3f} seconds" if seconds else ""
 
 
-def change_text(change: ChangeStatus) -> str:
+def change_text(change: reports.ChangeStatus) -> str:
     """Return a change of the membership.
 
-    >>> change_text(ChangeStatus("add-workers", processes=2, done=1, steps=4))
+    >>> change_text(reports.ChangeStatus("add-workers", processes=2, done=1, steps=4))
     'changing: add-workers (processes 2), 1 of 4 steps done'
     """
     named = {"processes": change.processes, "server": change.server, "worker": change.worker}

@@ -9,9 +9,9 @@ router          F: sends records to the owners of their bins, and takes out the 
 splitting       the loops of F
 chunks          a bin cut into pieces of bounded size
 bin_transfer    the pieces under way, and the credit that bounds them
-stateful_core   S: what all kinds of it share
-stateful, stateful_timed, distribute
-                the kinds: record by record; all records of a key and time, with timers; without a state
+stateful_core   S: what all kinds of it share, and the kind without a state
+stateful, stateful_timed
+                the other kinds: record by record; all records of a key and time, with timers
 timers          what is due at which time for which key, by bin
 by_time         a dict that knows its least time
 load_meter      records and busy time by bin, and the most frequent keys

@@ -54,7 +54,7 @@ class Shipper:
     def __init__(self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float]) -> None:
         self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
         self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
-        self.credits: Output[Any] | None = None  # set if there is control
+        self.routing: Output[Any]  # takes credit and routing states; set if there is control
         self._store = store
         self._output = output
         self._worker = worker
@@ -72,8 +72,7 @@ class Shipper:
     def expect(self, time: int) -> None:
         """Note that a command may bring bins at this time; again, it does nothing."""
         if time not in self.expected:
-            assert self.credits is not None, "commands come with a way back"
-            self.expected[time] = mint(self.credits, time)
+            self.expected[time] = mint(self.routing, time)
 
     def ship(self, time: int, moves: Iterable[tuple[int, WorkerId, WorkerId]]) -> None:
         """Begin to send the bins that leave at this time, which is being installed; `moves`: (bin, from, to)."""
@@ -108,8 +107,8 @@ class Shipper:
         S calls this: what it has consumed and what is sent here are counted in one progress batch.
         """
         if chunk.awaited:
-            assert self.credits is not None and time in self.expected, f"bin {chunk.bin} has come unexpected at {time}"
-            self.credits.ship_to(chunk.source, time, [Credit(self._worker)])
+            assert time in self.expected, f"bin {chunk.bin} has come unexpected at {time}"
+            self.routing.ship_to(chunk.source, time, [Credit(self._worker)])
         if chunk.last:
             self._whole[time] += 1
             self._settle(time)

@@ -241,10 +241,6 @@ class BinStore:
         assert len(self.states) == expected, f"a key of bin {bin} arrived twice"
         self.timers.install(bin, timers)
 
-    def owned(self) -> list[int]:
-        """Return the owned bins in increasing order."""
-        return sorted(self.bins)
-
     def _check(self) -> None:
         for bin, keys in self.bins.items():
             for key in keys:

@@ -7,8 +7,6 @@ of the history. On a worker that has joined, commands are read and claimed but n
 table: see `bootstrap`.
 """
 
-from dataclasses import dataclass
-
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
@@ -22,7 +20,7 @@ from megaflow.megaphone.routing import (
     RoutingHistory,
     validate,
 )
-from megaflow.timely.dataflow.builder import Input, Output
+from megaflow.timely.dataflow.builder import Input
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.progress.antichain import Antichain
@@ -31,26 +29,23 @@ _CLOSED = Antichain()
 """The frontier of a control stream that does not exist: nothing will be commanded."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlPorts:
-    """The ports of an F that is commanded."""
-
-    commands: Input[Numbered]
-    routing: Input[RoutingState | Credit]  # from F of another worker
-    routing_output: Output[RoutingState | Credit]  # to it
-    shipper: Shipper
-
-
 class ControlInput:
-    """The commands to F of one worker. Without ports there are none."""
+    """The commands to F of one worker. Without inputs for them there are none."""
 
     def __init__(
-        self, name: str, ports: ControlPorts | None, bins: int, history: RoutingHistory | None, context: Context
+        self,
+        name: str,
+        inputs: tuple[Input[Numbered], Input[RoutingState | Credit]] | None,
+        shipper: Shipper,
+        bins: int,
+        history: RoutingHistory | None,
+        context: Context,
     ) -> None:
-        """`history` is None on a worker that has joined and knows no table yet."""
+        """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet."""
         self.history = history or RoutingHistory(())
         self._name = name
-        self._ports = ports
+        self._inputs = inputs
+        self._shipper = shipper
         self._bins = bins
         self._membership = context.membership
         self._worker = context.allocator.index
@@ -72,30 +67,31 @@ class ControlInput:
     @property
     def frontier(self) -> Antichain:
         """The times for which commands may still come."""
-        return self._ports.commands.frontier if self._ports is not None else _CLOSED
+        return self._inputs[0].frontier if self._inputs is not None else _CLOSED
 
     def read(self) -> None:
         """Take in all that has arrived. Raises ProtocolError unless the numbers are consecutive."""
-        ports, newcomer = self._ports, self._newcomer
-        if ports is None:
+        newcomer = self._newcomer
+        if self._inputs is None:
             return
-        for time, batch in ports.commands.drain():
+        commands, routing = self._inputs
+        for time, batch in commands.drain():
             assert isinstance(time, int)
             for numbered in batch:
                 self._check_number(time, numbered.number)
-                self._claim(ports, time, numbered, newcomer is None or newcomer.read(time, numbered))
+                self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
-                    self._obey(ports, time, numbered)
+                    self._obey(time, numbered)
         states: list[RoutingState] = []
-        for time, sent in ports.routing.drain():
+        for time, sent in routing.drain():
             assert isinstance(time, int)
             for each in sent:
                 if isinstance(each, Credit):
-                    ports.shipper.credited(time, each)
+                    self._shipper.credited(time, each)
                 else:
                     states.append(each)
         if newcomer is not None:  # else a Bootstrap was not needed: who knows the table learns nothing from a state
-            self._start(ports, newcomer, states)
+            self._start(newcomer, states)
 
     def decide(self, passed: Antichain) -> None:
         """Turn the commands of each time that control has passed into a reconfiguration."""
@@ -113,24 +109,24 @@ class ControlInput:
             )
         self._next_number = number + 1
 
-    def _claim(self, ports: ControlPorts, time: int, numbered: Numbered, sends: bool) -> None:
+    def _claim(self, time: int, numbered: Numbered, sends: bool) -> None:
         """Claim what the command may need; `sends`: whether this worker can have what it asks for."""
         match numbered.command:
             case Move() | Map() as command:
                 if sends:
-                    ports.shipper.claim(time)
+                    self._shipper.claim(time)
                 if names(command, self._worker):
-                    ports.shipper.expect(time)
+                    self._shipper.expect(time)
             case Bootstrap(server, _) if sends and server == self._worker:
-                self._serving[numbered.number] = mint(ports.routing_output, time)
+                self._serving[numbered.number] = mint(self._shipper.routing, time)
 
-    def _obey(self, ports: ControlPorts, time: int, numbered: Numbered) -> None:
+    def _obey(self, time: int, numbered: Numbered) -> None:
         match numbered.command:
             case Move() | Map() as command:
                 self._commands.setdefault(time, []).append(command)
             case Bootstrap(server, worker) if server == self._worker:
                 with self._serving.pop(numbered.number):
-                    ports.routing_output.ship_to(worker, time, [self._state(numbered.number + 1)])
+                    self._shipper.routing.ship_to(worker, time, [self._state(numbered.number + 1)])
 
     def _state(self, next: int) -> RoutingState:
         """What is known now, when all commands below `next` have been obeyed and no other."""
@@ -138,7 +134,7 @@ class ControlInput:
         undecided = [Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
         return RoutingState(history.active, history.installed, tuple(history.pending), tuple(undecided), next)
 
-    def _start(self, ports: ControlPorts, newcomer: RoutingBacklog, states: list[RoutingState]) -> None:
+    def _start(self, newcomer: RoutingBacklog, states: list[RoutingState]) -> None:
         """If the table has come: take the state over, and obey the commands that came after it was cut."""
         for sent in states:
             newcomer.receive(sent)
@@ -150,7 +146,7 @@ class ControlInput:
                 assert isinstance(each.time, int)
                 self._commands[each.time] = list(each.commands)
             for time, numbered in newcomer.later:
-                self._obey(ports, time, numbered)
+                self._obey(time, numbered)
 
     def _check(self, time: int) -> None:
         """Raise ProtocolError for a command that cannot be obeyed: it should have been refused before it was injected.

@@ -131,7 +131,7 @@ class LoadMeter:
         """`now` gives seconds that never go back."""
         self._bin_of_key = bin_of_key
         self.now = now
-        self.records = 0  # noted so far
+        self.records = 0  # noted so far, or only passed on
         self.busy_seconds = 0.0  # spent on them
         self._seen = (0, 0.0)  # records and busy seconds at the last sample
         self._sample_at = 0.0  # busy seconds at which the next sample is due
@@ -147,10 +147,6 @@ class LoadMeter:
             self._sample(batch, now)
             pause = min(SAMPLE_SHARE * (self.now() - now), SAMPLE_PAUSE_SECONDS)
             self._sample_at = self.busy_seconds + pause
-
-    def count(self, records: int) -> None:
-        """Count records that were only passed on: they have no key, and took no time worth a sample."""
-        self.records += records
 
     def load(self) -> Load:
         """Return the load of the last seconds. Cost: linear in the bins that had records."""

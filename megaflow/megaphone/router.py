@@ -32,7 +32,6 @@ On a worker that has joined since the dataflow began F knows no table until it i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.errors import BuildError, ProgramError
@@ -41,10 +40,10 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.bootstrap import RoutingState
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
-from megaflow.megaphone.command_log import ControlInput, ControlPorts
+from megaflow.megaphone.command_log import ControlInput
 from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
-from megaflow.megaphone.splitting import Splitter, SplitterMaker
+from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
@@ -55,25 +54,18 @@ from megaflow.timely.order import Time, identity
 from megaflow.timely.progress.antichain import Antichain
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """The parts of F that S is built on."""
-
-    data: list[Port[Any]]  # one for each data input
-    state: Port[Chunk]
-    router: Router
-    shipper: Shipper  # to be told what S has installed
-    close_loop: Callable[[Port[Any]], None]  # call with S's output
-
-
 def route(
     ports: Sequence[Port[Any]],
     control: Port[Numbered] | None,
     store: BinStore,
     name: str,
-    make_splitter: SplitterMaker,
-) -> Routed:
-    """Build F for data that comes by these ports. Without `control` the table never changes."""
+    make_splitter: type[Splitter],
+) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
+    """Build F for data that comes by these ports. Without `control` the table never changes.
+
+    Return F of this worker; what S is built on: a port for each data input, and the state; and what to call with S's
+    output, to close the loop.
+    """
     scope = ports[0].scope
     if scope.depth:
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
@@ -85,15 +77,14 @@ def route(
     context, founders = builder.graph.context, founders_of(builder.graph)
     worker = context.allocator.index
     shipper = Shipper(store, state_output, worker, context.wall)
-    commanded: ControlPorts | None = None
+    commanded: tuple[Input[Numbered], Input[RoutingState | Credit]] | None = None
     if control is not None:
         leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output
         commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
         routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
-        routing_output, routing_port = builder.new_output()
+        shipper.routing, routing_port = builder.new_output()
         builder.connect(routing, routing_port)
-        shipper.credits = routing_output
-        commanded = ControlPorts(commands, routing, routing_output, shipper)
+        commanded = commands, routing
     applied: Input[Any] = builder.new_input(None, Silent(), {})
     history: RoutingHistory | None = None
     if worker in founders or control is None:
@@ -102,7 +93,7 @@ def route(
         Forwarder(data, output, make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, store.count, history, context)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, context)
     router = Router(name, forwarders, control_input, applied, shipper, context)
 
     builder.build_releasing(router.run)
@@ -110,7 +101,7 @@ def route(
     def close_loop(output: Port[Any]) -> None:
         builder.connect(applied, output)
 
-    return Routed([port for _, port in data_outputs], state_port, router, shipper, close_loop)
+    return router, [port for _, port in data_outputs], state_port, close_loop
 
 
 class Forwarder:
@@ -172,7 +163,7 @@ class Router:
         self._forwarders = forwarders
         self.control = control
         self._applied = applied
-        self._shipper = shipper
+        self.shipper = shipper  # to be told what S has installed
         self._now = context.now
         self._worker = context.allocator.index
         self._waiting_since: float | None = None  # seconds, monotonic: data that waits for the table
@@ -211,4 +202,4 @@ class Router:
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
             assert isinstance(time, int)
-            self._shipper.ship(time, moves)
+            self.shipper.ship(time, moves)

@@ -1,13 +1,14 @@
 """How F splits a batch among the owners of its records' bins: the loops that touch every record in F.
 
-`ByKey` serves every operator with a state; `distribute` splits by the record itself. Pairs that go to other workers go
+`ByKey` serves every operator with a state, `ByRecord` a stream that is distributed. Pairs that go to other workers go
 as columns (`Pairs`). On a worker that owns all bins a batch stays as it is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from megaflow.errors import ProgramError, ProtocolError
@@ -104,7 +105,23 @@ class ByKey(Splitter):
         return [(here, kept), *parts.items()]
 
 
-SplitterMaker: TypeAlias = Callable[[BinStore, WorkerId, str], Splitter]
+class ByRecord(Splitter):
+    """By the record itself, which need not be a pair, nor hashable: for a stream that is distributed."""
+
+    def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        bin_of = self._store.bin_of_key
+        parts: defaultdict[int, list[Any]] = defaultdict(list)
+        for record in batch:
+            parts[table[bin_of(record)]].append(record)
+        return parts.items()
+
+    def _keep(self, batch: list[Any]) -> Iterable[Part]:
+        record = batch[0]  # by this name the error note finds it
+        self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
+        return super()._keep(batch)
+
+    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+        """Whatever the record is, it is the hash that was wrong."""
 
 
 class _Owners(dict[Any, WorkerId]):

@@ -20,17 +20,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, TypeVar
 
-from megaflow.megaphone import stateful_core
-from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.by_time import ByTime
-from megaflow.megaphone.routing import Numbered
-from megaflow.megaphone.splitting import ByKey
 from megaflow.megaphone.stateful_core import Core
 from megaflow.timely.dataflow.capability import Capability, mint
-from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.order import Time
 
 K = TypeVar("K")
@@ -43,26 +37,11 @@ Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 TURN_SECONDS = 0.02  # that S applies before the worker takes its next step; a batch that has begun is finished
 
 
-def stateful_state_machine(
-    port: Port[tuple[K, V]],
-    fold: Fold[K, V, A, R],
-    hash: Callable[[K], int] = stable_hash,
-    control: Port[Numbered] | None = None,
-    bins: int = 256,
-    name: str | None = None,
-) -> Port[R]:
-    """Keep a state per key: `fold(key, value, state) -> (state, outputs)`, with bins that can move.
+class StateMachine:
+    """S on one worker: what waits, and when it is applied.
 
-    `state` is None for a key without one, and returning None forgets the key. `control` is a stream of
-    numbered commands as `number_commands` makes it; operators that share it have the same number of bins.
     Cost per record: the fold, a dict lookup and a store, as in a plain loop; with several workers a lookup in F, too.
     """
-    title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
-    return stateful_core.build([port], hash, control, bins, title, ByKey, partial(_StateMachine, fold=fold))
-
-
-class _StateMachine:
-    """S on one worker: what waits, and when it is applied."""
 
     def __init__(self, core: Core, fold: Fold[Any, Any, Any, Any]) -> None:
         self._core = core
@@ -70,7 +49,7 @@ class _StateMachine:
         self._data = core.data[0]
         self._state = core.state
         self._output = core.output
-        self._view = core.view
+        self._meter = core.meter
         self._stash: ByTime[tuple[Capability, deque[list[Any]]]] = ByTime(self._entry)  # batches in arrival order
 
     def _entry(self, time: int) -> tuple[Capability, deque[list[Any]]]:
@@ -79,12 +58,12 @@ class _StateMachine:
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived, for a turn."""
         self._core.install()
-        now = self._view.meter.now
+        now = self._meter.now
         end = now() + TURN_SECONDS
         while (waiting := self._stash.least()) is not None and self._due(waiting):
             capability, batches = self._stash[waiting]
             batch = batches.popleft()
-            self._view.waiting -= len(batch)
+            self._core.waiting -= len(batch)
             self._apply(waiting, batch)
             if not batches:
                 self._stash.take(waiting)
@@ -97,7 +76,7 @@ class _StateMachine:
             if not self._due(time):
                 assert isinstance(time, int)
                 self._stash[time][1].append(batch)
-                self._view.waiting += len(batch)
+                self._core.waiting += len(batch)
                 continue
             self._apply(time, batch)
             if now() >= end:
@@ -107,10 +86,9 @@ class _StateMachine:
         return not self._data.frontier.less_than(time) and not self._state.frontier.less_equal(time)
 
     def _apply(self, time: Time, batch: list[Any]) -> None:
-        meter = self._view.meter
-        began = meter.now()
+        began = self._meter.now()
         self._output.ship(time, self._outputs(time, batch))
-        meter.note(batch, began)
+        self._meter.note(batch, began)
 
     def _outputs(self, time: Time, batch: list[Any]) -> list[Any]:
         """Apply the fold to a batch, in order; return its outputs. The one loop that touches every record.

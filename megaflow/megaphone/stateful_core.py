@@ -13,32 +13,48 @@ from typing import Any, Protocol
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.load_meter import Load, LoadMeter, bin_sizes
+from megaflow.megaphone.control_stream import control_for
+from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.router import Router, route
-from megaflow.megaphone.routing import Numbered, RoutingTable
-from megaflow.megaphone.splitting import SplitterMaker, complain_about
+from megaflow.megaphone.routing import RoutingTable
+from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 
 
-class StatefulView:
-    """What the rest of the worker may see of a stateful operator."""
+class Core:
+    """One S on one worker. The policy drains `data` and sends through `output`.
+
+    The rest of the worker sees the operator by this, too: how it is called, what it owns, and the load on it.
+    """
 
     def __init__(
-        self, name: str, store: BinStore, router: Router, installer: Installer, now: Callable[[], float]
+        self,
+        name: str,
+        store: BinStore,
+        router: Router,
+        data: Sequence[Input[Any]],
+        state: Input[Chunk],
+        output: Output[Any],
+        context: Context,
     ) -> None:
         self.name = name
+        self.store = store
         self.bins = store.count
-        self.meter = LoadMeter(store.bin_of_key, now)  # written by S
-        self.waiting = 0  # records that S has taken and not applied: their time has not come; written by S
-        self._store = store
+        self.data = data
+        self.state = state  # the policy reads its frontier only
+        self.output = output
+        self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
+        self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
+        self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
-        self._installer = installer
+        self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
+        self._tried: set[type] = set()  # types of keys, states and payloads that are known to travel
 
     @property
     def ready(self) -> bool:
@@ -61,62 +77,22 @@ class StatefulView:
 
     def owned(self) -> list[int]:
         """The bins that are here now, sorted."""
-        return self._store.owned()
+        return sorted(self.store.bins)
 
     def objection(self) -> str | None:
         """Why the worker may not leave: bins would be lost with it; None if it owns none."""
-        owned = len(self.owned())
+        owned = len(self.store.bins)
         return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
 
     def keys(self) -> int:
         """How many keys have state here. Cost: O(1)."""
-        return len(self._store.states)
-
-    def load(self) -> Load:
-        """The load of the last seconds, also of bins that have left meanwhile."""
-        return self.meter.load()
-
-    def bin_of_key(self, key: Any) -> int:
-        """The bin that a key falls into."""
-        return self._store.bin_of_key(key)
-
-    def keys_by_bin(self) -> dict[int, int]:
-        """How many keys each bin has that is here."""
-        return {bin: len(held) for bin, held in self._store.bins.items()}
-
-    def bytes_by_bin(self) -> dict[int, int]:
-        """How large each bin is that is here, about. Cost: some ten milliseconds if states are large."""
-        return bin_sizes(self._store.bins, self._store.states)
+        return len(self.store.states)
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)
         self._installer.ledger.clear()
         return rows
-
-
-class Core:
-    """One S on one worker. The policy drains `data` and sends through `output`."""
-
-    def __init__(
-        self,
-        name: str,
-        store: BinStore,
-        data: Sequence[Input[Any]],
-        state: Input[Chunk],
-        output: Output[Any],
-        installer: Installer,
-        view: StatefulView,
-    ) -> None:
-        self.name = name
-        self.store = store
-        self.data = data
-        self.state = state  # the policy reads its frontier only
-        self.output = output
-        self.view = view
-        self.activate: Callable[[], None]  # asks for another run; set when the operator is made
-        self._installer = installer
-        self._tried: set[type] = set()  # types of keys, states and payloads that are known to travel
 
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
@@ -167,33 +143,52 @@ class Policy(Protocol):
         ...
 
 
+class PassOn:
+    """S of a stream that is distributed, which keeps nothing: records go to the owner of their bin at their time.
+
+    The bins are empty, and move as those of other operators do: so the same commands steer it, the worker sees it in
+    the same way, and one that leaves has given them up. Nothing of a time depends on an empty bin, so no record waits.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def run(self) -> None:
+        """One invocation: own the bins that have arrived, and pass the records on."""
+        core = self._core
+        core.install()
+        for time, batch in core.data[0].drain():
+            core.meter.records += len(batch)  # they have no key, and took no time worth a sample
+            core.output.ship(time, batch)
+
+
 def build(
     ports: Sequence[Port[Any]],
     hash: Callable[[Any], int],
-    control: Port[Numbered] | None,
+    control: Port[Any] | None,
     bins: int,
     name: str,
-    make_splitter: SplitterMaker,
     make_policy: Callable[[Core], Policy],
+    make_splitter: type[Splitter] = ByKey,
 ) -> Port[Any]:
     """Build F and S for data that comes by these ports; own the first table's bins.
 
-    `make_policy(core)` is called once, when `core` is complete.
+    `control` is a stream of commands, numbered or not; None: that of the dataflow, if it has one. `make_policy(core)`
+    is called once, when `core` is complete.
     """
+    scope = ports[0].scope
+    commands = control_for(scope, control, bins)
     store = BinStore(bins, hash)
-    routed = route(ports, control, store, name, make_splitter)
-    context = ports[0].scope.graph.context
-    worker = context.allocator.index
-    for bin, owner in enumerate(routed.router.control.history.active):
-        if owner == worker:
+    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter)
+    context = scope.graph.context
+    for bin, owner in enumerate(router.control.history.active):
+        if owner == context.allocator.index:
             store.install(bin, [])
-    installer = Installer(store, worker, context.wall, routed.shipper.installed)
-    view = StatefulView(name, store, routed.router, installer, context.now)
-    builder = OperatorBuilder(ports[0].scope, name)
-    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed.data]
-    state: Input[Chunk] = builder.new_input(routed.state, Addressed(Lane.STATE))
+    builder = OperatorBuilder(scope, name)
+    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed]
+    state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    core = Core(name, store, data, state, output, installer, view)
+    core = Core(name, store, router, data, state, output, context)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
@@ -201,6 +196,6 @@ def build(
         return make_policy(core).run
 
     builder.build(make)
-    routed.close_loop(result)
-    result.scope.graph.show(view)
+    close_loop(result)
+    scope.graph.show(core)
     return result

@@ -25,23 +25,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from megaflow.megaphone import stateful_core
-from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.by_time import ByTime
-from megaflow.megaphone.routing import Numbered
-from megaflow.megaphone.splitting import ByKey, complain_about
+from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.timers import Timers
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.capability import Capability, mint
-from megaflow.timely.dataflow.graph import Port
 
 K = TypeVar("K")
-V = TypeVar("V")
 W = TypeVar("W")
 A = TypeVar("A")
 R = TypeVar("R")
@@ -54,55 +48,17 @@ _TIMES_PER_RUN = 64
 """Times that are applied before other operators get their turn."""
 
 
-def stateful_unary(
-    port: Port[tuple[K, V]],
-    fold: UnaryFold[K, A, R],
-    hash: Callable[[K], int] = stable_hash,
-    control: Port[Numbered] | None = None,
-    bins: int = 256,
-    name: str | None = None,
-) -> Port[R]:
-    """Fold the records of each key and closed time: `fold(key, time, records, state, timers) -> (state, outputs)`.
-
-    `records` are the payloads of the key's timers that are due, then its values in the order of arrival.
-    """
-    title = str(name or getattr(fold, "__name__", "stateful_unary"))
-    policy = partial(_TimedFolds, fold=fold, call="fold(key, time, records, state, timers)")
-    return stateful_core.build([port], hash, control, bins, title, ByKey, policy)
-
-
-def stateful_binary(
-    left: Port[tuple[K, V]],
-    right: Port[tuple[K, W]],
-    fold: BinaryFold[K, W, A, R],
-    hash: Callable[[K], int] = stable_hash,
-    control: Port[Numbered] | None = None,
-    bins: int = 256,
-    name: str | None = None,
-) -> Port[R]:
-    """Fold two streams with one state per key: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
-
-    `left` are the payloads of the key's timers that are due, then its values of the left stream; `right` those of the
-    right one. Both in the order of arrival.
-    """
-    title = str(name or getattr(fold, "__name__", "stateful_binary"))
-    policy = partial(_TimedFolds, fold=fold, call="fold(key, time, left, right, state, timers)")
-    return stateful_core.build([left, right], hash, control, bins, title, ByKey, policy)
-
-
-class _TimedFolds:
+class TimedFolds:
     """S on one worker: what waits for its time to be closed."""
 
-    def __init__(self, core: Core, fold: Callable[..., Any], call: str) -> None:
-        """`call`: how the fold is called, for messages."""
+    def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
         self._core = core
         self._fold = fold
-        self._call = call
         self._data = core.data
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
-        self._handle = Timers(core.name, self)
+        self._handle = Timers(core.name, self._set_timer)
         self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
         self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
 
@@ -116,7 +72,7 @@ class _TimedFolds:
             for arrived_at, batch in data.drain():
                 assert isinstance(arrived_at, int)
                 self._stash[arrived_at][number].append(batch)
-                self._core.view.waiting += len(batch)
+                self._core.waiting += len(batch)
         frontiers = [each.frontier for each in (*self._data, self._state)]
         left = _TIMES_PER_RUN
         while (time := self._least()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
@@ -134,12 +90,12 @@ class _TimedFolds:
 
     def _apply(self, time: int) -> None:
         inputs = self._stash.take(time) or self._nothing(time)
-        view = self._core.view
-        began = view.meter.now()
+        core = self._core
+        began = core.meter.now()
         out = self._outputs(time, inputs)
         records = list(chain.from_iterable(chain.from_iterable(inputs)))
-        view.meter.note(records, began)
-        view.waiting -= len(records)
+        core.meter.note(records, began)
+        core.waiting -= len(records)
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
 
@@ -160,7 +116,7 @@ class _TimedFolds:
                 self._held = mint(self._output, least)
                 held.release()
 
-    def set_timer(self, time: int, key: Any, payload: Any) -> None:
+    def _set_timer(self, time: int, key: Any, payload: Any) -> None:
         """Set a timer of a key: called through the handle that the fold has."""
         self._core.try_travel(key, payload, "a timer's payload for ")
         self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
@@ -186,7 +142,8 @@ class _TimedFolds:
                     states[key] = state
                 out += outputs
         except (TypeError, ValueError) as error:
-            self._core.explain(error, self._call, [])
+            given = "records" if len(inputs) == 1 else "left, right"
+            self._core.explain(error, f"fold(key, time, {given}, state, timers)", [])
             raise
         timers.time = None
         return out

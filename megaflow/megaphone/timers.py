@@ -9,8 +9,8 @@ owns the bin at its time, whatever moves in between:
 Records wait elsewhere: F has sent them to the owner of their time already, so they never move with a bin.
 """
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from megaflow.errors import ProgramError
 from megaflow.megaphone.by_time import ByTime
@@ -82,24 +82,17 @@ class TimerStore:
         self._times._check()
 
 
-class _Alarms(Protocol):
-    """Where a fold's timers go."""
-
-    def set_timer(self, time: int, key: Any, payload: Any) -> None:
-        """Set a timer of the key."""
-        ...
-
-
 class Timers:
     """The handle with which a fold sets timers for the key that it was called for, as long as the call lasts."""
 
-    __slots__ = ("_alarms", "_name", "key", "time")
+    __slots__ = ("_name", "_set", "key", "time")
 
-    def __init__(self, name: str, alarms: _Alarms) -> None:
+    def __init__(self, name: str, set_timer: Callable[[int, Any, Any], None]) -> None:
+        """`set_timer(time, key, payload)`: where timers go."""
         self.key: Any = None  # for which the fold is being called; written by the operator
         self.time: int | None = None  # likewise; None: it is not
         self._name = name
-        self._alarms = alarms
+        self._set = set_timer
 
     def at(self, time: int, payload: Any) -> None:
         """Let `payload` come back to the fold, at a later time, for the present key.
@@ -118,4 +111,4 @@ class Timers:
                 f"an int later than the present one; use timers.at({present + 1}, …) or later, and do now "
                 "what is due now"
             )
-        self._alarms.set_timer(time, self.key, payload)
+        self._set(time, self.key, payload)

@@ -98,9 +98,9 @@ def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, 
 def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
     """Have Spark's tasks stage the one text column of a batch; return those that went well, one a partition."""
     if transfer == "rows":
-        winners: list[Winner] = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job)).collect()
-        return winners
-    pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
+        pushed = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job))
+    else:
+        pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
     return [Winner(*row) for row in pushed.collect()]
 
 

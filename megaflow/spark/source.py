@@ -26,8 +26,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
-from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, SourceEnded
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
 from megaflow.spark.preflight import check_spark
 from megaflow.spark.push import StageJob, Transfer, choose_transfer, push_frame
@@ -66,27 +66,12 @@ class SparkFeed:
         self._secret = secret
         self._on_change = on_change
         self._report = report
-        self._query = uuid.uuid4().hex
+        self.query = uuid.uuid4().hex  # the id under which the batches are committed
         self._stopping = threading.Event()
-        self._done = threading.Event()
-        self._error: Exception | None = None  # written by the feed's thread, before _done
+        self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
+        self.done = False  # whether the query has ended or failed; written by the feed's thread
         self._batch_error: Exception | None = None  # written by Spark's callback thread, read when the query is over
         self._thread = threading.Thread(target=self._run, name="megaflow-spark", daemon=True)
-
-    @property
-    def query(self) -> str:
-        """The id under which the batches are committed."""
-        return self._query
-
-    @property
-    def done(self) -> bool:
-        """Whether the query has ended or failed."""
-        return self._done.is_set()
-
-    @property
-    def error(self) -> Exception | None:
-        """Why the query failed; None while it runs and if it ended well."""
-        return self._error
 
     def start(self) -> None:
         """Begin, without blocking."""
@@ -112,8 +97,8 @@ class SparkFeed:
                 try:
                     self._feed(stack)
                 except Exception as error:
-                    self._error = self._explain(error)
-                self._done.set()
+                    self.error = self._explain(error)
+                self.done = True
                 self._on_change()
         except Exception:
             # The query is over and reported; only the cleaning up went wrong.
@@ -174,26 +159,23 @@ class SparkFeed:
     def _stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
-            ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, IngestPorts()))
+            ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
             if not ports:
                 raise SourceError("no worker has a port for Spark's lines")
-            run = uuid.uuid4().hex
-            job = StageJob(self._query, run, batch, ports, self._secret)
-            winners = push_frame(frame, job, transfer)
-            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
+            job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
+            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
-            _ask(coordinator, CommitRequest(CommitBatch(self._query, run, batch, chosen)))
+            _ask(coordinator, messages.CommitRequest(messages.CommitBatch(self.query, job.run, batch, chosen)))
         except Stopped:
             return  # the query is being stopped; what was not committed never enters the stream
         except Exception as error:
-            if self._batch_error is None:
-                self._batch_error = error
+            self._batch_error = self._batch_error or error
             raise
 
     def _tell_ended(self, coordinator: Conversation) -> None:
         """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""
         try:
-            _ask(coordinator, SourceEnded(self._query), FAREWELL_SECONDS)
+            _ask(coordinator, messages.SourceEnded(self.query), FAREWELL_SECONDS)
         except (Stopped, ClusterError, OSError) as error:
             if not self._stopping.is_set():
                 raise

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     if SparkContext._active_spark_context is not None:
         yield SparkSession.builder.getOrCreate()
         return
-    conf = SparkConf().setMaster(MASTER).setAppName("megaflow")
-    for name, value in OPTIONS.items():
-        conf.set(name, value)
+    conf = SparkConf().setMaster(MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
     conf.set("spark.local.dir", str(folder / "local")).set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     with contextlib.ExitStack() as stack:
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
@@ -130,8 +128,7 @@ def check_frame(frame: object) -> DataFrame:
 def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
     """Return the streaming DataFrame that a spec describes."""
     reader = session.readStream.format(spec.format)
-    options: Mapping[str, str] = spec.options
-    for name, value in options.items():
+    for name, value in spec.options.items():
         reader = reader.schema(value) if name == "schema" else reader.option(name, value)
     return reader.load(spec.path) if spec.path else reader.load()
 
@@ -157,7 +154,5 @@ def start_query(frame: DataFrame, checkpoint: Path, trigger_seconds: float | Non
     """Start the query that calls `stage(frame, batch)` for each batch."""
     writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", str(checkpoint))
     if trigger_seconds is None:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
-    return writer.start()
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds").start()

@@ -16,7 +16,7 @@ While it runs a monitor watches, and raises `Violation` if
  - nothing can happen any more and the dataflow is not complete.
 """
 
-from megaflow.testing.actions import HandOver, Join, KillJoiner, Leave
+from megaflow.testing.membership_driver import HandOver, Join, KillJoiner, Leave
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
 from megaflow.testing.simulated_cluster import Build, SimulatedCluster

@@ -1,4 +1,4 @@
-"""Carries out the membership changes that a test has planned: what `megaflow control` does to a real job.
+"""What a test can plan for the membership (`SimulatedCluster.at`), and what carries it out, like `megaflow control`.
 
 A joined worker is bootstrapped and gets a fair share of the bins; a leaving one gives its bins away first. All
 commands go over the same control stream as the test's own. Its writer, the coordinator, hands over when every worker
@@ -7,28 +7,73 @@ has read all that it wrote; the right to write goes along.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from megaflow.megaphone.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table
 from megaflow.scope import Scope
-from megaflow.testing.actions import Change, HandOver, Join, KillJoiner, Leave
+from megaflow.testing.network import SimulatedAllocator
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.rescale.messages import Aborted, Admission, Denied, Event, JoinAsk, Joined, LinkLost, Succeeded
 from megaflow.timely.worker import Worker as EngineWorker
 
 
-class SteppedMember(Protocol):
-    """One simulated worker, as the cluster keeps it."""
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A worker joins, through `server` (None: the coordinator), gets its routing state and a fair share of the bins."""
+
+    server: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A worker's bins move to the others, then it leaves; the coordinator hands over first. None: the highest other id.
+
+    It is refused if it must.
+    """
+
+    worker: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KillJoiner:
+    """The worker that joins just before this dies `after` so many actions, unless it is a member by then.
+
+    To the others it is as if it had never been.
+    """
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The worker with the lowest id but the coordinator's coordinates from now on, and commands are injected there."""
+
+
+Change: TypeAlias = Join | Leave | KillJoiner | HandOver
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedWorker:
+    """One worker of the simulated cluster: its inputs, and what they are still to send, in the order of time."""
 
     worker: EngineWorker[Scope]
+    allocator: SimulatedAllocator
     records: InputHandle[Any]
     commands: InputHandle[Any]
-    script: Any
-    probe: ProbeHandle
+    probe: ProbeHandle  # of the outputs
+    unsent_records: deque[tuple[int, Any]]  # (time, record)
+    unsent_commands: deque[tuple[int, Command]] = field(default_factory=deque)  # (time, command)
+    running: bool = True
+
+    @property
+    def can_step(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self.allocator.arrived) or (self.running and self.worker.has_work())
 
 
 class Rescaling:
@@ -37,9 +82,9 @@ class Rescaling:
     def __init__(
         self,
         planned: list[tuple[int, Change]],
-        members: list[Any],
-        admit: Callable[[Admission], Any],
-        bury: Callable[[Any], None],
+        members: list[SimulatedWorker],
+        admit: Callable[[Admission], SimulatedWorker],
+        bury: Callable[[SimulatedWorker], None],
         is_passed: Callable[[], bool],
     ) -> None:
         """`planned` is (records sent, change), `members` the living workers; both are shared with the cluster.
@@ -48,23 +93,23 @@ class Rescaling:
         """
         self.refusals: list[str] = []
         self._planned = planned
-        self._members: list[SteppedMember] = members
+        self._members = members
         self._admit = admit
         self._bury = bury
         self._is_passed = is_passed
         self._age = 0  # actions since the newcomer was started
         self._stage = ""  # of the change that is under way; "": none
         self._handing = False  # the coordinator has handed over, and there is no new one yet
-        self._lead: SteppedMember | None = None  # None: the first
-        self._newcomer: SteppedMember | None = None
-        self._leaver: SteppedMember | None = None
+        self._lead: SimulatedWorker | None = None  # None: the first
+        self._newcomer: SimulatedWorker | None = None
+        self._leaver: SimulatedWorker | None = None
         self._owners: set[int] = set()  # who may own bins
         self._table: RoutingTable = ()
 
     @property
     def is_busy(self) -> bool:
-        """Whether a change is under way."""
-        return bool(self._stage) or self._handing
+        """Whether a change is planned or under way."""
+        return bool(self._planned or self._stage) or self._handing
 
     @property
     def has_handed_over(self) -> bool:
@@ -72,34 +117,24 @@ class Rescaling:
         return self._lead is not None
 
     @property
-    def lead(self) -> Any:
+    def lead(self) -> SimulatedWorker:
         """The member that coordinates, the last one if there is none just now."""
-        return self._lead if self._lead is not None else self._members[0]
-
-    def watch(self, member: Any) -> None:
-        """Follow what a worker is told of changes."""
-        member.worker.rescaling.subscribe(partial(self._changed, member))
+        return self._lead or self._members[0]
 
     def begin(self) -> None:
         """The founding workers are built."""
-        founders = [member.worker.index for member in self._members]
-        self._owners = set(founders)
-        if self._members[0].worker.stateful:
-            self._table = initial_table(self._members[0].worker.stateful[0].bins, founders)
+        self._owners = {member.worker.index for member in self._members}
+        if views := self._members[0].worker.stateful:
+            self._table = initial_table(views[0].bins, sorted(self._owners))
 
     def allows(self, command: Command) -> bool:
         """Tell whether a scripted command may be issued now; if so it is noted."""
-        match command:
-            case Move(_, worker):
-                named = {worker}
-            case Map(workers):
-                named = set(workers)
-            case _:
-                named = set()
-        if not named <= self._owners:
-            return False
-        if self._table and isinstance(command, Move | Map):
-            self._table = apply(self._table, [command])
+        if isinstance(command, Move | Map):
+            named = {command.worker} if isinstance(command, Move) else set(command.workers)
+            if not named <= self._owners:
+                return False
+            if self._table:
+                self._table = apply(self._table, [command])
         return True
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
@@ -136,13 +171,12 @@ class Rescaling:
             self._leave(leaver)
 
     def _begin_next(self, sent: int) -> None:
-        due = not any(member.script.records for member in self._members)  # all is sent: what is left is due now
+        due = not any(member.unsent_records for member in self._members)  # all is sent: what is left is due now
         if not self._planned or (self._planned[0][0] > sent and not due):
             return
         if self._handing and not isinstance(self._planned[0][1], Join):
             return
-        change = self._planned.pop(0)[1]
-        match change:
+        match self._planned.pop(0)[1]:
             case Join(server):
                 self._stage = "joining"
                 entry = self._members[0 if server is None else -1].worker  # any of them tells the coordinator
@@ -155,18 +189,15 @@ class Rescaling:
                 pass  # no worker is joining
 
     def _issue(self, command: Command) -> None:
-        """Put a command in front of the control script: it is sent at the control stream's present time."""
+        """Put a command in front of the test's later ones: it is sent at the control stream's present time."""
         time = self.lead.commands.time
         assert isinstance(time, int)
-        script: deque[tuple[int, Any]] = self.lead.script.commands
-        script.append((time, command))
-        ordered = sorted(script, key=lambda entry: entry[0])
-        script.clear()
-        script.extend(ordered)
+        insort(self.lead.unsent_commands, (time, command), key=lambda entry: entry[0])
 
     # A join
 
-    def _changed(self, member: SteppedMember, event: Event) -> None:
+    def changed(self, member: SimulatedWorker, event: Event) -> None:
+        """Learn what a worker is told of a change."""
         if isinstance(event, Succeeded):
             self._succeed(member, event)
         if member is not self.lead:
@@ -177,7 +208,7 @@ class Rescaling:
             self.refusals.append(event.reason)  # of a leave the answer tells
             self._stage, self._newcomer = "", None
 
-    def _bootstrap(self, newcomer: SteppedMember) -> None:
+    def _bootstrap(self, newcomer: SimulatedWorker) -> None:
         self._hand_over_records(newcomer)
         if newcomer.worker.stateful:
             self._stage = "bootstrapping"
@@ -185,31 +216,30 @@ class Rescaling:
         else:
             self._stage = ""
 
-    def _hand_over_records(self, newcomer: SteppedMember) -> None:
+    def _hand_over_records(self, newcomer: SimulatedWorker) -> None:
         """Give it every second record of the coordinator's that it may still send."""
         if newcomer.records.closed:
             return
-        time, script = newcomer.records.time, self.lead.script.records
+        time, script = newcomer.records.time, self.lead.unsent_records
         kept: list[tuple[int, Any]] = []
         given: list[tuple[int, Any]] = []
         for number, entry in enumerate(script):
             (given if number % 2 and entry[0] >= time else kept).append(entry)
         script.clear()
         script.extend(kept)
-        newcomer.script.records.extend(given)
+        newcomer.unsent_records.extend(given)
 
-    def _share(self, newcomer: SteppedMember) -> None:
+    def _share(self, newcomer: SimulatedWorker) -> None:
         """Move every n-th bin to it."""
         self._owners.add(newcomer.worker.index)
         for bin in range(0, len(self._table), len(self._owners)):
             self._issue(Move(bin, newcomer.worker.index))
         self._stage, self._newcomer = "", None
 
-    def _kill(self, newcomer: SteppedMember) -> None:
+    def _kill(self, newcomer: SimulatedWorker) -> None:
         lead, index = self.lead.worker, newcomer.worker.index
-        sequencer = lead.rescaling.sequencer
-        assert sequencer is not None
-        change = sequencer.change
+        assert lead.rescaling.sequencer is not None
+        change = lead.rescaling.sequencer.change
         if change is not None and index in change.ids and not change.committed:
             self._bury(newcomer)
             lead.rescaling.hear(lead.index, LinkLost((index,)))
@@ -232,23 +262,20 @@ class Rescaling:
         else:
             self._drain(self._leaver)
 
-    def _drain(self, leaver: SteppedMember) -> None:
+    def _drain(self, leaver: SimulatedWorker) -> None:
         """Move its bins to the others."""
-        leaving = leaver.worker.index
-        self._owners.discard(leaving)
+        self._owners.discard(leaver.worker.index)
         rest = sorted(self._owners)
-        for number, owner in enumerate(self._table):
-            if owner == leaving:
-                self._issue(Move(number, rest[number % len(rest)]))
+        for bin, owner in enumerate(self._table):
+            if owner == leaver.worker.index:
+                self._issue(Move(bin, rest[bin % len(rest)]))
         self._stage = "draining"
 
-    def _leave(self, leaver: SteppedMember) -> None:
+    def _leave(self, leaver: SimulatedWorker) -> None:
         """Ask when it has sent its records, and every command has taken effect everywhere."""
-        commands = self.lead.script.commands
-        if leaver.script.records or commands or not self._is_passed():
-            return
-        self._stage = "leaving"
-        leaver.worker.rescaling.ask_leave(leaver.worker.index, self._left)
+        if not leaver.unsent_records and not self.lead.unsent_commands and self._is_passed():
+            self._stage = "leaving"
+            leaver.worker.rescaling.ask_leave(leaver.worker.index, self._left)
 
     def _left(self, reason: str | None) -> None:
         if reason is not None:
@@ -263,17 +290,16 @@ class Rescaling:
         """Have another worker coordinate. Meanwhile the next change may be asked for."""
         self._stage = "" if self._leaver is None else "succeeding"
         lead = self.lead
-        if not any(member is not lead and not member.worker.rescaling.left for member in self._members):
+        if all(member is lead or member.worker.rescaling.left for member in self._members):
             self.refusals.append("there is no other worker")
             return
         self._handing = True
         lead.worker.rescaling.hand_over(lead.commands.give_away())
 
-    def _succeed(self, member: SteppedMember, event: Succeeded) -> None:
-        commands = self.lead.script.commands
+    def _succeed(self, member: SimulatedWorker, event: Succeeded) -> None:
         member.commands.receive(event.luggage)
-        member.script.commands.extend(commands)
-        commands.clear()
+        member.unsent_commands.extend(self.lead.unsent_commands)
+        self.lead.unsent_commands.clear()
         self._lead, self._handing = member, False
         if self._leaver is not None and self._stage == "succeeding":
             self._drain(self._leaver)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -13,15 +12,14 @@ from megaflow.megaphone.routing import Command, Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing.actions import Change
-from megaflow.testing.membership_driver import Rescaling
+from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
-from megaflow.testing.network import Network, SimulatedAllocator
+from megaflow.testing.network import Network
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import describe_pointstamps
-from megaflow.timely.membership import Membership, founding
+from megaflow.timely.membership import founding
 from megaflow.timely.order import Time
 from megaflow.timely.rescale.messages import Admission
 from megaflow.timely.worker import Worker as EngineWorker
@@ -33,33 +31,6 @@ _MONITORED_SHARE = 0.35
 """How often the brute-force account is taken: it costs more than the step that it watches."""
 _ACTIONS_PER_RUN = 200_000
 """A run that takes more is stuck in a loop."""
-
-
-@dataclass(slots=True)
-class Script:
-    """What one worker's inputs are still to send: (time, record or command), in the order of time."""
-
-    records: deque[tuple[int, Any]]
-    commands: deque[tuple[int, Any]]
-
-
-@dataclass(slots=True)
-class SimulatedWorker:
-    """One worker of the simulated cluster."""
-
-    worker: EngineWorker[Scope]
-    allocator: SimulatedAllocator
-    records: InputHandle[Any]
-    commands: InputHandle[Any]
-    script: Script
-    last: int  # the time after which inputs close
-    probe: ProbeHandle  # of the outputs
-    running: bool = True
-
-    @property
-    def can_step(self) -> bool:
-        """Whether a step would do anything."""
-        return bool(self.allocator.arrived) or (self.running and self.worker.has_work())
 
 
 class SimulatedCluster:
@@ -87,11 +58,13 @@ class SimulatedCluster:
         self._planned: list[tuple[int, Change]] = []
         self._sent = 0  # records
         self._members: list[SimulatedWorker] = []
-        self._run: tuple[Build, int, list[tuple[Time, Any]]] | None = None  # build, last time, outputs
-        self._rescaling: Rescaling | None = None
+        self._last = 0  # the time after which inputs close
+        self._outputs: list[tuple[Time, Any]] = []
+        self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
+        self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
-        """Change the membership once so many records have been sent: see `megaflow.testing.actions`."""
+        """Change the membership once so many records have been sent: see `megaflow.testing.membership_driver`."""
         self._planned.append((record, do))
 
     def run(
@@ -106,35 +79,25 @@ class SimulatedCluster:
         name a worker that may not own bins at that moment are left out. A worker that joins gets a part of the
         coordinator's feed. Raises Violation, or what user code raises.
         """
-        times = [time for feed in feeds.values() for time, _ in feed] + [time for time, _ in commands]
-        outputs: list[tuple[Time, Any]] = []
-        self._run = (build, max(times, default=0), outputs)
-        self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
+        self._build = build
+        self._last = max((time for fed in (*feeds.values(), commands) for time, _ in fed), default=0)
         for worker in self._ids:
-            self._add(worker, Script(deque(feeds.get(worker, ())), deque()), None)
-        self._rescaling.lead.script.commands.extend(commands)
+            self._add(worker, feeds.get(worker, ()), None)
+        self._rescaling.lead.unsent_commands.extend(commands)
         self._rescaling.begin()
         self._drive()
-        return sorted(outputs, key=lambda output: repr(output[0]).rjust(20))
+        return sorted(self._outputs, key=lambda output: repr(output[0]).rjust(20))
 
     @property
     def batches(self) -> int:
         """How many progress batches were broadcast."""
         return len(self._network.broadcasts)
 
-    @property
-    def refusals(self) -> list[str]:
-        """Why planned changes did not take place."""
-        return self._rescaling.refusals if self._rescaling is not None else []
-
-    def _add(self, index: int, script: Script, admission: Admission | None) -> SimulatedWorker:
-        assert self._run is not None and self._rescaling is not None
-        build, last, outputs = self._run
+    def _add(self, index: int, feed: Sequence[tuple[int, Any]], admission: Admission | None) -> SimulatedWorker:
         allocator = self._network.allocator(index)
-        membership: Membership = founding(self._ids) if admission is None else admission.membership
         worker: EngineWorker[Scope] = EngineWorker(
             allocator,
-            membership,
+            founding(self._ids) if admission is None else admission.membership,
             Scope,
             (lambda: self._clock, lambda: self._clock),
             eager=self._eager,
@@ -142,25 +105,22 @@ class SimulatedCluster:
             admission=admission,
             door=self._rescaling,
         )
-        probe = ProbeHandle()
-        records: InputHandle[Any] = InputHandle()
-        commands: InputHandle[Any] = InputHandle()
+        member = SimulatedWorker(worker, allocator, InputHandle(), InputHandle(), ProbeHandle(), deque(feed))
         with worker.dataflow("simulated") as scope:
             if self._bounds is not None:
                 scope.ref.graph.handoffs.bounds = self._bounds
-            result = build(worker, scope.input_from(records), scope.input_from(commands))
-            result.inspect_time(lambda time, record: outputs.append((time, record))).probe_with(probe)
+            result = self._build(worker, scope.input_from(member.records), scope.input_from(member.commands))
+            result.inspect_time(lambda time, record: self._outputs.append((time, record))).probe_with(member.probe)
         self.workers.append(worker)
-        member = SimulatedWorker(worker, allocator, records, commands, script, last, probe)
         self._members.append(member)
-        self._rescaling.watch(member)
+        worker.rescaling.subscribe(partial(self._rescaling.changed, member))
         if index != 0:
-            commands.close()
+            member.commands.close()
         return member
 
     def _admit(self, admission: Admission) -> SimulatedWorker:
         """Start a worker that was admitted."""
-        member = self._add(admission.ids[0], Script(deque(), deque()), admission)
+        member = self._add(admission.ids[0], (), admission)
         assert member.worker.rescaling.joiner is not None
         member.worker.rescaling.joiner.begin()
         return member
@@ -173,8 +133,7 @@ class SimulatedCluster:
 
     def _drive(self) -> None:
         """Take actions at random until all workers are done. A worker that is slow in one run is fast in another."""
-        assert self._rescaling is not None
-        weights: dict[int, float] = {}
+        weights = defaultdict[int, float](lambda: self._random.random() ** 2 + 0.02)  # worker -> how often it acts
         for _ in range(_ACTIONS_PER_RUN):
             self._clock += self._random.random() * 0.01
             self._rescaling.turn(self._sent)
@@ -183,8 +142,8 @@ class SimulatedCluster:
                 if any(member.running for member in self._members) or self._rescaling.is_busy:
                     self._stuck()
                 return
-            if self._monitor is not None and not self._moving():
-                self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE, at_rest=True)
+            if not self._network.waiting() and not any(member.can_step for member in self._members):
+                self._look(at_rest=True)
             kinds = list(actions)
             self._random.choices(kinds, [actions[kind] for kind in kinds])[0]()
         raise Violation(f"seed {self.seed}: no end after {_ACTIONS_PER_RUN} actions")
@@ -192,12 +151,9 @@ class SimulatedCluster:
     def _actions(self, weights: dict[int, float]) -> dict[Callable[[], None], float]:
         actions: dict[Callable[[], None], float] = {}
         for member in self._members:
-            if member.worker.index not in weights:
-                weights[member.worker.index] = self._random.random() ** 2 + 0.02
             weight = weights[member.worker.index]
-            if member.worker.rescaling.joining:
-                pass
-            elif not member.records.closed and not (self._bounds and member.records.is_full()):
+            has_room = not (self._bounds and member.records.is_full())
+            if has_room and not member.records.closed and not member.worker.rescaling.joining:
                 actions[partial(self._feed_records, member)] = weight
             if not member.commands.closed and self._may_feed_commands(member):
                 actions[partial(self._feed_commands, member)] = weight
@@ -209,44 +165,36 @@ class SimulatedCluster:
 
     def _feed_records(self, member: SimulatedWorker) -> None:
         """Send the next record if it is due now, else move on to the next time; close after the last."""
-        handle, script, time = member.records, member.script.records, member.records.time
+        handle, script, time = member.records, member.unsent_records, member.records.time
         assert isinstance(time, int)
         if script and script[0][0] <= time:
             handle.send(script.popleft()[1])
             handle.flush()
             self._sent += 1
-        elif time < member.last:
+        elif time < self._last:
             handle.advance_to(time + 1)
         else:
             handle.close()
 
     def _may_feed_commands(self, member: SimulatedWorker) -> bool:
         """Tell whether there is something to do on the control stream: its end waits for the changes."""
-        assert self._rescaling is not None
-        script, time = member.script.commands, member.commands.time
+        time = member.commands.time
         assert isinstance(time, int)
         reading = [each.records.time for each in self._members if not each.records.closed]
-        if self._is_changing() and any(time > read + 1 for read in reading if isinstance(read, int)):
+        if self._rescaling.is_busy and any(time > read + 1 for read in reading if isinstance(read, int)):
             return False  # so that what is commanded now concerns what is read soon
-        return bool(script) or self._is_behind(time) or not self._is_changing()
+        return bool(member.unsent_commands) or self._is_behind(time) or not self._rescaling.is_busy
 
     def _is_behind(self, time: int) -> bool:
         """Tell whether the control stream has still to pass the last record or its own last command."""
-        assert self._run is not None
-        return time <= max(self._run[1], self.issued[-1][0] if self.issued else 0)
-
-    def _is_changing(self) -> bool:
-        assert self._rescaling is not None
-        return self._rescaling.is_busy or bool(self._planned)
+        return time <= max(self._last, self.issued[-1][0] if self.issued else 0)
 
     def _is_passed(self) -> bool:
         """Tell whether the outputs' frontier has passed the last command."""
-        assert self._rescaling is not None
         return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
 
     def _feed_commands(self, member: SimulatedWorker) -> None:
-        assert self._rescaling is not None
-        handle, script, time = member.commands, member.script.commands, member.commands.time
+        handle, script, time = member.commands, member.unsent_commands, member.commands.time
         assert isinstance(time, int)
         if script and script[0][0] <= time:
             command = script.popleft()[1]
@@ -260,20 +208,18 @@ class SimulatedCluster:
         else:
             handle.close()
 
-    def _moving(self) -> bool:
-        return any(True for _ in self._network.waiting()) or any(member.can_step for member in self._members)
-
-    def _settled(self) -> list[EngineWorker[Scope]]:
-        """Return the workers that show frontiers: not those that are still joining."""
-        return [worker for worker in self.workers if not worker.rescaling.joining]
+    def _look(self, at_rest: bool = False) -> None:
+        """Have the monitor compare the workers that show frontiers: not those that are still joining."""
+        if self._monitor is not None:
+            settled = [worker for worker in self.workers if not worker.rescaling.joining]
+            self._monitor.look(settled, thorough=self._random.random() < _MONITORED_SHARE, at_rest=at_rest)
 
     def _step(self, member: SimulatedWorker) -> None:
         member.running = member.worker.step()
         member.worker.rescaling._check()
         for graph in member.worker.graphs():
             graph.handoffs._check()
-        if self._monitor is not None:
-            self._monitor.look(self._settled(), thorough=self._random.random() < _MONITORED_SHARE)
+        self._look()
 
     def _stuck(self) -> None:
         held = [

@@ -45,7 +45,6 @@ def parse(argv: Sequence[str]) -> Arguments:
     >>> parse(["-n2", "-p1"]).addresses
     ('localhost:2101', 'localhost:2102')
     """
-    before, after = _split(list(argv))
     parser = _Parser(prog="program", add_help=False, allow_abbrev=False)
     parser.add_argument("-w", "--workers", type=int, default=1, metavar="W", help="workers in each process")
     parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="how many processes")
@@ -57,7 +56,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")
     parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("args", nargs="*")
-    options = parser.parse_intermixed_args(before)
+    end = argv.index("--") if "--" in argv else len(argv)
+    options = parser.parse_intermixed_args(argv[:end])
+    options.count = options.processes if options.nn is None else options.nn  # of addresses
     _check(options)
     addresses = _addresses(options)
     return Arguments(
@@ -70,15 +71,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         options.nn is not None,
         options.report,
         options.connect_timeout,
-        (*options.args, *after),
+        (*options.args, *argv[end + 1 :]),
     )
-
-
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in argv:
-        return argv, []
-    at = argv.index("--")
-    return argv[:at], argv[at + 1 :]
 
 
 def _check(options: Namespace) -> None:
@@ -109,18 +103,13 @@ def _check_join(options: Namespace) -> None:
             f"-p {options.process}: with -n {options.processes} there are addresses for 0 to {options.processes - 1}; "
             f"say --nn {options.process + 1}, the number of addresses with those of processes that join"
         )
-    _check_process(options, "--nn", _address_count(options))
+    _check_process(options, "--nn", options.count)
     if options.processes == 1 and options.process == 0:
         raise UsageError("-p 0: this process cannot ask itself to join; give it another address, as in -p 1 --nn 2")
 
 
-def _address_count(options: Namespace) -> int:
-    count: int = options.processes if options.nn is None else options.nn
-    return count
-
-
 def _addresses(options: Namespace) -> tuple[str, ...]:
-    count = _address_count(options)
+    count: int = options.count
     if options.hostfile is None:
         return tuple(f"localhost:{_FIRST_PORT + process}" for process in range(count))
     try:

@@ -2,12 +2,21 @@
 
 Numbers are given in the order of building, which is the same on all workers, so equal numbers mean equal dataflows.
 What comes for one that is not built yet is kept.
+
+A dataflow is dropped in two phases, so that no worker frees what another still feeds.
+
+1. *Stop.* A worker that is asked to drop a dataflow, or hears that another has stopped it, runs it no more and tells
+   all workers, joining and leaving ones included. Its inputs, inside and outside, lead nowhere from then on.
+2. *Free.* A worker that has heard from all others frees what it kept. What still comes for the dataflow, now or later,
+   is discarded: lanes overtake one another, so a record may come long after its sender said that it has stopped.
+
+One worker that asks is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.timely.communication.channel import Channel, Envelope
@@ -15,9 +24,10 @@ from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.dispatch import Dispatch
-from megaflow.timely.drop import Dropping
 from megaflow.timely.membership import Membership
 from megaflow.timely.rescale.messages import Event, Joined, Left
+
+DROP = "megaflow.drop"  # topic of the mail between workers; the body is the dataflow's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,53 @@ def _count(graph: Graph) -> DataflowStatistics:
     )
 
 
+class Dropping:
+    """What one worker knows of the dataflows that are being dropped; see above. One writer: the worker's thread."""
+
+    def __init__(self, context: Context, post: Callable[[int, str, Any], None]) -> None:
+        self._own = context.allocator.index
+        self._context = context
+        self._post = post
+        self._stopped: dict[int, set[int]] = {}  # dataflow not yet freed -> workers that have stopped it
+        self._kept: dict[int, Graph] = {}  # stopped here, not yet freed
+        self._done: set[int] = set()  # stopped by all and freed
+
+    def __contains__(self, dataflow: int) -> bool:
+        """Tell whether this worker has stopped the dataflow: what comes for it is discarded."""
+        return dataflow in self._done or self._own in self._stopped.get(dataflow, ())
+
+    def is_wanted(self, dataflow: int) -> bool:
+        """Tell whether another worker has stopped a dataflow that this one has not."""
+        return dataflow in self._stopped and dataflow not in self
+
+    def stop(self, dataflow: int, graph: Graph | None) -> None:
+        """Stop it here; None: there is nothing (any more) to stop."""
+        if graph is not None:
+            graph.stop()
+            self._kept[dataflow] = graph
+        self.hear(self._own, dataflow)
+        for worker in self._context.audience():  # all that may have it
+            if worker != self._own:
+                self._post(worker, DROP, dataflow)
+
+    def hear(self, source: int, dataflow: int) -> None:
+        """Note that a worker has stopped it."""
+        if dataflow not in self._done:
+            self._stopped.setdefault(dataflow, set()).add(source)
+
+    def free(self) -> None:
+        """Free what all have stopped; between steps only, because an operator may have dropped its own dataflow."""
+        if not self._stopped:
+            return
+        members = self._context.membership().workers  # those that may feed it
+        for dataflow in [each for each, workers in self._stopped.items() if workers.issuperset(members)]:
+            del self._stopped[dataflow]
+            self._done.add(dataflow)
+            graph = self._kept.pop(dataflow, None)
+            if graph is not None:
+                graph.free()
+
+
 class Dataflows:
     """One writer: the worker's thread."""
 
@@ -75,7 +132,7 @@ class Dataflows:
         self._context = context
         self._allocator = context.allocator
         self._views = context.views  # those of stateful operators, which come and go with their dataflows
-        self._dropping = Dropping(context, dispatch.post)
+        self.dropping = Dropping(context, dispatch.post)
         self._handlers = dispatch.handlers  # with those of the running dataflows
 
     def begin(self, name: str | None, founders: Membership) -> Graph:
@@ -101,7 +158,7 @@ class Dataflows:
                 graph.handlers[envelope.channel](envelope.source, envelope.body)
             else:
                 self.take_unclaimed(envelope)
-        if self._dropping.is_wanted(number):
+        if self.dropping.is_wanted(number):
             self._stop(number)
 
     def end_building(self) -> None:
@@ -127,7 +184,7 @@ class Dataflows:
         """Take in what no running dataflow has a channel for. Raises ProtocolError for what must not come."""
         channel, source, _ = envelope
         number = channel.dataflow
-        if number in self._dropping:
+        if number in self.dropping:
             return
         if number >= self.begun or number in self.building:
             self._early.setdefault(number, []).append(envelope)
@@ -175,19 +232,15 @@ class Dataflows:
 
     def hear_of_drop(self, source: int, number: int) -> None:
         """Stop what another worker has stopped."""
-        self._dropping.hear(source, number)
-        if number < self.begun and number not in self.building and self._dropping.is_wanted(number):
+        self.dropping.hear(source, number)
+        if number < self.begun and number not in self.building and self.dropping.is_wanted(number):
             self._stop(number)
-
-    def free(self) -> None:
-        """Free what all have stopped; between steps only."""
-        self._dropping.free()
 
     def _stop(self, number: int) -> None:
         graph = self._let_go(number)
         if graph is not None:
             self._views[:] = [view for view in self._views if view not in graph.views]
-        self._dropping.stop(number, graph)
+        self.dropping.stop(number, graph)
 
     def _let_go(self, number: int) -> Graph | None:
         """Take a dataflow out of those that run; return it, if it is one."""
@@ -196,13 +249,10 @@ class Dataflows:
             del self._handlers[channel]
         return graph
 
-    def _members(self) -> tuple[int, ...]:
-        return self._context.membership().ids
-
     def _announce(self, number: int, graph: tuple[str, tuple[str, ...]] | None, audience: tuple[int, ...]) -> None:
         own = self._allocator.index
         others = [worker for worker in audience if worker != own]
-        if others and own in self._members():
+        if others and own in self._context.membership().ids:
             self._allocator.send_all(others, Channel.signature(number), graph)
 
 

@@ -8,7 +8,8 @@ The answers are of slightly different moments. In a job that goes on they show a
 they are exact.
 """
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -91,12 +92,11 @@ class Inquiry:
         found: list[Holding] = []
         for graph, location in self.probe.places():
             if not graph.over and graph.started:
-                found += _explain(graph, location, self.time, self._said_of(graph.number))
+                number = graph.number
+                said = {worker: report[number] for worker, report in self.reports.items() if number in report}
+                found += _explain(graph, location, self.time, said)
         unique = dict.fromkeys(found)
         return sorted(unique, key=lambda each: (coordinates(each.time), -1 if each.worker is None else each.worker))
-
-    def _said_of(self, dataflow: int) -> dict[int, Report]:
-        return {worker: said[dataflow] for worker, said in self.reports.items() if dataflow in said}
 
 
 def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) -> list[Holding]:
@@ -127,30 +127,23 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
     return rows + held(None, "under way", between)
 
 
+@dataclass(eq=False)
 class Explainer:
     """One worker's part in questions and answers. One writer: the worker's thread."""
 
-    def __init__(
-        self,
-        membership: Callable[[], Membership],
-        post: Callable[[int, str, Any], None],
-        find: Callable[[int], Graph | Literal["later"] | None],
-    ) -> None:
-        """`find` gives the dataflow of a number: None if it is complete, "later" if it is not built yet."""
-        self._membership = membership
-        self._post = post
-        self._find = find
-        self._asked = 0
-        self._open: dict[int, Inquiry] = {}  # number -> inquiry
+    membership: Callable[[], Membership]
+    post: Callable[[int, str, Any], None]
+    find: Callable[[int], Graph | Literal["later"] | None]  # None: it is complete; "later": it is not built yet
+    _numbers: Iterator[int] = field(default_factory=itertools.count)  # of the inquiries
+    _open: dict[int, Inquiry] = field(default_factory=dict)  # number -> inquiry
 
     def ask(self, probe: ProbeHandle, time: Time) -> Inquiry:
         """Ask all workers; the answers come in as the worker is stepped."""
-        number, self._asked = self._asked, self._asked + 1
-        members = self._membership().ids
+        number, members = next(self._numbers), self.membership().ids
         inquiry = self._open[number] = Inquiry(probe, time, set(members))
         dataflows = sorted({graph.number for graph, _ in probe.places()})
         for member in members:
-            self._post(member, ASK, (number, dataflows))
+            self.post(member, ASK, (number, dataflows))
         return inquiry
 
     def forget(self, inquiry: Inquiry) -> None:
@@ -171,14 +164,9 @@ class Explainer:
     def answer(self, source: int, body: Any) -> None:
         """Say what this worker holds in some dataflows."""
         number, dataflows = body
-        said: list[tuple[int, Report]] = []
-        for dataflow in dataflows:
-            graph = self._find(dataflow)
-            if graph == "later":
-                said.append((dataflow, None))
-            elif graph is not None:
-                said.append((dataflow, report_on(graph)))
-        self._post(source, ANSWER, (number, said))
+        found = [(dataflow, graph) for dataflow in dataflows if (graph := self.find(dataflow)) is not None]
+        said = [(dataflow, None if graph == "later" else report_on(graph)) for dataflow, graph in found]
+        self.post(source, ANSWER, (number, said))
 
     def hear(self, source: int, body: Any) -> None:
         """Take in what another says."""

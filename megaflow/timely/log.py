@@ -9,8 +9,10 @@ one calls `worker.now()`. Subscribe before building a dataflow to see its operat
 Where something happens the engine asks `log.emit is not None` and, if nothing listens, does nothing else.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from megaflow.timely.order import Time
@@ -129,20 +131,10 @@ class Unparked:
     """The worker has stopped waiting."""
 
 
-Event: TypeAlias = (
-    OperatorBuilt
-    | OperatorsFused
-    | OperatorShut
-    | ChannelBuilt
-    | ScheduleStarted
-    | ScheduleStopped
-    | MessageSent
-    | MessageReceived
-    | ProgressSent
-    | ProgressReceived
-    | Parked
-    | Unparked
-)
+Building: TypeAlias = OperatorBuilt | OperatorsFused | OperatorShut | ChannelBuilt
+Running: TypeAlias = ScheduleStarted | ScheduleStopped | Parked | Unparked
+Telling: TypeAlias = MessageSent | MessageReceived | ProgressSent | ProgressReceived
+Event: TypeAlias = Building | Running | Telling
 
 
 class Log:
@@ -161,7 +153,8 @@ class Log:
     def __init__(self) -> None:
         self.emit: Callable[[Event], None] | None = None  # None: no listener; the one test on the hot paths
         self._callbacks: tuple[Callable[[Event], object], ...] = ()
-        self._numbers: dict[tuple[type[MessageSent | MessageReceived], tuple[int, int], int, int], int] = {}
+        # (kind of event, channel, source, target) -> the numbers to come
+        self._numbers: defaultdict[tuple[type[Event], tuple[int, int], int, int], Iterator[int]] = defaultdict(count)
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback(event)` for each event from now on; what is returned ends that, a second call is harmless."""
@@ -171,24 +164,15 @@ class Log:
 
     def sent(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
         """Tell of a batch that leaves; `channel` is (dataflow, channel)."""
-        self._tell_message(MessageSent, channel, source, target, records)
+        if self.emit is not None:
+            number = next(self._numbers[MessageSent, channel, source, target])
+            self.emit(MessageSent(*channel, source, target, number, records))
 
     def received(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
         """Tell of a batch that has come."""
-        self._tell_message(MessageReceived, channel, source, target, records)
-
-    def _tell_message(
-        self,
-        kind: type[MessageSent | MessageReceived],
-        channel: tuple[int, int],
-        source: int,
-        target: int,
-        records: int,
-    ) -> None:
         if self.emit is not None:
-            key = (kind, channel, source, target)
-            number = self._numbers[key] = self._numbers.get(key, -1) + 1
-            self.emit(kind(*channel, source, target, number, records))
+            number = next(self._numbers[MessageReceived, channel, source, target])
+            self.emit(MessageReceived(*channel, source, target, number, records))
 
     def _set(self, callbacks: tuple[Callable[[Event], object], ...]) -> None:
         self._callbacks = callbacks

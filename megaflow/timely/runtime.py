@@ -79,11 +79,7 @@ class Config:
 
     @staticmethod
     def cluster(
-        addresses: Sequence[str],
-        process: int,
-        workers: int = 1,
-        listener: socket.socket | None = None,
-        **more: Any,
+        addresses: Sequence[str], process: int, workers: int = 1, listener: socket.socket | None = None, **more: Any
     ) -> Config:
         """Process `process` of `len(addresses)`, with `workers` workers each; `listener` is bound to its address.
 
@@ -143,27 +139,28 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
     if not config.addresses:
         ids = range(config.workers)
         fabric = LocalFabric(ids)
-        return run_workers([config.around(fabric.allocator(worker)) for worker in ids], Setting(founding(ids)), program)
-    peers = _peers(config)
+        return run_workers(program, [config.around(fabric.allocator(worker)) for worker in ids], founding(ids))
+    workers = config.workers
+    peers = [
+        PeerAddress(process, *parse_address(address), tuple(range(process * workers, (process + 1) * workers)))
+        for process, address in enumerate(config.addresses)
+    ]
     own = peers[config.index]
-    listener = config.listener if config.listener is not None else _listen(own, config.secret)
+    listener = _listen(config, f"process {own.process}", own.host, own.port)
     secret = config.secret if config.secret is not None else load_secret()
     door = JoinDoor(own.ids)
     with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
-        tcp.connect(peers, config.index, config.workers, config.connect_timeout_seconds)
+        tcp.connect(peers, config.index, workers, config.connect_timeout_seconds)
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
-        setting = Setting(membership, config.addresses[config.index], processes, door=door)
-        return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
+        ends = [config.around(TcpAllocator(tcp, worker)) for worker in own.ids]
+        return run_workers(program, ends, membership, config.addresses[config.index], processes, door=door)
 
 
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
     """Ask, connect to all members, and run the workers."""
     host, port = parse_address(config.addresses[0])
-    listener = config.listener
-    if listener is None:
-        listener = _listen(PeerAddress(-1, host, port, ()), config.secret)
-    with closing(listener):
+    with closing(_listen(config, "this process", host, port)) as listener:
         secret = config.secret if config.secret is not None else load_secret()
         contacts = [parse_address(contact) for contact in config.contacts]
         listens = host, port or listener.getsockname()[1]
@@ -174,8 +171,9 @@ def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
         door = JoinDoor(own.ids)
         with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
             tcp.join(members, own, admission.change, patience)
-            setting = Setting(admission.membership, address_text(listens), admission.processes, admission, door)
-            return run_workers([config.around(TcpAllocator(tcp, worker)) for worker in own.ids], setting, program)
+            ends = [config.around(TcpAllocator(tcp, worker)) for worker in own.ids]
+            address, processes = address_text(listens), admission.processes
+            return run_workers(program, ends, admission.membership, address, processes, admission, door)
 
 
 def _fabric(
@@ -188,44 +186,41 @@ def _fabric(
     return tcp
 
 
-def _peers(config: Config) -> list[PeerAddress]:
-    workers = config.workers
-    return [
-        PeerAddress(process, *parse_address(address), tuple(range(process * workers, (process + 1) * workers)))
-        for process, address in enumerate(config.addresses)
-    ]
-
-
-def _listen(own: PeerAddress, secret: bytes | None) -> socket.socket:
-    who = f"process {own.process}" if own.process >= 0 else "this process"
-    if secret is None and not is_loopback(own.host) and "MEGAFLOW_SECRET" not in os.environ:
+def _listen(config: Config, who: str, host: str, port: int) -> socket.socket:
+    if config.listener is not None:
+        return config.listener
+    if config.secret is None and not is_loopback(host) and "MEGAFLOW_SECRET" not in os.environ:
         raise UsageError(
-            f"{who} would listen on {own.host}:{own.port}, which other machines can reach; "
+            f"{who} would listen on {host}:{port}, which other machines can reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
     try:
-        return open_listener(own.host, own.port)
+        return open_listener(host, port)
     except OSError as error:
-        raise UsageError(f"{who} cannot listen on {own.host}:{own.port}: {error}") from error
+        raise UsageError(f"{who} cannot listen on {host}:{port}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What the workers of this process find when they start."""
-
-    membership: Membership  # present
-    address: str = ""  # of this process, for reports
-    processes: dict[int, Process] | None = None  # of the members; None: this process is alone, for ever
-    admission: Admission | None = None  # these workers join
-    door: JoinDoor | None = None  # the way in for others
-
-
-def run_workers(allocators: Sequence[Allocator], setting: Setting, program: UserProgram[S, R]) -> list[R]:
+def run_workers(
+    program: UserProgram[S, R],
+    allocators: Sequence[Allocator],
+    membership: Membership,
+    address: str = "",
+    processes: dict[int, Process] | None = None,
+    admission: Admission | None = None,
+    door: JoinDoor | None = None,
+) -> list[R]:
     """Run one worker per allocator, the first on this thread; return what each `main` returned.
 
-    Blocks until all are done.
+    `membership` is the present one; `address`, of this process, is for reports; `processes` are those of the members,
+    None if this one is alone, for ever; `admission`: these workers join; `door` is the way in for others. Blocks until
+    all are done.
     """
-    runs = [_Run(allocator, setting, program) for allocator in allocators]
+
+    def make_worker(allocator: Allocator) -> Worker[S]:
+        clocks = (time.monotonic, time.time)
+        return Worker(allocator, membership, program.make_scope, clocks, program.args, processes, admission, door)
+
+    runs = [_Run(allocator, address, make_worker, program.main) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
     interval = sys.getswitchinterval()
     if threads:
@@ -255,8 +250,9 @@ class _Run(Generic[S, R]):
     """One worker's life on its thread."""
 
     allocator: Allocator
-    setting: Setting
-    program: UserProgram[S, R]
+    address: str
+    make_worker: Callable[[Allocator], Worker[S]]
+    main: Callable[[Worker[S]], R]
     result: Any = None
     finished: bool = False
     error: BaseException | None = None
@@ -264,8 +260,8 @@ class _Run(Generic[S, R]):
     def work(self) -> None:
         """Run `main`, drain, say goodbye. An error is kept for the caller after the others have been told."""
         try:
-            worker = self._worker()
-            self.result = self.program.main(worker)
+            worker = self.make_worker(self.allocator)
+            self.result = self.main(worker)
             worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
             worker.close_inputs()
             worker.end_building()
@@ -283,17 +279,4 @@ class _Run(Generic[S, R]):
         if not isinstance(error, PeerFailed):
             ours = isinstance(error, ClusterError)
             text = f"{type(error).__name__}: {error}" if ours else format_user_traceback(error)
-            self.allocator.abort(FailureReport(self.allocator.index, self.setting.address, text))
-
-    def _worker(self) -> Worker[S]:
-        setting = self.setting
-        return Worker(
-            self.allocator,
-            setting.membership,
-            self.program.make_scope,
-            (time.monotonic, time.time),
-            self.program.args,
-            processes=setting.processes,
-            admission=setting.admission,
-            door=setting.door,
-        )
+            self.allocator.abort(FailureReport(self.allocator.index, self.address, text))

@@ -24,9 +24,8 @@ from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflows import Dataflows, WorkerStatistics
+from megaflow.timely.dataflows import DROP, Dataflows, WorkerStatistics
 from megaflow.timely.dispatch import Dispatch
-from megaflow.timely.drop import TOPIC as DROP
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
 from megaflow.timely.log import Log, Parked, Unparked
 from megaflow.timely.membership import Membership
@@ -52,16 +51,16 @@ class Worker(Generic[S]):
         make_scope: Callable[[ScopeRef], S],
         clocks: tuple[Callable[[], float], Callable[[], float]],
         args: Sequence[str] = (),
-        eager: bool = False,
         processes: dict[int, Process] | None = None,
         admission: Admission | None = None,
         door: Door | None = None,
+        eager: bool = False,
     ) -> None:
         """`processes` are the founding ones, None if this is the only one and remains so; `admission`: it joins."""
         self.args = list(args)
         self.log = Log()
         self.stateful: list[Any] = []  # views of the stateful operators, added as they are built
-        self._allocator = allocator
+        self.allocator = allocator  # the worker's end of the transport
         self._make_scope = make_scope
         self._now = clocks[0]  # monotonic
         self._thread = threading.get_ident()
@@ -109,7 +108,7 @@ class Worker(Generic[S]):
     @property
     def index(self) -> int:
         """This worker's id, never reused."""
-        return self._allocator.index
+        return self.allocator.index
 
     @property
     def peers(self) -> int:
@@ -125,11 +124,6 @@ class Worker(Generic[S]):
     def membership(self) -> Membership:
         """Who takes part now."""
         return self.rescaling.membership
-
-    @property
-    def allocator(self) -> Allocator:
-        """The worker's end of the transport."""
-        return self._allocator
 
     @property
     def installed_dataflows(self) -> dict[int, str]:
@@ -211,7 +205,7 @@ class Worker(Generic[S]):
             founders = self.rescaling.founders(self._dataflows.begun)
             if founders is not None:
                 return founders
-            self._allocator.flush()
+            self.allocator.flush()
             self._park(_LONGEST_WAIT_SECONDS)
             self._receive()
         raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
@@ -279,7 +273,7 @@ class Worker(Generic[S]):
         emit, began = self.log.emit, self._now()
         if emit is not None:
             emit(Parked(seconds))
-        self._allocator.park(seconds)
+        self.allocator.park(seconds)
         if emit is not None:
             emit(Unparked())
         self.parked_seconds += self._now() - began
@@ -289,7 +283,7 @@ class Worker(Generic[S]):
         self._steps += 1
         self._running = True
         try:
-            self._dataflows.free()
+            self._dataflows.dropping.free()
             while self._handed:
                 self._handed.popleft()()
             self._scheduled.run_due()
@@ -298,7 +292,7 @@ class Worker(Generic[S]):
             if not self.rescaling.joining:
                 self._dataflows.step()
             self.rescaling.turn()
-            self._allocator.flush()
+            self.allocator.flush()
         finally:
             self._running = False
         return bool(self._dataflows.running) or self.rescaling.joining
@@ -308,7 +302,7 @@ class Worker(Generic[S]):
             what()
         else:
             self._handed.append(what)
-            self._allocator.wake()
+            self.allocator.wake()
 
     def _activate_after(self, seconds: float, what: Callable[[], None]) -> None:
         if threading.get_ident() != self._thread:
@@ -322,7 +316,7 @@ class Worker(Generic[S]):
         """Take in what has arrived; tell whether that was anything, which more than dataflows may have to act upon."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
-        arrived = self._allocator.receive(busy)
+        arrived = self.allocator.receive(busy)
         self._take_in(arrived)
         self.rescaling.turn()
         return bool(arrived)

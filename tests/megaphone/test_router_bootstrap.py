@@ -370,7 +370,7 @@ def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
     for time, target in [(2, 1), (3, NEW), (4, 1)]:
         hands.command(time, Move(1, target), Move(3, 0))
         hands.settle()
-        held = dict(hands.workers[NEW].stateful[0]._router._shipper.claimed)
+        held = dict(hands.workers[NEW].stateful[0]._router.shipper.claimed)
         assert list(held) == ([4] if time == 4 else [])
     hands.finish()
     assert hands.owned() == [[0, 2, 3], [1], []]

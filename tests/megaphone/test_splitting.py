@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.distribute import ByRecord
-from megaflow.megaphone.splitting import ByKey, Pairs
+from megaflow.megaphone.splitting import ByKey, ByRecord, Pairs
 from megaflow.program import Worker
 from megaflow.timely.communication.codec import encode as encoding
 from megaflow.timely.communication.codec.decode import decode

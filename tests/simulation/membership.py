@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
-from megaflow.testing.actions import Change
+from megaflow.testing.membership_driver import Change
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
 from tests.simulation.scenarios import WORDS, Log, Scenario, build, check_ledger, check_owners, draw

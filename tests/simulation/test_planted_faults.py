@@ -78,8 +78,8 @@ FAULTS = {
     "no credit is given": Fault("Shipper.installed", "chunk.awaited", "False"),
     "credit is given without a right to it": Fault(
         "Shipper.expect",
-        "self.expected[time] = mint(self.credits, time)",
-        "self.expected[time] = mint(self.credits, time)\nself.expected[time].release()",
+        "self.expected[time] = mint(self.routing, time)",
+        "self.expected[time] = mint(self.routing, time)\nself.expected[time].release()",
     ),
     "the right to give credit goes before the bins are whole": Fault(
         "Shipper._settle", "self._coming[time] == self._whole[time]", "self._coming[time] >= self._whole[time]"
@@ -95,18 +95,18 @@ FAULTS = {
         "RoutingHistory.at", "less_equal(each.time, time)", "less_than(each.time, time)"
     ),
     "S applies at t before the bins that move at t are in": Fault(
-        "_StateMachine._due", "self._state.frontier.less_equal(time)", "self._state.frontier.less_than(time)"
+        "StateMachine._due", "self._state.frontier.less_equal(time)", "self._state.frontier.less_than(time)"
     ),
     "S applies before earlier records are in": Fault(
-        "_StateMachine._due", "not self._data.frontier.less_than(time)", "True"
+        "StateMachine._due", "not self._data.frontier.less_than(time)", "True"
     ),
     "S keeps a record without a capability": Fault(
-        "_StateMachine._entry",
+        "StateMachine._entry",
         "return mint(self._output, time), deque()",
         "held = mint(self._output, time)\nheld.release()\nreturn held, deque()",
     ),
     "S sends what it kept at the time of the newest": Fault(
-        "_StateMachine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
+        "StateMachine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
     ),
     "timers stay where they were set": Fault("BinStore.take", "self.timers.take(bin)", "[]"),
     "timers stay where they were set, and leave as well": Fault(
@@ -118,7 +118,7 @@ FAULTS = {
         "(self._bins.setdefault(bin, set()).add(time), bins[bin])[1]",
         more=(
             Fault(
-                "_TimedFolds._group",
+                "TimedFolds._group",
                 "assert bin in self._core.store.bins, ...",
                 "if bin not in self._core.store.bins:\n    continue",
             ),
@@ -126,34 +126,34 @@ FAULTS = {
     ),
     "timers do not travel": Fault("_runs", "[(taken.pairs, False), (taken.timers, True)]", "[(taken.pairs, False)]"),
     "S applies a time before it is closed": Fault(
-        "_TimedFolds.run",
+        "TimedFolds.run",
         "any(frontier.less_equal(time) for frontier in frontiers)",
         "any(frontier.less_than(time) for frontier in frontiers)",
     ),
     "S applies a time before the bins that move at it are in": Fault(
-        "_TimedFolds.run",
+        "TimedFolds.run",
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in self._data]",
     ),
     "S does not wait for its second input": Fault(
-        "_TimedFolds.run",
+        "TimedFolds.run",
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in (self._data[0], self._state)]",
     ),
     "S holds nothing for timers": Fault(
-        "_TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"
+        "TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"
     ),
     "S lets go of its capability when the first of several times is applied": Fault(
-        "_TimedFolds._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
+        "TimedFolds._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
     ),
     "S never lets go of what it held for a bin that left": Fault(
-        "_TimedFolds._hold", "held.release()\nself._held = None", "pass"
+        "TimedFolds._hold", "held.release()\nself._held = None", "pass"
     ),
     "S keeps the time of a timer that is later than an earlier record": Fault(
-        "_TimedFolds._hold", "self._held = mint(self._output, least)\nheld.release()", "pass"
+        "TimedFolds._hold", "self._held = mint(self._output, least)\nheld.release()", "pass"
     ),
     "payloads come after the records": Fault(
-        "_TimedFolds._outputs",
+        "TimedFolds._outputs",
         "[group.get(key) or [] for group in groups]",
         "[(group.get(key) or [])[::-1] for group in groups]",
     ),

@@ -174,7 +174,7 @@ def test_a_dropped_dataflow_and_a_complete_one_agree() -> None:
     hand.workers[0].drop_dataflow(0)
     hand.settle()
     assert not any(worker.installed_dataflows for worker in hand.workers)
-    assert all(not worker._dataflows._dropping._stopped for worker in hand.workers)
+    assert all(not worker._dataflows.dropping._stopped for worker in hand.workers)
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -14,14 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from megaflow.control.client.commands import (
-    add_processes,
-    ask_status,
-    check_removal,
-    remove_worker,
-    run_plan,
-    total,
-)
+from megaflow.control.client import commands
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
@@ -47,16 +40,16 @@ def autoscale(
 ) -> Iterator[Decision | ScalingOutcome]:
     """Steer a job until it ends; yield each decision, and the outcome of those to act. `every` is in seconds."""
     try:
-        first = ask_status(talk, tables=False)
+        first = commands.ask_status(talk, tables=False)
         while True:
             sleep(every)
-            second = ask_status(talk, tables=False)
+            second = commands.ask_status(talk, tables=False)
             decision = scaler.judge(first, second, now())
             yield decision
             if decision.action in ("grow", "shrink"):
                 yield carry_out(talk, decision, sleep)
                 scaler.changed(decision, now())
-                second = ask_status(talk, tables=False)
+                second = commands.ask_status(talk, tables=False)
             first = second
     except PeerLost:
         return
@@ -76,18 +69,18 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
 
 
 def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> ScalingOutcome:
-    missing = processes - len(processes_of(ask_status(talk, tables=False)))
+    missing = processes - len(processes_of(commands.ask_status(talk, tables=False)))
     if missing <= 0:
         return ScalingOutcome(failed=("another command has added processes meanwhile",))
-    added = add_processes(talk, missing)
+    added = commands.add_processes(talk, missing)
     moved = None
-    status = ask_status(talk)
+    status = commands.ask_status(talk)
     if added.joins and status.operators:
         plan = make_plan(status, Selection(balance=True))
         if in_hurry and len(plan.steps) > HURRY_STEPS:
             batch = ceil(len(plan.moves) / HURRY_STEPS)
             plan = make_plan(status, Selection(balance=True, strategy="batched", batch=batch))
-        moved = total(list(run_plan(talk, plan, sleep)))
+        moved = commands.total(list(commands.run_plan(talk, plan, sleep)))
     return ScalingOutcome(joins=added.joins, moved=moved, failed=tuple(dict.fromkeys(added.failed)))
 
 
@@ -96,11 +89,11 @@ def _shrink(talk: Conversation, processes: int, sleep: Callable[[float], None]) 
     steps: list[StepReport] = []
     failed: tuple[str, ...] = ()
     try:
-        while len(here := processes_of(status := ask_status(talk))) > processes:
+        while len(here := processes_of(status := commands.ask_status(talk))) > processes:
             newest = here[-1][0]
-            check_removal(talk, newest)
-            steps += run_plan(talk, plan_removal(status, newest), sleep)
-            left.append(remove_worker(talk, newest))
+            commands.check_removal(talk, newest)
+            steps += commands.run_plan(talk, plan_removal(status, newest), sleep)
+            left.append(commands.remove_worker(talk, newest))
     except CommandRefused as error:
         failed = (str(error),)
-    return ScalingOutcome(left=tuple(left), moved=total(steps), failed=failed)
+    return ScalingOutcome(left=tuple(left), moved=commands.total(steps), failed=failed)

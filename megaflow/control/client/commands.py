@@ -7,77 +7,55 @@ made. If the client dies, the job goes on with the table of the last step, and a
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from megaflow.control import messages, reports
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan
-from megaflow.control.messages import (
-    RUNNER_LENGTH_MAX,
-    AddProcesses,
-    BeginPlan,
-    BootstrapWorker,
-    CommandProgress,
-    ExplainQuery,
-    KeptPlan,
-    Reconfigure,
-    RemoveWorker,
-    ResumePlan,
-    StatusQuery,
-    StopJob,
-)
-from megaflow.control.reports import (
-    BootstrapReport,
-    Explanation,
-    JobStatus,
-    JoinReport,
-    MoveReport,
-    RemovalReport,
-    StepReport,
-)
 from megaflow.errors import MegaflowError, PeerLost
 
 
-def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> JobStatus:
+def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> reports.JobStatus:
     """Return the status of a job; its loads cost the workers some ten milliseconds if states are large."""
-    report: JobStatus = conversation.ask(StatusQuery(tables, loads))
+    report: reports.JobStatus = conversation.ask(messages.StatusQuery(tables, loads))
     return report
 
 
-def ask_explanation(conversation: Conversation) -> Explanation:
+def ask_explanation(conversation: Conversation) -> reports.Explanation:
     """Return the report that says what holds a job's output back."""
-    report: Explanation = conversation.ask(ExplainQuery())
+    report: reports.Explanation = conversation.ask(messages.ExplainQuery())
     return report
 
 
 def add_processes(
-    conversation: Conversation, count: int, show: Callable[[CommandProgress], None] | None = None
-) -> JoinReport:
+    conversation: Conversation, count: int, show: Callable[[messages.CommandProgress], None] | None = None
+) -> reports.JoinReport:
     """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
-    report: JoinReport = conversation.ask(AddProcesses(count), show)
+    report: reports.JoinReport = conversation.ask(messages.AddProcesses(count), show)
     return report
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:
     """Raise CommandRefused unless the worker's process may leave once its bins are elsewhere."""
-    conversation.ask(RemoveWorker(worker, ask_only=True))
+    conversation.ask(messages.RemoveWorker(worker, ask_only=True))
 
 
 def remove_worker(
-    conversation: Conversation, worker: int, show: Callable[[CommandProgress], None] | None = None
-) -> RemovalReport:
+    conversation: Conversation, worker: int, show: Callable[[messages.CommandProgress], None] | None = None
+) -> reports.RemovalReport:
     """Have the process of a worker that owns no bins leave; return who has left."""
-    report: RemovalReport = conversation.ask(RemoveWorker(worker), show)
+    report: reports.RemovalReport = conversation.ask(messages.RemoveWorker(worker), show)
     return report
 
 
-def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> BootstrapReport:
+def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> reports.BootstrapReport:
     """Have a worker that has joined be given the routing table of another one."""
-    report: BootstrapReport = conversation.ask(BootstrapWorker(server, worker))
+    report: reports.BootstrapReport = conversation.ask(messages.BootstrapWorker(server, worker))
     return report
 
 
 def stop_job(conversation: Conversation) -> None:
     """Have the job drain and stop; return when it has."""
     try:
-        conversation.ask(StopJob())
+        conversation.ask(messages.StopJob())
     except PeerLost:
         if conversation.accepted is None:
             raise  # else: it was quicker than its answer
@@ -85,20 +63,20 @@ def stop_job(conversation: Conversation) -> None:
 
 def run_plan(
     conversation: Conversation, plan: Plan, pause: Callable[[float], None], number: int | None = None
-) -> Iterator[StepReport]:
+) -> Iterator[reports.StepReport]:
     """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
     `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
     is begun.
     """
     if number is None and plan.steps:
-        begin = BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
+        begin = messages.BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
         number = conversation.ask(begin).number
     for place, step in enumerate(plan.steps):
         if place and plan.gap:
             pause(plan.gap)
         try:
-            yield conversation.ask(Reconfigure(tuple(step), number))
+            yield conversation.ask(messages.Reconfigure(tuple(step), number))
         except MegaflowError as error:
             if len(plan.steps) > 1:
                 where = f"step {place + 1} of {len(plan.steps)}"
@@ -106,24 +84,24 @@ def run_plan(
             raise
 
 
-def take_up_plan(conversation: Conversation) -> KeptPlan:
+def take_up_plan(conversation: Conversation) -> messages.KeptPlan:
     """Become the runner of the plan that nobody runs any more, and return it."""
-    kept: KeptPlan = conversation.ask(ResumePlan(this_process()))
+    kept: messages.KeptPlan = conversation.ask(messages.ResumePlan(this_process()))
     return kept
 
 
 def this_process() -> str:
     """Say for people which process this is."""
-    return f"pid {os.getpid()} on {os.uname().nodename}"[:RUNNER_LENGTH_MAX]
+    return f"pid {os.getpid()} on {os.uname().nodename}"[: messages.RUNNER_LENGTH_MAX]
 
 
-def total(steps: Sequence[StepReport]) -> MoveReport:
+def total(steps: Sequence[reports.StepReport]) -> reports.MoveReport:
     """Return the account of several steps.
 
-    >>> total([StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
+    >>> total([reports.StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
     MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3))
     """
-    return MoveReport(
+    return reports.MoveReport(
         len(steps),
         sum(step.bins for step in steps),
         sum(step.bytes for step in steps),

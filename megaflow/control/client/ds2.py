@@ -140,24 +140,24 @@ def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -
     if load > high:
         wanted = max(now, _up(workers / goal.utilization / each))
         least = " at least" if rate is None else ""
-        return wanted, f"{total}:{least} {_count(wanted, each)} at {_percent(goal.utilization)} utilization."
+        return wanted, f"{total}:{least} {_count(wanted, each)} at {goal.utilization:.0%} utilization."
     if (wanted := max(1, _up(workers / low / each))) < now:
         if because := _why_not_shrink(sample, high, rate):
             return now, f"{total}, which {_count(wanted, each)} could provide; but {because}."
-        return wanted, f"{total}: {_count(wanted, each)} can provide it at {_percent(low)} utilization or less."
-    right = f"{total}: {_count(now, each)} would be {_percent(load)} busy"
+        return wanted, f"{total}: {_count(wanted, each)} can provide it at {low:.0%} utilization or less."
+    right = f"{total}: {_count(now, each)} would be {load:.0%} busy"
     if load >= low:
-        return now, f"{right}, close enough to the target of {_percent(goal.utilization)}."
+        return now, f"{right}, close enough to the target of {goal.utilization:.0%}."
     if now == 1:
         return now, f"{right}, and there cannot be fewer."
-    return now, f"{right}, one process fewer {_percent(workers / (sample.workers - each))}."
+    return now, f"{right}, one process fewer {workers / (sample.workers - each):.0%}."
 
 
 def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | None:
     """Return why the job must not shrink although the sum says so; None if it may."""
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.busy[busiest] > high:
-        return f"worker {busiest} is {_percent(sample.busy[busiest])} busy: move bins away from it first"
+        return f"worker {busiest} is {sample.busy[busiest]:.0%} busy: move bins away from it first"
     if sample.waiting > BACKLOG_SECONDS * max(sample.done, 1.0):
         return f"{sample.waiting} lines wait and must be processed first"
     return "an unknown number of lines wait" if rate is None else None
@@ -178,7 +178,7 @@ def _remarks(sample: Sample, rate: float | None) -> tuple[str, ...]:
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.workers > 1 and sample.busy[busiest] > max(0.5, SKEW * mean):
         return (
-            f"Worker {busiest} is {_percent(sample.busy[busiest])} busy, the average is {_percent(mean)}: more workers "
+            f"Worker {busiest} is {sample.busy[busiest]:.0%} busy, the average is {mean:.0%}: more workers "
             "would not help; move its hottest bins.",
         )
     if mean < 0.5 and (rate is None or sample.done < rate * (1 - TOLERANCE)) and sample.waiting:
@@ -204,16 +204,12 @@ def _sentence(need: Need, workers: int) -> str:
     what = "lines" if need.operator == ELSEWHERE else "records"
     return (
         f"{need.operator}: {need.offered:.0f} {what} per second; a worker applies {need.true_rate:.0f} per second of "
-        f"useful time, so it needs {need.workers:.2f} workers (it used {_percent(need.utilization)} of {workers})."
+        f"useful time, so it needs {need.workers:.2f} workers (it used {need.utilization:.0%} of {workers})."
     )
 
 
 def _up(number: float) -> int:
     return ceil(number - 1e-9)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
 
 
 def _count(processes: int, each: int) -> str:

@@ -36,16 +36,6 @@ class Decision:
     recommendation: Recommendation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Growth:
-    """The last growth of a job that could not keep up."""
-
-    processes: int  # before
-    done: float  # lines per second, before
-    rate: float | None  # lines per second that came
-    end: float  # until when growing further is refused, seconds
-
-
 class Autoscaler:
     """When to change a job's size. Has no clock: `now` is given, in seconds, and never goes back."""
 
@@ -54,7 +44,7 @@ class Autoscaler:
         self._cool_down = cool_down
         self._rests_until = float("-inf")
         self._recommended: deque[int] = deque(maxlen=SHRINK_SAMPLES)  # recommended processes, the newest last
-        self._growth: _Growth | None = None
+        self._growth: Recommendation | None = None  # by which a job grew last that could not keep up
 
     def judge(self, first: JobStatus, second: JobStatus, now: float) -> Decision:
         """Return what to do by two statuses of the job; after growing or shrinking it, call `changed`."""
@@ -68,9 +58,9 @@ class Autoscaler:
             return Decision("wait", here, f"cooling down after the last change: {early:.0f} more seconds", advice)
         self._recommended.append(advice.processes)
         wanted = self._agreed(here)
-        if wanted > here and (futile := self._futile(advice, now)):
-            return Decision("stay", here, futile, advice)
         if wanted > here:
+            if futile := self._futile(advice, now):
+                return Decision("stay", here, futile, advice)
             return Decision("grow", wanted, advice.verdict, advice)
         if wanted < here:
             return Decision("shrink", wanted, advice.verdict, advice)
@@ -82,11 +72,9 @@ class Autoscaler:
         """Note that this decision was carried out, or tried, by `now`."""
         self._recommended.clear()
         self._rests_until = now + self._cool_down
-        self._growth = None
         advice = decision.recommendation
-        if decision.action == "grow" and advice is not None and advice.is_overloaded:
-            end = self._rests_until + FUTILE_REST * self._cool_down
-            self._growth = _Growth(advice.now, advice.sample.done, advice.rate, end)
+        grew = decision.action == "grow" and advice is not None and advice.is_overloaded
+        self._growth = advice if grew else None
 
     def _agreed(self, here: int) -> int:
         """Return the size on which the last samples agree, see 1."""
@@ -99,15 +87,16 @@ class Autoscaler:
 
     def _futile(self, advice: Recommendation, now: float) -> str | None:
         """Return why growing would not help, see 4; None if it may."""
-        last = self._growth
-        if last is None or now > last.end or not advice.is_overloaded or advice.now <= last.processes:
+        last, end = self._growth, self._rests_until + FUTILE_REST * self._cool_down
+        if last is None or now > end or not advice.is_overloaded or advice.now <= last.now:
             return None
         if last.rate is not None and advice.rate is not None and abs(advice.rate / last.rate - 1) > TOLERANCE:
             return None
-        gain = advice.sample.done / last.done - 1 if last.done > 0 else 1.0
-        if gain >= FUTILE_GAIN * (advice.now / last.processes - 1):
+        gain = advice.sample.done / last.sample.done - 1 if last.sample.done > 0 else 1.0
+        if gain >= FUTILE_GAIN * (advice.now / last.now - 1):
             return None
         return (
-            f"growing from {last.processes} to {advice.now} processes took the lines processed per second from "
-            f"{last.done:.0f} to {advice.sample.done:.0f}: more processes do not help (are there more processors?)"
+            f"growing from {last.now} to {advice.now} processes took the lines processed per second from "
+            f"{last.sample.done:.0f} to {advice.sample.done:.0f}: "
+            "more processes do not help (are there more processors?)"
         )

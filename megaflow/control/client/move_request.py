@@ -82,17 +82,12 @@ def make_plan(status: JobStatus, selection: Selection) -> Plan:
     """
     check_selection(selection)
     check_bins(status)
-    table: RoutingTable = table_of(status)
-    members = owners_of(status)
-    if selection.by == "load":
-        target = balance_load(table, members, loads_of(status))
-    else:
-        target = wanted_table(table, members, selection)
+    table, members = table_of(status), owners_of(status)
+    target = wanted_table(status, table, members, selection)
     validate(Map(target), len(table), members)
     steps = steps_to(status, table, target, selection.strategy, selection.batch)
-    return Plan(
-        table, target, steps, selection.strategy, selection.batch, selection.gap, moving(status, table, target)
-    )
+    size = moving(status, table, target)
+    return Plan(table, target, steps, selection.strategy, selection.batch, selection.gap, size)
 
 
 def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) -> Plan:
@@ -174,10 +169,10 @@ def moving(status: JobStatus, table: RoutingTable, target: RoutingTable) -> tupl
     return sum(keys for _, keys, _ in rows), sum(size for _, _, size in rows)
 
 
-def wanted_table(table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:
+def wanted_table(status: JobStatus, table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:
     """Return the table that a selection asks for."""
     if selection.balance:
-        return balance(table, members)
+        return balance_load(table, members, loads_of(status)) if selection.by == "load" else balance(table, members)
     if selection.drain is not None:
         return drain(table, selection.drain, members)
     if selection.map_text is not None:

@@ -5,7 +5,7 @@ done. Every plan moves exactly the bins that the two tables give to different wo
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
@@ -104,8 +104,6 @@ def _optimized(changes: list[Change], batch: int) -> list[list[Change]]:
 class _Vertex:
     """A worker as sender or as receiver. Invariant: a free colour is in `_freed` or at least `_next`."""
 
-    __slots__ = ("_freed", "_next", "edges")
-
     def __init__(self) -> None:
         self.edges: dict[int, int] = {}  # colour -> number of the change
         self._freed: list[int] = []  # heap of colours that were freed; those in use again are dropped when met
@@ -158,7 +156,8 @@ def drain(table: RoutingTable, worker: WorkerId, members: Collection[WorkerId]) 
     (0, 1, 0, 1)
     """
     if worker not in members and worker not in table:
-        raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {_listed(members)}")
+        listed = ", ".join(map(str, sorted(members)))
+        raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {listed}")
     others = sorted(set(members) - {worker})
     if not others:
         raise CommandRefused(f"drain {worker}: it is the only worker, so no other can take its bins; add workers first")
@@ -234,7 +233,3 @@ def _number(word: str, where: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) < 20):
         raise UsageError(f"{where}: {word!r} is not a number; write bins and workers as numbers such as 17")
     return int(word)
-
-
-def _listed(workers: Iterable[WorkerId]) -> str:
-    return ", ".join(map(str, sorted(workers)))

@@ -9,31 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from megaflow.control.coordinator import events
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import is_settled
-from megaflow.control.coordinator.events import (
-    Advance,
-    Answer,
-    Asked,
-    AskLeave,
-    ChangeRefused,
-    CloseControl,
-    Event,
-    GiveUp,
-    Gone,
-    Inject,
-    Instruction,
-    Launched,
-    Mail,
-    Mailed,
-    Reply,
-    Resign,
-    Rule,
-    StartWorkers,
-    Ticked,
-    WorkersJoined,
-    WorkersLeft,
-)
+from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartFailed, StartProcesses
 from megaflow.control.messages import Done, ExplainQuery, Refused
@@ -53,7 +32,7 @@ EXPLAINING_MAX = 100  # questions of that kind under way
 class Asker(Protocol):
     """Whoever asked something."""
 
-    def send(self, message: Answer) -> None:
+    def send(self, message: events.Answer) -> None:
         """Send an answer; nothing happens if the client is gone."""
 
 
@@ -100,7 +79,7 @@ class ControllerDriver:
         worker.rescaling.subscribe(self._notice)
         worker.rescaling.coordination.supervise(self)
 
-    def put(self, event: Asked | Gone | Launched) -> None:
+    def put(self, event: Asked | events.Gone | Launched) -> None:
         """Have an event handled in the next turn, at once."""
         if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
             self._explain(event)
@@ -117,7 +96,7 @@ class ControllerDriver:
         if self._controller.handed_over:
             return 0.0
         if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
-            self._do(self._controller.handle(Ticked(open_epoch), now))
+            self._do(self._controller.handle(events.Ticked(open_epoch), now))
         return self._controller.seconds_to_tick(now)
 
     def _explain(self, asked: Asked) -> None:
@@ -157,23 +136,23 @@ class ControllerDriver:
     def _do(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Inject(command):
+                case events.Inject(command):
                     self._control.send(command)
-                case Advance(time):
+                case events.Advance(time):
                     self._control.advance_to(time)
-                case CloseControl():
+                case events.CloseControl():
                     self._control.close()
-                case Reply(client, message):
+                case events.Reply(client, message):
                     answer(client, message)
-                case Mail(target, body):
+                case events.Mail(target, body):
                     self._worker.post(target, TOPIC, body)
-                case StartWorkers(count, number):
+                case events.StartWorkers(count, number):
                     self._start_processes(count, number)
-                case AskLeave(worker):
+                case events.AskLeave(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
-                case Rule(ids, reason):
+                case events.Rule(ids, reason):
                     self._worker.rescaling.coordination.rule(ids, reason)
-                case GiveUp(reason):
+                case events.GiveUp(reason):
                     self._worker.rescaling.coordination.give_up(reason)
                 case Resign():
                     self._leave(instruction)
@@ -221,18 +200,18 @@ class ControllerDriver:
             return
         match event:
             case Joined(_, ids, members, (host, port, _), seconds, size):
-                self._events.append(WorkersJoined(ids, members, host, port, seconds, size))
+                self._events.append(events.WorkersJoined(ids, members, host, port, seconds, size))
             case Left(_, ids, members):
-                self._events.append(WorkersLeft(ids, members))
+                self._events.append(events.WorkersLeft(ids, members))
             case Aborted(_, ids, reason) if not self._worker.membership.workers.intersection(ids):
-                self._events.append(ChangeRefused(ids, reason))
+                self._events.append(events.ChangeRefused(ids, reason))
 
     def _left(self, worker: int, reason: str | None) -> None:
         if reason is not None and not self._controller.handed_over:
-            self._events.append(ChangeRefused((worker,), reason))
+            self._events.append(events.ChangeRefused((worker,), reason))
 
 
-def answer(client: Any, message: Answer) -> None:
+def answer(client: Any, message: events.Answer) -> None:
     """Send an answer to a client of the controller's, which knows it by identity only."""
     asker: Asker = client
     asker.send(message)

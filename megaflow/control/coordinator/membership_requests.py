@@ -27,18 +27,8 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from megaflow.control.coordinator.events import (
-    Asked,
-    AskLeave,
-    ChangeRefused,
-    GiveUp,
-    Instruction,
-    Reply,
-    Rule,
-    StartWorkers,
-    WorkersJoined,
-    WorkersLeft,
-)
+from megaflow.control.coordinator import events
+from megaflow.control.coordinator.events import Asked, Instruction, Reply, Rule
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
 from megaflow.control.coordinator.request_progress import (
     Add,
@@ -130,7 +120,7 @@ class MembershipRequests:
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
                 add = self._adds[self.starts] = Add([asked], count, now)
-                out += [StartWorkers(count, self.starts), *progress(add, f"{add.what} to start", 0)]
+                out += [events.StartWorkers(count, self.starts), *progress(add, f"{add.what} to start", 0)]
                 self.starts += 1
             case RemoveWorker(worker, ask_only):
                 ids = self._check_leave(worker)
@@ -156,12 +146,12 @@ class MembershipRequests:
         if self._removes:
             out += progress(remove, "waits for another change", 0)
         self._removes.append(remove)
-        out.append(AskLeave(remove.worker))
+        out.append(events.AskLeave(remove.worker))
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
         """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""
         if self._joining or self._removes:
-            out.append(GiveUp(reason))
+            out.append(events.GiveUp(reason))
         for remove in [remove for remove in self._removes if remove.stage is not Removal.LEAVING]:
             self._stay(remove, reason, out)  # of one that is leaving the engine tells whether it does
         for add in list(self._adds.values()):
@@ -201,7 +191,7 @@ class MembershipRequests:
             remove.enter(Removal.DRAINING_INGEST)
             self._roster.leaving = ids
 
-    def joined(self, event: WorkersJoined, out: list[Instruction], now: float) -> None:
+    def joined(self, event: events.WorkersJoined, out: list[Instruction], now: float) -> None:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
         self._roster.joined(event.ids, event.members, event.host, event.port)
         began = self._joining.pop(event.ids, None)
@@ -215,7 +205,7 @@ class MembershipRequests:
         if not waiting:
             self._ready(add, add.arrivals[-1], out, now)
 
-    def left(self, event: WorkersLeft, out: list[Instruction], now: float) -> None:
+    def left(self, event: events.WorkersLeft, out: list[Instruction], now: float) -> None:
         """Note that a process has left."""
         self._roster.left(event.ids, event.members)
         for remove in [remove for remove in self._removes if remove.worker in event.ids]:
@@ -223,7 +213,7 @@ class MembershipRequests:
             report = RemovalReport(event.ids, now - remove.start)
             out += [done(asked, report) for asked in remove.asked]
 
-    def declined(self, event: ChangeRefused, out: list[Instruction]) -> None:
+    def declined(self, event: events.ChangeRefused, out: list[Instruction]) -> None:
         """Note that a process stays, or does not come."""
         self._joining.pop(event.ids, None)  # if it was started for an Add, the launcher will say that it has ended
         for remove in [remove for remove in self._removes if {remove.worker, *remove.ids}.intersection(event.ids)]:

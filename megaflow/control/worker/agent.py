@@ -7,20 +7,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from megaflow.control import reports
 from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
 from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk
-from megaflow.control.reports import (
-    KEYS_REPORTED_MAX,
-    LatencyQuantiles,
-    LedgerEntry,
-    OperatorLoad,
-    UsefulTime,
-    WorkerStatus,
-)
 from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import ProtocolError
-from megaflow.megaphone.load_meter import Load
+from megaflow.megaphone.load_meter import Load, bin_sizes
+from megaflow.megaphone.stateful_core import Core
 from megaflow.program import Worker
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
@@ -45,6 +39,7 @@ class Agent:
         coordinator says that it serves.
         """
         self._worker = worker
+        self._report = worker.rescaling.report  # tells the coordinator
         self._moved = moved
         self._address = address
         self._lines = lines
@@ -59,10 +54,6 @@ class Agent:
         """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
         self._learning = True
 
-    def report(self, body: object) -> None:
-        """Tell the coordinator."""
-        self._worker.rescaling.report(body)
-
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
@@ -72,13 +63,13 @@ class Agent:
         if self._learning and all(view.ready for view in views):
             self._learning = False
             seconds = max((view.bootstrap_seconds for view in views), default=0.0)
-            self.report(RoutingReady(self._worker.index, seconds))
+            self._report(RoutingReady(self._worker.index, seconds))
 
     def _read(self, source: int, body: Any) -> None:
         match body:
             case StatusAsk(id, loads):
                 self._report_installed()  # first, for what is asked may be the account of a move
-                self.report(self.status(id, loads))
+                self._report(self.status(id, loads))
             case Coordinates():
                 self._moved(body)
             case _:
@@ -87,12 +78,12 @@ class Agent:
     def _report_installed(self) -> None:
         """Tell the coordinator which bins have come since the last time."""
         entries = tuple(
-            LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
+            reports.LedgerEntry(view.name, row.bin, row.time, row.source, row.target, row.bytes, row.keys, row.seconds)
             for view in self._worker.stateful
             for row in view.take_ledger()
         )
         if entries:
-            self.report(BinsInstalled(entries))
+            self._report(BinsInstalled(entries))
 
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
@@ -103,7 +94,7 @@ class Agent:
         now = self._worker.now()
         self._rate.observe(now, self._records())
         recent = self._lateness.log.recent()
-        status = WorkerStatus(
+        status = reports.WorkerStatus(
             id=self._worker.index,
             state="",
             pid=os.getpid(),
@@ -111,25 +102,28 @@ class Agent:
             lines=self._lines(),
             records=self._records(),
             records_per_second=self._rate.per_second(),
-            latency_ms=LatencyQuantiles(recent.quantile(0.5), recent.quantile(0.99), recent.max_ms),
+            latency_ms=reports.LatencyQuantiles(recent.quantile(0.5), recent.quantile(0.99), recent.max_ms),
             bins=max((len(view.owned()) for view in views), default=0),
             keys=sum(view.keys() for view in views),
             done=self._lateness.done,
             waiting=self._waiting(now),
             now=now,
             busy_seconds=now - self._began - self._worker.parked_seconds,
-            useful={view.name: UsefulTime(view.records, view.meter.busy_seconds) for view in views},
+            useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds) for view in views},
         )
-        measured = tuple(
-            operator_load(view.name, view.load(), view.keys_by_bin(), view.bytes_by_bin(), view.bin_of_key)
-            for view in (views if loads else ())
-        )
-        return StatusAnswer(id, status, measured)
+        return StatusAnswer(id, status, tuple(_measured(view) for view in (views if loads else ())))
+
+
+def _measured(view: Core) -> reports.OperatorLoad:
+    """The load of an operator. Cost: some ten milliseconds if its states are large."""
+    store = view.store
+    keys = {bin: len(held) for bin, held in store.bins.items()}
+    return operator_load(view.name, view.meter.load(), keys, bin_sizes(store.bins, store.states), store.bin_of_key)
 
 
 def operator_load(
     name: str, load: Load, keys: Mapping[int, int], sizes: Mapping[int, int], bin_of_key: Callable[[Any], int]
-) -> OperatorLoad:
+) -> reports.OperatorLoad:
     """Return what a worker says of an operator: bins with records or keys, the busiest first.
 
     `keys` and `sizes` are those of the bins that are here, `bin_of_key` gives the bin of a key.
@@ -138,14 +132,16 @@ def operator_load(
     named = [bin for bin in load.bins.keys() | keys.keys() if bin in load.bins or keys[bin]]
     named.sort(key=lambda bin: (*(-figure for figure in reversed(load.bins.get(bin, nothing))), bin))
     bins = named[:BINS_REPORTED_MAX]
-    return OperatorLoad(
+    return reports.OperatorLoad(
         name,
         tuple(bins),
         tuple(load.bins.get(bin, nothing)[0] for bin in bins),
         tuple(load.bins.get(bin, nothing)[1] * 1000 for bin in bins),
         tuple(keys.get(bin, 0) for bin in bins),
         tuple(sizes.get(bin, 0) for bin in bins),
-        tuple((shown(key), bin_of_key(key), records, error) for key, records, error in load.keys[:KEYS_REPORTED_MAX]),
+        tuple(
+            (shown(key), bin_of_key(key), count, error) for key, count, error in load.keys[: reports.KEYS_REPORTED_MAX]
+        ),
     )
 
 

@@ -40,8 +40,6 @@ class Histogram:
     ([2, 2, 50], 50.0, 100)
     """
 
-    __slots__ = ("buckets", "lines", "max_ms")
-
     def __init__(self) -> None:
         self.buckets: dict[int, int] = {}  # bucket -> lines, never zero
         self.lines = 0  # sum of the buckets
@@ -79,8 +77,6 @@ def merged(windows: Iterable[LatencyWindow]) -> Histogram:
 class LatencyLog:
     """One worker's latencies, in windows by the wall clock; the newest ten busy minutes are kept."""
 
-    __slots__ = ("_current", "_start", "_windows")
-
     def __init__(self) -> None:
         self._windows: deque[LatencyWindow] = deque(maxlen=WINDOWS_MAX)
         self._start = 0.0  # seconds, of the window being filled
@@ -114,8 +110,6 @@ class Lateness:
     Invariant: epochs never decrease from the oldest open batch to the newest.
     """
 
-    __slots__ = ("_open", "began", "done", "ended", "log")
-
     def __init__(self) -> None:
         self.log = LatencyLog()
         self.began: float | None = None  # seconds, when the first batch was read or due
@@ -148,8 +142,6 @@ class RateMeter:
     >>> round(meter.per_second())
     1000
     """
-
-    __slots__ = ("_points",)
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque(maxlen=RATE_PERIODS + 1)  # (seconds, count)

@@ -8,19 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Protocol
 
+from megaflow.control import messages
 from megaflow.control.coordinator.events import Asked, Gone, Launched
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
-from megaflow.control.messages import (
-    Done,
-    JobSettings,
-    Moved,
-    Refused,
-    Request,
-    SettingsQuery,
-    Staged,
-    StageEnd,
-    StageLines,
-)
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.timely.communication.role_handlers import Connection
 
@@ -40,10 +30,10 @@ class LinesTaker(Protocol):
 class Stager(Protocol):
     """Keeps the lines of task attempts for one worker."""
 
-    def stage(self, message: StageLines, sender: Hashable) -> None:
+    def stage(self, message: messages.StageLines, sender: Hashable) -> None:
         """Keep some lines."""
 
-    def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
+    def end(self, message: messages.StageEnd, sender: Hashable) -> messages.Staged | messages.Refused:
         """Close an attempt and return the answer."""
 
     def lost(self, sender: Hashable) -> None:
@@ -57,7 +47,7 @@ class LauncherDoor:
         self.gone = False  # it was here and has left
         self._connection: Connection | None = None
         self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = lambda: None  # nobody is to be woken yet
         self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
         self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
         self._lock = Lock()  # guards the next
@@ -89,9 +79,7 @@ class LauncherDoor:
     def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
         """Give lines to `taker` from now on, those that have come already included."""
         self._taker, self._wake = taker, wake
-        for message in self._early:
-            self._take(taker, message)
-        self._early.clear()
+        self._hand_on()
 
     def coordinate(self, launched: Callable[[Launched], None]) -> None:
         """Tell `launched` what the launcher has started, and what it could not."""
@@ -111,31 +99,31 @@ class LauncherDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Take lines, and what was started. Raises ProtocolError for anything else."""
         match value:
-            case Lines(list(lines)) if all(type(line) is str for line in lines):
-                pass
             case LinesEnded():
-                pass
+                self._early.append(value)
+                self._hand_on()
+            case Lines(list(lines)) if all(type(line) is str for line in lines):
+                self._early.append(value)
+                self._hand_on()
             case Started() | StartFailed() if self._launched is not None:
                 self._launched(Launched(value))
-                return
             case _:
                 raise ProtocolError(f"the launcher sent {value!r:.100}")
-        if self._taker is None:
-            self._early.append(value)
-        else:
-            self._take(self._taker, value)
 
     def lost(self, connection: Connection) -> None:
         """Note that the launcher has closed its connection."""
         self.gone = True
         self._wake()
 
-    def _take(self, taker: LinesTaker, message: Lines | LinesEnded) -> None:
-        if isinstance(message, Lines):
-            taker.push(message.lines)
-        else:
-            taker.end_pushed()
-        self._wake()
+    def _hand_on(self) -> None:
+        if self._taker is not None:
+            for message in self._early:
+                if isinstance(message, Lines):
+                    self._taker.push(message.lines)
+                else:
+                    self._taker.end_pushed()
+            self._early.clear()
+            self._wake()
 
 
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
@@ -148,7 +136,7 @@ class ControlDoor:
     keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
     """
 
-    def __init__(self, coordinator: tuple[str, int] | None, settings: JobSettings) -> None:
+    def __init__(self, coordinator: tuple[str, int] | None, settings: messages.JobSettings) -> None:
         """`coordinator` is where another process listens that knows more; None if the coordinator is to be here."""
         self._coordinator = coordinator
         self._settings = settings
@@ -173,7 +161,7 @@ class ControlDoor:
         for event in self._early:
             if isinstance(event, Asked):
                 asker: Any = event.client  # a connection: see `received`
-                asker.send(Moved(event.request.id, host, port))
+                asker.send(messages.Moved(event.request.id, host, port))
         self._early.clear()
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
@@ -181,14 +169,15 @@ class ControlDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
-        if not isinstance(value, Request) or type(value.id) is not int:
+        if not isinstance(value, messages.Request) or type(value.id) is not int:
             raise ProtocolError(f"a control client sent {value!r:.100}, which is not a request")
-        if isinstance(value.body, SettingsQuery):
-            connection.send(Done(value.id, self._settings))
+        if isinstance(value.body, messages.SettingsQuery):
+            connection.send(messages.Done(value.id, self._settings))
         elif self._coordinator is not None:
-            connection.send(Moved(value.id, *self._coordinator))
+            connection.send(messages.Moved(value.id, *self._coordinator))
         elif self._ask is None and len(self._early) >= KEPT_MAX:
-            connection.send(Refused(value.id, f"{KEPT_MAX} requests wait for the coordinator already: ask again later"))
+            reason = f"{KEPT_MAX} requests wait for the coordinator already: ask again later"
+            connection.send(messages.Refused(value.id, reason))
         else:
             self._pass_on(Asked(connection, value))
 
@@ -215,12 +204,12 @@ class IngestDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
-        if not isinstance(value, StageLines | StageEnd):
+        if not isinstance(value, messages.StageLines | messages.StageEnd):
             raise ProtocolError(f"an executor sent {value!r:.100}")
         stager = self._stagers.get(value.worker) if type(value.worker) is int else None
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, which is not in this process")
-        if isinstance(value, StageLines):
+        if isinstance(value, messages.StageLines):
             stager.stage(value, connection)
         else:
             connection.send(stager.end(value, connection))
@@ -229,7 +218,3 @@ class IngestDoor:
         """Discard what it has left open."""
         for stager in self._stagers.values():
             stager.lost(connection)
-
-
-def _nothing() -> None:
-    """Nobody is to be woken yet."""

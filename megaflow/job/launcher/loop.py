@@ -18,19 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from megaflow.control.launcher_messages import (
-    Coordinates,
-    Ended,
-    Failed,
-    LatencyWindow,
-    LinesTaken,
-    OutputBatch,
-    OutputClosed,
-    ProcessJoined,
-    Started,
-    StartFailed,
-    StartProcesses,
-)
+from megaflow.control import launcher_messages as messages
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
@@ -56,7 +44,7 @@ class RunSummary:
     records: int = 0
     seconds: float = 0.0
     interrupted: bool = False  # by Ctrl-C
-    latency: list[LatencyWindow] = field(default_factory=list)  # of all workers
+    latency: list[messages.LatencyWindow] = field(default_factory=list)  # of all workers
     flows: list[tuple[float, float]] = field(default_factory=list)  # when each worker's lines flowed
 
     @property
@@ -176,29 +164,29 @@ class Loop:
     def _take(self, child: Child, message: Any) -> bool:
         """Act on a message of a child; return whether something was written."""
         match message:
-            case OutputBatch():
+            case messages.OutputBatch():
                 self._merge.add(message)
-            case OutputClosed():
+            case messages.OutputClosed():
                 return self._write_closed(message)
-            case LinesTaken(count):
+            case messages.LinesTaken(count):
                 self._pusher.taken(count)
-            case Ended(worker, lines, records, latency, flow):
+            case messages.Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
                 self._summary.lines += lines
                 self._summary.records += records
                 self._summary.latency += latency
                 if flow is not None:
                     self._summary.flows.append(flow)
-                return self._write_closed(OutputClosed(worker, None))  # if the worker had no room for it
-            case Failed(_, text):
+                return self._write_closed(messages.OutputClosed(worker, None))  # if the worker had no room for it
+            case messages.Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
                 self._fail()
-            case StartProcesses():
+            case messages.StartProcesses():
                 self._newcomers.start(message)
-            case Coordinates(host, port):
+            case messages.Coordinates(host, port):
                 self._move((host, port))
-            case ProcessJoined(workers=workers):
+            case messages.ProcessJoined(workers=workers):
                 self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
                 self._report(f"{child} has joined")
@@ -206,7 +194,7 @@ class Loop:
                 raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
         return False
 
-    def _write_closed(self, closed: OutputClosed) -> bool:
+    def _write_closed(self, closed: messages.OutputClosed) -> bool:
         epochs = self._merge.close(closed)
         for epoch, records in epochs:
             self._writer.write(epoch, records)
@@ -218,9 +206,9 @@ class Loop:
         self._selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
         self._listen(child)
 
-    def _answer(self, answer: Started | StartFailed) -> None:
+    def _answer(self, answer: messages.Started | messages.StartFailed) -> None:
         """Tell the coordinator about processes that it has asked for."""
-        if isinstance(answer, StartFailed):
+        if isinstance(answer, messages.StartFailed):
             self._report(f"{answer.reason}; the job goes on without it")
         coordinator = self._children.at((self._job.host, self._job.port))
         client = None if coordinator is None else coordinator.client

@@ -20,37 +20,17 @@ import os
 import pstats
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-from megaflow.job.profile.ledger import (
-    BUILDING,
-    ENGINE,
-    PARKED,
-    PROGRESS,
-    STEERING,
-    TRANSPORT,
-    Call,
-    Ledger,
-    Tally,
-    WorkerRecord,
-)
+from megaflow.job.profile import ledger
+from megaflow.job.profile.ledger import Call, Ledger, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
 from megaflow.program import Worker
+from megaflow.timely import log
 from megaflow.timely.communication.allocator import Allocator
-from megaflow.timely.communication.channel import Channel, Envelope
-from megaflow.timely.log import (
-    ChannelBuilt,
-    Event,
-    MessageReceived,
-    MessageSent,
-    OperatorBuilt,
-    OperatorsFused,
-    ScheduleStarted,
-    ScheduleStopped,
-)
 
 R = TypeVar("R")
 
@@ -66,34 +46,16 @@ _log = logging.getLogger("megaflow.profile")
 class TimedAllocator:
     """An allocator whose work is on the clock; it passes every call on to the one that it is around."""
 
-    def __init__(self, inner: Allocator, ledger: Ledger, transport: Tally, parked: Tally) -> None:
+    def __init__(self, inner: Allocator, clock: Ledger, transport: Tally, parked: Tally) -> None:
         self._inner = inner
-        self._ledger = ledger
-        self._transport = transport
-        self._parked = parked
+        self.send = clock.on(transport)(inner.send)
+        self.send_all = clock.on(transport)(inner.send_all)
+        self.flush = clock.on(transport)(inner.flush)
+        self.receive = clock.on(transport)(inner.receive)
+        self.park = clock.on(parked)(inner.park)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
-
-    def send(self, target: int, channel: Channel, body: object) -> None:
-        with self._ledger.on(self._transport):
-            self._inner.send(target, channel, body)
-
-    def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
-        with self._ledger.on(self._transport):
-            self._inner.send_all(targets, channel, body)
-
-    def flush(self) -> None:
-        with self._ledger.on(self._transport):
-            self._inner.flush()
-
-    def receive(self, busy: bool = False) -> list[Envelope]:
-        with self._ledger.on(self._transport):
-            return self._inner.receive(busy)
-
-    def park(self, seconds: float | None) -> None:
-        with self._ledger.on(self._parked):
-            self._inner.park(seconds)
 
 
 class Calls:
@@ -110,10 +72,9 @@ class Calls:
 
     def enter(self, key: tuple[int, int]) -> None:
         """Profile an operator, until it stops."""
-        profile = self._profiles.get(key)
-        if profile is None:
-            profile = self._profiles[key] = cProfile.Profile()
-        self._switch(profile)
+        if key not in self._profiles:
+            self._profiles[key] = cProfile.Profile()
+        self._switch(self._profiles[key])
 
     def leave(self) -> None:
         """Profile what follows outside any operator."""
@@ -164,26 +125,26 @@ class Profile:
     def __init__(self, worker: int, spec: ProfileSpec) -> None:
         self._worker = worker
         self._folder = Path(spec.folder)
-        self._engine = {name: Tally("engine", name) for name in ENGINE}
+        self._engine = {name: Tally("engine", name) for name in ledger.ENGINE}
         self._operators: dict[tuple[int, int], Tally] = {}  # (dataflow, operator) -> its row; fused ones share one
         self._channels: dict[tuple[int, int], tuple[Tally, Tally]] = {}  # (dataflow, channel) -> sender, receiver
-        self._ledger = Ledger(self._engine[PROGRESS])
+        self._ledger = Ledger(self._engine[ledger.PROGRESS])
         self._calls = Calls() if spec.calls else None
         self._save_at = self._ledger.began  # soon: the worker may not come back from its first step
         self._thread_began = 0.0  # seconds of time.thread_time()
-        self._actions: dict[type[Event], Callable[[Any], None]] = {
-            OperatorBuilt: self._on_operator,
-            OperatorsFused: self._on_fused,
-            ChannelBuilt: self._on_channel,
-            ScheduleStarted: self._on_start,
-            ScheduleStopped: self._on_stop,
-            MessageSent: self._on_sent,
-            MessageReceived: self._on_received,
+        self._actions: dict[type[log.Event], Callable[[Any], None]] = {
+            log.OperatorBuilt: self._on_operator,
+            log.OperatorsFused: self._on_fused,
+            log.ChannelBuilt: self._on_channel,
+            log.ScheduleStarted: self._on_start,
+            log.ScheduleStopped: self._on_stop,
+            log.MessageSent: self._on_sent,
+            log.MessageReceived: self._on_received,
         }
 
     def around(self, allocator: Allocator) -> Allocator:
         """Return what the worker is to use in place of its allocator."""
-        timed = TimedAllocator(allocator, self._ledger, self._engine[TRANSPORT], self._engine[PARKED])
+        timed = TimedAllocator(allocator, self._ledger, self._engine[ledger.TRANSPORT], self._engine[ledger.PARKED])
         return cast(Allocator, timed)
 
     @contextlib.contextmanager
@@ -204,18 +165,18 @@ class Profile:
 
     def building(self) -> contextlib.AbstractContextManager[None]:
         """Put the building of the dataflow on the clock, in the block."""
-        return self._ledger.on(self._engine[BUILDING])
+        return self._ledger.on(self._engine[ledger.BUILDING])
 
     def steering(self, turn: Callable[[], R]) -> Callable[[], R]:
         """Return `turn` put on the clock; it also writes the worker's file when that is due."""
 
+        @self._ledger.on(self._engine[ledger.STEERING])
         def timed() -> R:
-            with self._ledger.on(self._engine[STEERING]):
-                now = self._ledger.began + self._ledger.seconds
-                if now >= self._save_at:
-                    self._save_at = now + SAVE_SECONDS
-                    self.save(ended=False)
-                return turn()
+            now = self._ledger.began + self._ledger.seconds
+            if now >= self._save_at:
+                self._save_at = now + SAVE_SECONDS
+                self.save(ended=False)
+            return turn()
 
         return timed
 
@@ -239,9 +200,8 @@ class Profile:
         """Give the rows their functions, and write the worker's pstats file."""
         functions = calls.end()
         for row in self._own_rows():
-            key = row.dataflow, row.operator
-            row.calls = functions.get(key, ())
-        self._engine[PROGRESS].calls = functions.get(None, ())
+            row.calls = functions.get((row.dataflow, row.operator), ())
+        self._engine[ledger.PROGRESS].calls = functions.get(None, ())
         try:
             calls.dump(self._folder / f"worker-{self._worker}.pstats")
         except OSError as error:
@@ -249,17 +209,17 @@ class Profile:
 
     # Events
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: log.Event) -> None:
         action = self._actions.get(type(event))
         if action is not None:
             action(event)
 
-    def _on_operator(self, event: OperatorBuilt) -> None:
+    def _on_operator(self, event: log.OperatorBuilt) -> None:
         key = event.dataflow, event.operator
         where = "" if event.where.startswith(NO_PROGRAM) else event.where
         self._operators[key] = Tally("operator", event.name, where, *key)
 
-    def _on_fused(self, event: OperatorsFused) -> None:
+    def _on_fused(self, event: log.OperatorsFused) -> None:
         row = self._operators[event.dataflow, event.operator]
         row.name = " + ".join(self._operators[event.dataflow, member].name for member in event.members)
         for member in event.members:
@@ -269,27 +229,27 @@ class Profile:
         """Return the rows of operators, each once."""
         return [row for key, row in self._operators.items() if key == (row.dataflow, row.operator)]
 
-    def _on_channel(self, event: ChannelBuilt) -> None:
+    def _on_channel(self, event: log.ChannelBuilt) -> None:
         source, target = (self._operators[event.dataflow, end[0]] for end in (event.source, event.target))
         self._channels[event.dataflow, event.channel] = source, target
 
-    def _on_start(self, event: ScheduleStarted) -> None:
+    def _on_start(self, event: log.ScheduleStarted) -> None:
         key = event.dataflow, event.operator
         self._ledger.enter(self._operators[key])
         if self._calls is not None:
             self._calls.enter(key)
 
-    def _on_stop(self, event: ScheduleStopped) -> None:
+    def _on_stop(self, event: log.ScheduleStopped) -> None:
         if self._calls is not None:
             self._calls.leave()
         self._ledger.leave()
 
-    def _on_sent(self, event: MessageSent) -> None:
+    def _on_sent(self, event: log.MessageSent) -> None:
         source = self._channels[event.dataflow, event.channel][0]
         source.batches_out += 1
         source.records_out += event.records
 
-    def _on_received(self, event: MessageReceived) -> None:
+    def _on_received(self, event: log.MessageReceived) -> None:
         target = self._channels[event.dataflow, event.channel][1]
         target.batches_in += 1
         target.records_in += event.records

@@ -127,7 +127,7 @@ class WorkerProgram:
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         launcher = self._shared.launcher
         source = LineSource(
-            numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._agent.report
+            numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report
         )
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
             launcher.serve(self._queue, source.activate)

@@ -13,6 +13,7 @@ import secrets
 import selectors
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,58 +39,53 @@ def _step(handshake: ClientHandshake | ServerHandshake, link: Link, kind: int, p
         link.queue(0, [reply])
 
 
+@dataclass(eq=False, repr=False)  # a secret is nothing to show
 class Acceptor:
     """Accepts connections; `admit(link, role, hello)` takes over or raises ConfigMismatch to refuse."""
 
-    def __init__(
-        self,
-        poller: Poller,
-        listener: socket.socket,
-        secret: bytes,
-        admit: Callable[[Link, str, dict[str, Any]], None],
-        handshake_seconds: float,
-    ) -> None:
-        self.poller = poller
-        self.admit = admit
-        self.pending = 0  # connections in their handshake
-        self._listener = listener
-        self._secret = secret
-        self.handshake_seconds = handshake_seconds  # for each message
-        self._closed = False
-        listener.setblocking(False)
+    poller: Poller
+    listener: socket.socket
+    secret: bytes
+    admit: Callable[[Link, str, dict[str, Any]], None]
+    handshake_seconds: float  # for each message
+    pending: int = 0  # connections in their handshake
+    _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.listener.setblocking(False)
         self.open()
 
     def open(self) -> None:
         """Accept again, if there is room."""
         if not self._closed and not self.poller.closed and self.pending < MAX_PENDING:
-            self.poller.watch(self._listener, selectors.EVENT_READ, self._accept)
+            self.poller.watch(self.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
         while self.pending < MAX_PENDING:
             try:
-                connection, address = self._listener.accept()
+                connection, address = self.listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
                 _log.warning("cannot accept a connection: %s; trying again in %g s", error, PAUSE_SECONDS)
-                self.poller.watch(self._listener, 0, self._accept)
+                self.poller.watch(self.listener, 0, self._accept)
                 self.poller.call_later(PAUSE_SECONDS, self.open)
                 return
             configure(connection)
-            pending = PendingConnection(self, ServerHandshake(self._secret, secrets.token_bytes(NONCE_BYTES)))
+            pending = PendingConnection(self, ServerHandshake(self.secret, secrets.token_bytes(NONCE_BYTES)))
             link = Link(self.poller, connection, pending, address_text(address))
             link.decoder.max_message_bytes = pending.handshake.max_message_bytes
             self.pending += 1
             pending.wait(link)
-        self.poller.watch(self._listener, 0, self._accept)
+        self.poller.watch(self.listener, 0, self._accept)
 
     def close(self) -> None:
         """Accept nothing any more and close the listener."""
         if self._closed:
             return
         self._closed = True
-        self.poller.watch(self._listener, 0, self._accept)
-        self._listener.close()
+        self.poller.watch(self.listener, 0, self._accept)
+        self.listener.close()
 
 
 class PendingConnection:
@@ -141,37 +137,31 @@ class PendingConnection:
         self._acceptor.open()
 
 
+@dataclass(eq=False, repr=False)
 class Dialer:
     """Connects to one address until it answers; `connected(link, answer)` takes over.
 
     A refusal is final and goes to `refused(error)`; any other failure is tried again.
     """
 
-    def __init__(
-        self,
-        poller: Poller,
-        host: str,
-        port: int,
-        handshake: Callable[[bytes], ClientHandshake],
-        connected: Callable[[Link, dict[str, Any]], None],
-        refused: Callable[[ConfigMismatch], None],
-    ) -> None:
-        self.address = address_text((host, port))
-        self.trouble = "no answer"  # why the last attempt failed
-        self._poller = poller
-        self._target = (host, port)
-        self._new_handshake = handshake
-        self._connected = connected
-        self._refused = refused
-        self._attempts = 0
+    poller: Poller
+    target: tuple[str, int]  # host, port
+    new_handshake: Callable[[bytes], ClientHandshake]  # from a nonce
+    connected: Callable[[Link, dict[str, Any]], None]
+    refused: Callable[[ConfigMismatch], None]
+    trouble: str = "no answer"  # why the last attempt failed
+    _attempts: int = 0
+
+    def __post_init__(self) -> None:
+        self.address = address_text(self.target)
         self.dial()
 
     def dial(self) -> None:
         """Begin an attempt; a name with several addresses has them tried in turn."""
-        if self._poller.closed:
+        if self.poller.closed:
             return
         try:
-            found = socket.getaddrinfo(*self._target, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(*self.target, type=socket.SOCK_STREAM)
             family, kind, protocol, _, address = found[self._attempts % len(found)]
             self._attempts += 1
             connection = socket.socket(family, kind, protocol)
@@ -185,8 +175,8 @@ class Dialer:
             self._retry(os.strerror(code))
             return
         configure(connection)
-        self._handshake = self._new_handshake(secrets.token_bytes(NONCE_BYTES))
-        link = Link(self._poller, connection, self, self.address)
+        self._handshake = self.new_handshake(secrets.token_bytes(NONCE_BYTES))
+        link = Link(self.poller, connection, self, self.address)
         link.decoder.max_message_bytes = self._handshake.max_message_bytes
         link.queue(0, [self._handshake.start()])
 
@@ -196,11 +186,11 @@ class Dialer:
             _step(self._handshake, link, kind, payload)
         except ConfigMismatch as error:
             link.close()
-            self._refused(ConfigMismatch(f"{self.address}: {error}"))
+            self.refused(ConfigMismatch(f"{self.address}: {error}"))
             return
         if self._handshake.answer is not None:
             link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
-            self._connected(link, self._handshake.answer)
+            self.connected(link, self._handshake.answer)
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Try again."""
@@ -209,4 +199,4 @@ class Dialer:
 
     def _retry(self, trouble: str) -> None:
         self.trouble = trouble
-        self._poller.call_later(REDIAL_SECONDS, self.dial)
+        self.poller.call_later(REDIAL_SECONDS, self.dial)

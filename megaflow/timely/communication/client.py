@@ -5,7 +5,6 @@ import select
 import socket
 import time
 from collections import deque
-from types import TracebackType
 from typing import Any, Self
 
 from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
@@ -88,9 +87,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _next(self, timeout_seconds: float | None) -> tuple[int, Buffer]:

@@ -80,6 +80,7 @@ class ClientHandshake:
         self._nonce = nonce
         self._stage = Kind.GREETING  # what is expected next
         self._expected = b""  # the server's proof
+        self.max_message_bytes = MAX_UNPROVEN_BYTES  # of the next message; written here
         self.answer: dict[str, Any] | None = None
 
     def start(self) -> bytes:
@@ -97,18 +98,13 @@ class ClientHandshake:
             return frames(Kind.PROOF, _proof(self._secret, b"client", self._nonce, nonce))[0]
         if self._stage == Kind.PROOF:
             _check_proof(kind, payload, self._expected)
-            self._stage = Kind.WELCOME
+            self._stage, self.max_message_bytes = Kind.WELCOME, MAX_FRAME_BYTES
             return self._hello
         answer = unpack_record(payload) if kind == Kind.WELCOME and self.answer is None else None
         if not isinstance(answer, dict):
             raise ProtocolError(f"a frame of kind {kind} where a welcome was expected")
         self.answer = answer
         return b""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """Return how long the next message may be."""
-        return MAX_UNPROVEN_BYTES if self._stage != Kind.WELCOME else MAX_FRAME_BYTES
 
 
 class ServerHandshake:
@@ -119,6 +115,7 @@ class ServerHandshake:
         self._nonce = nonce
         self._stage = Kind.GREETING  # what is expected next
         self._wanted = (b"", b"")  # the client's proof, and ours in return
+        self.max_message_bytes = MAX_UNPROVEN_BYTES  # of the next message; written here
         self.role: str | None = None
         self.hello: dict[str, Any] = {}
 
@@ -134,7 +131,7 @@ class ServerHandshake:
             return greeting(self._nonce)
         if self._stage == Kind.PROOF:
             _check_proof(kind, payload, self._wanted[0])
-            self._stage = Kind.HELLO
+            self._stage, self.max_message_bytes = Kind.HELLO, MAX_FRAME_BYTES
             return frames(Kind.PROOF, self._wanted[1])[0]
         if kind != Kind.HELLO or self.role is not None:
             raise ProtocolError(f"a frame of kind {kind} where a hello was expected")
@@ -143,8 +140,3 @@ class ServerHandshake:
                 self.role, self.hello = role, hello
                 return b""
         raise ProtocolError("a hello of another shape")
-
-    @property
-    def max_message_bytes(self) -> int:
-        """Return how long the next message may be."""
-        return MAX_UNPROVEN_BYTES if self._stage != Kind.HELLO else MAX_FRAME_BYTES

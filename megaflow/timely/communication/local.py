@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from megaflow.errors import ClusterError
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope
 
@@ -70,13 +69,9 @@ class LocalAllocator:
 
     def __init__(self, fabric: "LocalFabric", index: int) -> None:
         self.index = index
+        self.pending_bytes = 0  # nothing waits for a wire
         self._fabric = fabric
         self._inbox = fabric.inboxes[index]
-
-    @property
-    def pending_bytes(self) -> int:
-        """Return 0: nothing waits for a wire."""
-        return 0
 
     def send(self, target: int, channel: Channel, body: object) -> None:
         """Put the body into the target's inbox."""
@@ -144,5 +139,4 @@ class LocalFabric:
     def check(self, index: int) -> None:
         """Raise PeerFailed if a worker other than `index` has failed."""
         if self._failure is not None and self._failure.worker != index:
-            error: ClusterError = self._failure.error()
-            raise error
+            raise self._failure.error()

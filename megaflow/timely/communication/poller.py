@@ -37,7 +37,8 @@ class Poller:
         self._far.setblocking(False)
         self._armed = False  # a byte is in the pipe or about to be
         self._scheduled = ScheduledCalls(time.monotonic)
-        self._dirty: dict[Pollable, None] = {}  # links to flush; any thread adds, the poller drains
+        self.call_later = self._scheduled.call_later  # (seconds, callback): `poll` calls back
+        self.dirty: dict[Pollable, None] = {}  # links to flush; each adds itself, in any thread, and the poller drains
         self._watched: dict[Any, int] = {}  # file -> mask it is registered with
         self.links: set[Pollable] = set()  # the open ones; each enters and leaves by itself
         self.closed = False
@@ -55,34 +56,23 @@ class Poller:
         self._watched[file] = mask
         (self._selector.modify if known else self._selector.register)(file, mask, callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call `callback` from `poll` once so much time has passed."""
-        self._scheduled.call_later(seconds, callback)
-
-    def mark_dirty(self, link: Pollable) -> None:
-        """Have the link flushed by the next `flush` or `poll`."""
-        self._dirty[link] = None
-
-    def has_dirty(self) -> bool:
-        """Tell whether a link has queued something since the last flush."""
-        return bool(self._dirty)
-
     def flush(self) -> None:
         """Try once to send what links have queued since the last time."""
-        while self._dirty:
-            self._dirty.popitem()[0].flush()
+        while self.dirty:
+            self.dirty.popitem()[0].flush()
 
-    def poll(self, seconds: float | None) -> None:
-        """Flush, wait until a file is ready, a call is due, `wake` was called or the time is up, and call back."""
-        self.flush()
-        self.select(seconds)
-        self.flush()
+    def poll(self, seconds: float | None, flush: bool = True) -> None:
+        """Wait until a file is ready, a call is due, `wake` was called or the time is up, and call back.
 
-    def select(self, seconds: float | None = 0.0) -> None:
-        """Do as `poll`, but leave what links have queued to the next `flush`."""
+        `flush`: before and after; else what links have queued is left to the next `flush`.
+        """
+        if flush:
+            self.flush()
         for key, mask in self._selector.select(self._scheduled.wait(seconds)):
             key.data(mask)
         self._scheduled.run_due()
+        if flush:
+            self.flush()
 
     def wake(self) -> None:
         """End the present or next `poll`; any thread, also a signal handler."""
@@ -102,7 +92,7 @@ class Poller:
             for link in list(self.links):
                 link.close()
             self.closed = True
-            self._dirty.clear()
+            self.dirty.clear()
             self._scheduled.clear()
             self._selector.close()
             self._near.close()

@@ -6,7 +6,8 @@ and refuse it where it differs: what a newcomer asks for can never stop the memb
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch, ConnectTimeout, ProtocolError
@@ -54,49 +55,37 @@ def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
     raise ProtocolError(f"a newcomer's hello of another shape: {list(hello)}")
 
 
+@dataclass(eq=False)
 class Rendezvous:
     """Collects a link to every other process; calls `connected(peer, link)` for each, or `failed(error)`.
 
     With `change` given this process is the one that joins, by that change of the membership.
     """
 
-    def __init__(
-        self,
-        peers: Sequence[PeerAddress],
-        process: int,
-        workers: int,
-        connected: Callable[[PeerAddress, Link], None],
-        failed: Callable[[ClusterError], None],
-        change: int | None = None,
-    ) -> None:
-        self.missing = {peer.process: peer for peer in peers if peer.process != process}
-        self.workers = workers  # in each process
-        self._process = process
-        self._processes = len(peers)
-        self._change = change
-        self._connected = connected
-        self._failed = failed
-        self._dialers: dict[int, Dialer] = {}  # process -> what tries to reach it
-        own = next(peer for peer in peers if peer.process == process)
-        self.hello: dict[str, Any] = {"process": process, "workers": workers, "ids": list(own.ids)}
-        if change is None:
-            self.hello |= {"processes": self._processes}
+    peers: Sequence[PeerAddress]  # of all processes
+    process: int  # this one
+    workers: int  # in each process
+    connected: Callable[[PeerAddress, Link], None]
+    failed: Callable[[ClusterError], None]
+    change: int | None = None
+    _dialers: dict[int, Dialer] = field(default_factory=dict)  # process -> what tries to reach it
+
+    def __post_init__(self) -> None:
+        self.missing = {peer.process: peer for peer in self.peers if peer.process != self.process}
+        own = next(peer for peer in self.peers if peer.process == self.process)
+        self.hello: dict[str, Any] = {"process": self.process, "workers": self.workers, "ids": list(own.ids)}
+        if self.change is None:
+            self.hello |= {"processes": len(self.peers)}
         else:
-            self.hello |= {"change": change, "host": own.host, "port": own.port}
+            self.hello |= {"change": self.change, "host": own.host, "port": own.port}
 
     def dial(self, poller: Poller, secret: bytes) -> None:
         """Begin to dial every process with a lower number, or all if this one joins."""
-
-        def handshake(nonce: bytes) -> ClientHandshake:
-            return ClientHandshake(secret, PEER_ROLE, self.hello, nonce)
-
+        handshake = partial(ClientHandshake, secret, PEER_ROLE, self.hello)
         for process, peer in list(self.missing.items()):
-            if process < self._process or self._change is not None:
-
-                def answered(link: Link, answer: dict[str, Any], expected: int = process) -> None:
-                    self._answered(link, answer, expected)
-
-                self._dialers[process] = Dialer(poller, peer.host, peer.port, handshake, answered, self._failed)
+            if process < self.process or self.change is not None:
+                answered = partial(self._answered, process)
+                self._dialers[process] = Dialer(poller, (peer.host, peer.port), handshake, answered, self.failed)
 
     def admit(self, link: Link, hello: dict[str, Any]) -> None:
         """Take a process that has dialled this one; raises ConfigMismatch if it does not belong here."""
@@ -107,39 +96,38 @@ class Rendezvous:
                 raise mismatch
             link.queue(0, [welcome(self.hello)])  # so that the other side sees the difference, too
             link.flush()
-            self._failed(mismatch)
+            self.failed(mismatch)
             return
-        if process not in self.missing or process < self._process:
+        if process not in self.missing or process < self.process:
             raise ConfigMismatch(f"process {process} is here already: were two processes started with the same number?")
         link.queue(0, [welcome(self.hello)])
-        self._connected(self.missing.pop(process), link)
+        self.connected(self.missing.pop(process), link)
 
     def timeout(self, seconds: float) -> ConnectTimeout:
         """Return the error that names all missing processes."""
-        named = []
-        for process, peer in sorted(self.missing.items()):
-            dialer = self._dialers.get(process)
-            named.append(f"{peer} ({dialer.trouble if dialer else 'it has not connected'})")
+        troubles = {process: dialer.trouble for process, dialer in self._dialers.items()}
+        missing = sorted(self.missing.items())
+        named = [f"{peer} ({troubles.get(process, 'it has not connected')})" for process, peer in missing]
         return ConnectTimeout(
-            f"process {self._process} waited {seconds:g} s for {'; '.join(named)}. Start the missing, or check "
+            f"process {self.process} waited {seconds:g} s for {'; '.join(named)}. Start the missing, or check "
             "addresses, firewalls and that all have the same MEGAFLOW_SECRET"
         )
 
-    def _answered(self, link: Link, answer: dict[str, Any], expected: int) -> None:
+    def _answered(self, expected: int, link: Link, answer: dict[str, Any]) -> None:
         process = self._process_of(answer)
         mismatch = self._mismatch(link, answer, process)
         if mismatch is None and process != expected:
-            founder = self._change is None
+            founder = self.change is None
             remedy = "give all processes the same list of addresses" if founder else "it is another one by now"
             mismatch = ConfigMismatch(
-                f"{link.address} is process {process}, but process {self._process} has it in its list as process "
+                f"{link.address} is process {process}, but process {self.process} has it in its list as process "
                 f"{expected}: {remedy}"
             )
         if mismatch is not None:
             link.close()
-            self._failed(mismatch)
+            self.failed(mismatch)
         else:
-            self._connected(self.missing.pop(process), link)
+            self.connected(self.missing.pop(process), link)
 
     def _process_of(self, hello: dict[str, Any]) -> int:
         match hello:
@@ -150,16 +138,16 @@ class Rendezvous:
     def _mismatch(self, link: Link, hello: dict[str, Any], process: int) -> ConfigMismatch | None:
         """Compare settings and name both values of the first that differs."""
         who = f"process {process} ({link.address})"
-        own = f"process {self._process}"
+        own = f"process {self.process}"
         if hello["workers"] != self.workers:
             return ConfigMismatch(
                 f"{who} was started with {hello['workers']} workers per process, {own} with {self.workers}: "
                 "give all processes the same -w"
             )
         processes = hello.get("processes")
-        if self._change is None and processes != self._processes:
+        if self.change is None and processes != len(self.peers):
             return ConfigMismatch(
-                f"{who} was started for {processes} processes, {own} for {self._processes}: "
+                f"{who} was started for {processes} processes, {own} for {len(self.peers)}: "
                 "give all processes the same -n"
             )
         expected = self.missing.get(process)

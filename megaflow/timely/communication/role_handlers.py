@@ -62,7 +62,7 @@ class Connection:
     @property
     def pending_bytes(self) -> int:
         """Return the bytes queued and not yet taken by the kernel."""
-        return self._link.pending(Kind.DATA)
+        return self._link.pending[Kind.DATA]
 
     @property
     def is_drained(self) -> bool:

@@ -107,9 +107,9 @@ class Link:
         self.closed = False
         self._poller = poller
         self._socket = connection
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the three below; `pending` may be read without it
         self._lanes: tuple[deque[bytes], ...] = tuple(deque() for _ in range(LAST_LANE + 1))
-        self._pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
+        self.pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
         self._readable = True  # until the end of the stream
         self._trouble = "end of stream"  # the reason, should the stream end
@@ -125,18 +125,14 @@ class Link:
             if not self.closed:
                 for frame in frames:
                     self._lanes[lane].append(frame)
-                    self._pending[lane] += len(frame)
-            pending = self._pending[lane]
-        self._poller.mark_dirty(self)
+                    self.pending[lane] += len(frame)
+            pending = self.pending[lane]
+        self._poller.dirty[self] = None
         return pending
-
-    def pending(self, lane: int) -> int:
-        """Return the bytes in a lane."""
-        return self._pending[lane]
 
     def is_drained(self) -> bool:
         """Tell whether everything queued is with the kernel (or the link closed)."""
-        return not self._leaving and not any(self._pending)
+        return not self._leaving and not any(self.pending)
 
     def has_ended(self) -> bool:
         """Tell whether nothing comes any more and everything has left."""
@@ -169,7 +165,7 @@ class Link:
     def half_close(self) -> None:
         """Shut the outgoing direction once everything queued has left."""
         self._half_closing = True
-        self._poller.mark_dirty(self)
+        self._poller.dirty[self] = None
 
     def ready(self, mask: int) -> None:
         """Move bytes; the poller's callback."""
@@ -213,7 +209,7 @@ class Link:
                 if len(self._leaving) == BUFFERS_PER_SEND:
                     return
                 frame = frames.popleft()
-                self._pending[lane] -= len(frame)
+                self.pending[lane] -= len(frame)
                 self._leaving.append(frame)
                 size += len(frame)
             if frames:
@@ -267,7 +263,7 @@ class Link:
     def _drop_lanes(self) -> None:
         for lane, frames in enumerate(self._lanes):
             frames.clear()
-            self._pending[lane] = 0
+            self.pending[lane] = 0
 
     def _update_watch(self) -> None:
         if not self.closed:

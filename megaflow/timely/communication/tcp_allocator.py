@@ -33,7 +33,7 @@ class TcpAllocator:
     @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes queued for one peer process."""
-        return max((link.pending(Lane.DATA) for link in self._fabric.peers.links.values()), default=0)
+        return max((link.pending[Lane.DATA] for link in self._fabric.peers.links.values()), default=0)
 
     def send(self, target: int, channel: Channel, body: object) -> None:
         """Deliver to a worker of this process, or encode and queue; raises CannotTravel."""
@@ -68,7 +68,7 @@ class TcpAllocator:
         """Try once to send what is queued, or have the polling worker do so."""
         if self._polls():
             self._fabric.flush()
-        elif self._fabric.poller.has_dirty():
+        elif self._fabric.poller.dirty:
             self._fabric.poller.wake()
 
     def receive(self, busy: bool = False) -> list[Envelope]:
@@ -79,10 +79,7 @@ class TcpAllocator:
             if not busy:
                 self.flush()
         elif not busy or time.monotonic() >= self._polled_at + POLL_INTERVAL_SECONDS:
-            if busy:
-                fabric.select()
-            else:
-                fabric.poll(0)
+            fabric.poll(0, flush=not busy)
             self._polled_at = time.monotonic()
             fabric.check()
         return self._inbox.drain()

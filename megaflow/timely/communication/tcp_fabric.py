@@ -93,21 +93,11 @@ class TcpFabric:
         """Call back, on the polling thread, whenever the file (a pipe, a socket) can be read."""
         self.poller.watch(file, selectors.EVENT_READ, lambda _mask: callback())
 
-    def unwatch(self, file: Any) -> None:
-        """Forget a watched file; call it before closing the file."""
-        self.poller.watch(file, 0, lambda _mask: None)
-
-    def poll(self, seconds: float | None) -> None:
-        """Move bytes; blocks up to `seconds` if there are none."""
+    def poll(self, seconds: float | None, flush: bool = True) -> None:
+        """Move bytes; blocks up to `seconds` if there are none. Without `flush`, leave to it what is to go."""
         with self._io:
             if not self.poller.closed:
-                self.poller.poll(seconds)
-
-    def select(self) -> None:
-        """Take in what has come, and leave what is to go to the next `flush`."""
-        with self._io:
-            if not self.poller.closed:
-                self.poller.select()
+                self.poller.poll(seconds, flush)
 
     def flush(self) -> None:
         """Send what the kernel takes."""
@@ -188,15 +178,12 @@ class TcpFabric:
     def newcomer_lost(self, peer: Peer) -> None:
         """Tell the workers that a process which was joining is gone."""
         self._report(f"lost {peer.address} ({peer.address.workers()}), which was joining: {peer.trouble}")
-        self._tell_lost(peer)
+        if self._entry is not None:
+            self._entry.link_lost(peer.address.ids)
 
     def member_done(self, peer: Peer) -> None:
         """Tell the workers if they are newcomers: they would wait in vain for this member."""
-        if self._joining:
-            self._tell_lost(peer)
-
-    def _tell_lost(self, peer: Peer) -> None:
-        if self._entry is not None:
+        if self._joining and self._entry is not None:
             self._entry.link_lost(peer.address.ids)
 
     def _post(self, worker: int, topic: str, body: object) -> None:
@@ -271,11 +258,9 @@ class TcpFabric:
     def _is_left_alone(self) -> bool:
         """Tell whether everything sent is on its way, and the departed peers have closed, too."""
         departed = all(peer.link.has_ended() for peer in self.peers if peer.standing is Standing.DEPARTED)
-        others = [*(peer.link for peer in self._present()), *self._connections()]
-        return departed and all(link.is_drained() for link in others)
-
-    def _connections(self) -> list[Link]:
-        return [link for link in self.poller.links if isinstance(link, Link) and isinstance(link.owner, Connection)]
+        links = [link for link in self.poller.links if isinstance(link, Link)]
+        clients = [link for link in links if isinstance(link.owner, Connection)]
+        return departed and all(link.is_drained() for link in clients + [peer.link for peer in self._present()])
 
     def _linger(self, is_done: Callable[[], bool]) -> None:
         self.flush()

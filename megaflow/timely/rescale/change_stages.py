@@ -15,23 +15,8 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
 from megaflow.timely.membership import WorkerId
-from megaflow.timely.rescale.messages import (
-    Departed,
-    Grant,
-    Grants,
-    Hello,
-    JoinAsk,
-    LeaveAsk,
-    MintAsk,
-    Minted,
-    Objections,
-    Prepare,
-    Prepared,
-    Ready,
-    Retire,
-    Retiring,
-    Settled,
-)
+from megaflow.timely.rescale import messages
+from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk
 
 Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
 Due: TypeAlias = tuple[WorkerId, str]  # who, what
@@ -138,7 +123,7 @@ class JoinChange(_Change):
     built: int = 0  # dataflows that some member has built or begun
     names: tuple[str, ...] = ()  # of the dataflows that the joiner has built
     wanted: list[tuple[int, int, WorkerId]] = field(default_factory=list)  # capabilities still to be minted
-    grants: list[Grant] = field(default_factory=list)
+    grants: list[messages.Grant] = field(default_factory=list)
     minters: list[WorkerId] = field(default_factory=list)  # members still to be asked
     seconds: dict[str, float] = field(default_factory=dict)  # phase -> duration
     bytes: int = 0
@@ -149,40 +134,40 @@ class JoinChange(_Change):
 
     def prepare(self, members: tuple[WorkerId, ...], now: float) -> Mail:
         """Have the members tell the new workers of their progress."""
-        self.enter(ChangeStage.PREPARING, due(Prepared, *members) | due(Ready, *self.ids))
+        self.enter(ChangeStage.PREPARING, due(messages.Prepared, *members) | due(messages.Ready, *self.ids))
         self.lap("connect", now)
-        return [(member, Prepare(self.change, self.ids, self.server)) for member in members]
+        return [(member, messages.Prepare(self.change, self.ids, self.server)) for member in members]
 
     def mint(self, members: tuple[WorkerId, ...], now: float) -> Mail:
         """Ask the next member for what is still wanted; when there is none, say who got what."""
         if self.wanted and self.minters:
             minter = self.minters.pop(0)
-            self.silent = due(Minted, minter)
-            return [(minter, MintAsk(self.change, tuple(self.wanted)))]
-        self.enter(ChangeStage.SETTLING, due(Settled, *members))
+            self.silent = due(messages.Minted, minter)
+            return [(minter, messages.MintAsk(self.change, tuple(self.wanted)))]
+        self.enter(ChangeStage.SETTLING, due(messages.Settled, *members))
         self.lap("mint", now)
         return [
-            (worker, Grants(self.change, tuple(grant for grant in self.grants if grant.worker == worker)))
+            (worker, messages.Grants(self.change, tuple(grant for grant in self.grants if grant.worker == worker)))
             for worker in self.ids
         ]
 
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
         """Take in a message; return whether this stage has all that it waits for."""
         match message:
-            case Hello(_, built, wanted):
+            case messages.Hello(_, built, wanted):
                 self.names = max(self.names, built, key=len)
                 self.wanted += [(dataflow, location, source) for dataflow, location in wanted]
-            case Prepared(_, built):
+            case messages.Prepared(_, built):
                 self.built = max(self.built, built)
-            case Ready(_, seconds, bytes):
+            case messages.Ready(_, seconds, bytes):
                 for phase, duration in seconds.items():
                     self.seconds[phase] = max(duration, self.seconds.get(phase, 0.0))
                 self.bytes += bytes
-            case Minted(_, grants, rest):
+            case messages.Minted(_, grants, rest):
                 self.grants += grants
                 self.wanted = list(rest)
         self.silent -= due(type(message), source)
-        if isinstance(message, Settled) and not self.silent:
+        if isinstance(message, messages.Settled) and not self.silent:
             self.lap("settle", now)
         return not self.silent
 
@@ -207,8 +192,8 @@ class LeaveChange(_Change):
                 self.reasons.append(f"worker {worker} has not built dataflow {self.built[worker]} yet")
         if self.reasons:
             return []
-        self.enter(ChangeStage.CLOSING, due(Retiring, *self.ids))
-        return [(worker, Retire(self.change)) for worker in self.ids]
+        self.enter(ChangeStage.CLOSING, due(messages.Retiring, *self.ids))
+        return [(worker, messages.Retire(self.change)) for worker in self.ids]
 
     def drain(self) -> None:
         """Wait, once it is committed, until each member has seen each leaving worker go."""
@@ -220,10 +205,10 @@ class LeaveChange(_Change):
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
         """Take in a message; return whether this stage has all that it waits for."""
         match message:
-            case Objections(_, built, reasons):
+            case messages.Objections(_, built, reasons):
                 self.built[source] = built
                 self.reasons += reasons
-            case Departed(_, worker):
+            case messages.Departed(_, worker):
                 self.silent -= due_for(worker, source)
         self.silent -= due(type(message), source)
         return not self.silent

@@ -29,21 +29,10 @@ from typing import Any
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.change_stages import Due, Mail, due, in_words
 from megaflow.timely.rescale.host import Host, Supervisor
-from megaflow.timely.rescale.messages import (
-    TOPIC,
-    Event,
-    Fence,
-    Handover,
-    JoinDue,
-    LeaveDue,
-    PassedOn,
-    Report,
-    Succeeded,
-    Succeeding,
-    Succession,
-)
+from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, LeaveDue, Succeeding, Succession
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
 
 TICK_SECONDS = 1.0  # between checks whether something takes too long
@@ -109,8 +98,8 @@ class Role:
                 return [(source, Succeeding())]
             case Succeeding() if self._leaving_to is not None:
                 membership, self._leaving_to = self._leaving_to, None
-                return [(member, Handover(membership)) for member in membership.ids]
-            case PassedOn(sender, inner):
+                return [(member, messages.Handover(membership)) for member in membership.ids]
+            case messages.PassedOn(sender, inner):
                 return self._take(sender, inner, True, now)
         return self._take(source, message, False, now)
 
@@ -171,13 +160,13 @@ class Role:
                 self.come_over = self._successor.succession
                 self.sequencer = Sequencer.resume(self.come_over)
             return []
-        if self.sequencer is not None and isinstance(message, Report):
+        if self.sequencer is not None and isinstance(message, messages.Report):
             self._keep(source, message.body)
             return []
         if self.sequencer is not None:
             return self.sequencer.hear(source, message, now) + self._hand_over_if_it_leaves(now)
         if self._handed_to is not None:
-            return [(self._handed_to, PassedOn(source, message))]
+            return [(self._handed_to, messages.PassedOn(source, message))]
         raise ProtocolError(
             f"worker {source} sent worker {self._own} a {type(message).__name__}, which is for the coordinator; "
             f"worker {self._own} is not and was not"
@@ -223,7 +212,7 @@ class Coordination:
         """Take in a message for the coordinator."""
         self._send(self._role.hear(source, message, self._host.now()))
         if self._role.come_over is not None:
-            self._emit(Succeeded(self._role.come_over.luggage, self._role.come_over.membership))
+            self._emit(messages.Succeeded(self._role.come_over.luggage, self._role.come_over.membership))
             self._send(self._role.begin(self._host.now()))
 
     def supervise(self, supervisor: Supervisor) -> None:

@@ -9,22 +9,10 @@ from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal
+from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.catch_up import DataflowProgress, Intake
 from megaflow.timely.rescale.host import Host
-from megaflow.timely.rescale.messages import (
-    TOPIC,
-    Abort,
-    Admission,
-    CapabilityGate,
-    Grant,
-    Grants,
-    Hello,
-    Marker,
-    RangeAnswer,
-    RangeAsk,
-    Ready,
-    Snapshot,
-)
+from megaflow.timely.rescale.messages import TOPIC, Abort, Admission, Grant, Grants, Marker, RangeAnswer, Snapshot
 
 
 class Joiner:
@@ -51,7 +39,7 @@ class Joiner:
         wanted = tuple((graph.number, source) for graph in host.graphs.values() for source, _ in absent(graph))
         graphs = host.graphs
         built = tuple(graphs[number].name if number in graphs else "" for number in range(host.built()))
-        host.post(self.admission.membership.coordinator, TOPIC, Hello(self.admission.change, built, wanted))
+        host.post(self.admission.membership.coordinator, TOPIC, messages.Hello(self.admission.change, built, wanted))
 
     def take(self, envelope: Envelope) -> bool:
         """Take a progress batch that the dataflow cannot fold yet; tell whether it was one."""
@@ -63,7 +51,7 @@ class Joiner:
 
     def hear(self, source: int, message: Marker | Snapshot | RangeAnswer | Grants | Abort) -> None:
         """Take in one message of the protocol."""
-        asks: list[RangeAsk] = []
+        asks: list[messages.RangeAsk] = []
         match message:
             case Marker():
                 asks = self._intake.take_marker(source, message)
@@ -124,7 +112,7 @@ class Joiner:
         for phase in ("back-fill", "snapshot", "ranges"):  # each as far as it took longer than those before it
             seconds[phase] = max(0.0, self._seconds[phase] - before)
             before = max(before, self._seconds[phase])
-        ready = Ready(self.admission.change, seconds, self._bytes)
+        ready = messages.Ready(self.admission.change, seconds, self._bytes)
         self._host.post(self.admission.membership.coordinator, TOPIC, ready)
 
     def _restore(self, graph: Graph) -> None:
@@ -136,7 +124,7 @@ class Joiner:
 
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
         minted = tuple((each.dataflow, each.minter, each.number) for each in grants)
-        gate = CapabilityGate(self.admission.change, minted)
+        gate = messages.CapabilityGate(self.admission.change, minted)
         self._host.allocator.send_all(self._others(), Channel.membership(Lane.PROGRESS), gate)
 
     def _others(self) -> list[int]:

@@ -17,36 +17,11 @@ from typing import Any
 
 from megaflow.errors import CommandRefused
 from megaflow.timely.membership import Membership, WorkerId
+from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.change_queue import ChangeQueue, deny, process_of
 from megaflow.timely.rescale.change_stages import ChangeStage, JoinChange, LeaveChange, Mail, due, in_words
 from megaflow.timely.rescale.founders import add_founding, founders_of
-from megaflow.timely.rescale.messages import (
-    Abort,
-    Admission,
-    Answer,
-    Commit,
-    Departed,
-    EndAsk,
-    Finished,
-    FoundersAnswer,
-    FoundersAsk,
-    Foundings,
-    Hello,
-    JoinAsk,
-    LeaveAnswer,
-    LeaveAsk,
-    LinkLost,
-    MayEnd,
-    MayLeave,
-    Minted,
-    Objections,
-    Prepared,
-    Process,
-    Ready,
-    Retiring,
-    Settled,
-    Succession,
-)
+from megaflow.timely.rescale.messages import Foundings, JoinAsk, LeaveAnswer, LeaveAsk, Process, Succession
 
 PATIENCE_SECONDS = 60.0  # for each step before a commit; a joiner may have to import much
 
@@ -67,7 +42,7 @@ class Sequencer:
         self._deadline = float("inf")
         self._ending = False
         self._ended = False
-        self._asking: list[tuple[WorkerId, FoundersAsk]] = []  # not answered yet
+        self._asking: list[tuple[WorkerId, messages.FoundersAsk]] = []  # not answered yet
         self._fixed = 0  # dataflows below this one were asked about during the present change
 
     @classmethod
@@ -107,15 +82,17 @@ class Sequencer:
         match message:
             case JoinAsk() | LeaveAsk():
                 self._enqueue(message, out)
-            case FoundersAsk():
+            case messages.FoundersAsk():
                 self._asking.append((source, message))
                 self._tell_founders(out)
-            case EndAsk():
+            case messages.EndAsk():
                 self._end(out)
-            case LinkLost(ids):
+            case messages.LinkLost(ids):
                 if isinstance(self._change, JoinChange) and set(ids) & set(self._change.ids):
                     self._abort_if_possible("the connection to it ended", out)
-            case Hello() | Prepared() | Ready() | Minted() | Settled() | Objections() | Retiring() | Departed():
+            case messages.Hello() | messages.Prepared() | messages.Ready() | messages.Minted() | messages.Settled():
+                self._step(source, message, out, now)
+            case messages.Objections() | messages.Retiring() | messages.Departed():
                 self._step(source, message, out, now)
             case _:
                 raise AssertionError(f"worker {source} sent the coordinator {message!r:.100}")
@@ -183,7 +160,7 @@ class Sequencer:
     def _say_goodbye(self, out: Mail) -> None:
         if not self._ended:
             self._ended = True
-            out += [(member, MayEnd()) for member in self.membership.ids]
+            out += [(member, messages.MayEnd()) for member in self.membership.ids]
 
     # The beginning of a change
 
@@ -200,22 +177,22 @@ class Sequencer:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
         self._next_id += ask.workers
         server = self.membership.coordinator if ask.server is None else ask.server
-        begun = now, ChangeStage.ADMITTED, due(Hello, *ids)
+        begun = now, ChangeStage.ADMITTED, due(messages.Hello, *ids)
         join = JoinChange(self._next_change, self._next_process, ids, *begun, ask, server)
         self._next_process += 1
         self._start(join, now)
         present = self.membership, dict(self.processes), self.foundings
-        admission = Admission(join.change, join.process, ids, server, *present)
+        admission = messages.Admission(join.change, join.process, ids, server, *present)
         assert ask.via is not None
-        out.append((ask.via, Answer(ask.key, admission)))
+        out.append((ask.via, messages.Answer(ask.key, admission)))
 
     def _ask_members(self, asks: list[LeaveAsk], out: Mail, now: float) -> None:
         process, members = process_of(asks[0].worker, self.processes), self.membership.ids
         ids = self.processes[process][2]
-        begun = now, ChangeStage.ASKING, due(Objections, *members)
+        begun = now, ChangeStage.ASKING, due(messages.Objections, *members)
         leave = LeaveChange(self._next_change, process, ids, *begun, asks, members)
         self._start(leave, now)
-        out += [(member, MayLeave(leave.change, ids)) for member in members]
+        out += [(member, messages.MayLeave(leave.change, ids)) for member in members]
 
     def _start(self, change: JoinChange | LeaveChange, now: float) -> None:
         self._next_change += 1
@@ -233,7 +210,7 @@ class Sequencer:
         for source, ask in self._asking:
             if self._change is not None and not self._change.committed:
                 self._fixed = max(self._fixed, ask.dataflow + 1)
-            out.append((source, FoundersAnswer(ask.dataflow, founders_of(self.foundings, ask.dataflow))))
+            out.append((source, messages.FoundersAnswer(ask.dataflow, founders_of(self.foundings, ask.dataflow))))
         self._asking.clear()
 
     # The steps of a change
@@ -282,7 +259,8 @@ class Sequencer:
         everybody = sorted(self.membership.workers | membership.workers)
         self.membership = membership
         self.foundings = add_founding(self.foundings, founds, membership)
-        out += [(worker, Commit(change.change, membership, founds, dict(self.processes))) for worker in everybody]
+        commit = messages.Commit(change.change, membership, founds, dict(self.processes))
+        out += [(worker, commit) for worker in everybody]
         self._tell_founders(out)
 
     def _commit_leave(self, leave: LeaveChange, out: Mail) -> None:
@@ -305,13 +283,13 @@ class Sequencer:
                 deny(ask, reason, out)
         elif change.stage is ChangeStage.PREPARING:
             told |= set(joining)
-        out += [(worker, Abort(change.change, joining, reason)) for worker in sorted(told)]
+        out += [(worker, messages.Abort(change.change, joining, reason)) for worker in sorted(told)]
         self._over(ChangeStage.ABORTED, out)
 
     def _finish(self, told: tuple[WorkerId, ...], out: Mail) -> None:
         change = self._change
         assert change is not None
-        out += [(worker, Finished(change.change)) for worker in told]
+        out += [(worker, messages.Finished(change.change)) for worker in told]
         if isinstance(change, LeaveChange):
             out += [(ask.reply_to, LeaveAnswer(ask.worker, None)) for ask in change.asks if ask.reply_to is not None]
         else:

@@ -208,7 +208,7 @@ def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPat
 def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> None:
     bench = Bench()
     bench.turn()
-    bench.agent.report(PushedEnded())
+    bench.worker.rescaling.report(PushedEnded())
     bench.turn()
     bench.turn()
     assert [command.command for _, command in bench.seen] == [EndOfLines()]
@@ -277,7 +277,7 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     bench.worker.rescaling.coordination.rule = lambda ids, reason: ruled.append((ids, reason))  # type: ignore[method-assign]
     bench.coordinator.leave_due((0,))
     bench.coordinator.join_due((1,))
-    bench.agent.report(PushedEnded())
+    bench.worker.rescaling.report(PushedEnded())
     for _ in range(3):
         bench.turn()
     assert ruled == [((0,), BY_COMMAND), ((1,), None)] and not bench.probe.done()

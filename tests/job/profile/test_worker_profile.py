@@ -110,6 +110,8 @@ def test_the_transport_that_an_operator_uses_is_no_time_of_the_operators(tmp_pat
         def send(self, *_: Any) -> None:
             clock[0] += 10.0
 
+        send_all = flush = receive = send
+
         def park(self, seconds: float | None) -> None:
             clock[0] += 100.0
 

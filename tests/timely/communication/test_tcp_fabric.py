@@ -65,7 +65,7 @@ def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluste
 
 def progress_bytes(cluster: Any, target: int) -> int:
     """What the first process has queued for the process of this worker."""
-    return int(cluster.fabrics[0].peers.links[target].pending(Lane.PROGRESS))
+    return int(cluster.fabrics[0].peers.links[target].pending[Lane.PROGRESS])
 
 
 @pytest.mark.parametrize(("targets", "copies"), [((3, 4, 5), 1), ((3, 5), 2), ((4,), 1), ((5, 3, 4), 1)])
@@ -240,7 +240,7 @@ def test_a_watched_pipe_calls_back_on_the_polling_thread(make_cluster: Any) -> N
         cluster.fabrics[0].watch(near, lambda: seen.append(near.recv(100)))
         far.send(b"hello")
         end.park(None)
-        cluster.fabrics[0].unwatch(near)
+        cluster.fabrics[0].poller.watch(near, 0, lambda _mask: None)
         far.send(b"unheard")
         end.park(0)
         assert seen == [b"hello"]

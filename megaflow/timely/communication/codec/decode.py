@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Flag
+from enum import Enum, Flag
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -98,7 +98,7 @@ def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node)
 
 def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
     kind: Any = user_types.find_class(module, qualname)
-    if not user_types.is_enum(kind):
+    if not issubclass(kind, Enum):
         raise ProtocolError(f"{user_types.describe(kind)} is not an enum")
     return kind.__members__[name]
 
@@ -138,9 +138,8 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.DICT: _restore_dict,
     tags.SET: lambda depth, items: set(_restore_list(items, depth)),
     tags.FROZENSET: lambda depth, items: frozenset(_restore_list(items, depth)),
-    tags.BYTEARRAY: lambda depth, content: bytearray(
-        memoryview(content)
-    ),  # not of a number: it would allocate as much
+    # Through a view, which there is none of a number: bytearray(number) would allocate as much.
+    tags.BYTEARRAY: lambda depth, content: bytearray(memoryview(content)),
     tags.COMPLEX: lambda depth, real, imag: complex(real, imag),
     tags.DECIMAL: lambda depth, text: Decimal(text),
     tags.UUID: lambda depth, content: UUID(bytes=content),

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Flag
+from enum import Enum, Flag
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -97,18 +97,12 @@ def _lower_strs(values: Sequence[str], depth: int, nested: int) -> Node | None:
 
 
 def _lower_ints(values: Sequence[int], depth: int, nested: int) -> Node | None:
-    try:
-        return [tags.INT32S, struct.pack(f"<{len(values)}i", *values)]
-    except struct.error:
-        pass  # out of range: wider, then one by one
-    try:
-        return [tags.INT64S, struct.pack(f"<{len(values)}q", *values)]
-    except struct.error:
-        return None
-
-
-def _lower_floats(values: Sequence[float], depth: int, nested: int) -> Node:
-    return [tags.FLOATS, struct.pack(f"<{len(values)}d", *values)]
+    for tag, letter in ((tags.INT32S, "i"), (tags.INT64S, "q")):
+        try:
+            return [tag, struct.pack(f"<{len(values)}{letter}", *values)]
+        except struct.error:
+            pass  # out of range: wider, then one by one
+    return None
 
 
 def _lower_columns(values: Sequence[tuple[Any, ...]], depth: int, nested: int) -> Node | None:
@@ -124,7 +118,7 @@ def _lower_columns(values: Sequence[tuple[Any, ...]], depth: int, nested: int) -
 _COLUMN: Final[dict[type, Callable[[Any, int, int], Node | None]]] = {
     str: _lower_strs,
     int: _lower_ints,
-    float: _lower_floats,
+    float: lambda values, depth, nested: [tags.FLOATS, struct.pack(f"<{len(values)}d", *values)],
     tuple: _lower_columns,
 }
 
@@ -135,12 +129,7 @@ def _lower_big_int(value: int) -> Node:
 
 
 def _lower_items(tag: int, *more: Node) -> Lower:
-    return lambda value, depth: [
-        tag,
-        *more,
-        _lower_list(list(value), depth),
-        _lower_list(list(value.values()), depth),
-    ]
+    return lambda value, depth: [tag, *more, _lower_list(list(value), depth), _lower_list(list(value.values()), depth)]
 
 
 def _lower_defaultdict(value: defaultdict[Any, Any], depth: int) -> Node:
@@ -189,10 +178,10 @@ _LOWER: Final[dict[type, Lower]] = {
 _BUILT_IN: Final = tags.SCALARS.union(_LOWER)
 
 
-def _lower_of_class(kind: type) -> Lower:
+def _lower_of_class(kind: Any) -> Lower:
     """Return how values of one of the program's classes are lowered, and remember it."""
     lower: Lower
-    if user_types.is_enum(kind):
+    if issubclass(kind, Enum):
         lower = _lower_enum
     elif user_types.is_named_tuple(kind):
         lower = _lower_named_tuple

@@ -9,7 +9,6 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from types import MemberDescriptorType
 from typing import Any, Final
@@ -50,11 +49,6 @@ def check_findable(cls: type) -> None:
 def describe(cls: type) -> str:
     """Return how errors name the class."""
     return f"type {cls.__module__}.{cls.__qualname__}"
-
-
-def is_enum(cls: type) -> bool:
-    """Tell whether this is an enum."""
-    return issubclass(cls, Enum)
 
 
 def is_named_tuple(cls: type) -> bool:
