@@ -36,8 +36,9 @@ from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, Leave
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
 
 TICK_SECONDS = 1.0  # between checks whether something takes too long
-REPORTS_MAX = 10_000  # kept for a program that does not supervise yet, with all mail that a successor keeps till then;
-# each worker of a job sends ten a second
+# Reports kept for a program that does not supervise yet, and with them all messages that a successor keeps: each worker
+# of a job reports ten times a second.
+REPORTS_MAX = 10_000
 
 _log = logging.getLogger("megaflow.rescale")
 
