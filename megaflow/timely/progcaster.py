@@ -137,8 +137,7 @@ class Progcaster:
         if following is None:
             self._contained = None
         else:
-            own = self._allocator.index
-            self._next_from = {sender: number for sender, number in following.items() if sender != own}
+            self._next_from = {sender: number for sender, number in following.items() if sender != self._allocator.index}
             self._contained = dict(self._next_from)
         self._tracker.extend(changes)
 
