@@ -12,7 +12,7 @@ from megaflow.timely.dataflow.capture.event_link import EventSource
 from megaflow.timely.dataflow.capture.replay import replay
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle, input_from
-from megaflow.timely.dataflow.operators import generic, movement, nesting, sources
+from megaflow.timely.dataflow.operators import generic, movement, sources
 from megaflow.timely.dataflow.operators.generic import SourceBuild
 from megaflow.timely.dataflow.operators.movement import LoopHandle
 from megaflow.timely.dataflow.operators.sources import UnorderedHandle, new_unordered_input
@@ -67,7 +67,7 @@ class Scope:
         runs again when there is room. On a worker that joins later the capability is absent; with
         `joinable` it is filled, before `worker.bootstrap()` returns, if a member still holds one.
         """
-        return Stream(generic.source(self.ref, name, build, joinable))
+        return Stream(generic.operator(self.ref, name, [], build, joinable=joinable))
 
     def replay(self, sources: Iterable[EventSource]) -> Stream[Any]:
         """The stream that was captured into these EventLinks, or into the files or sockets of these EventReaders.
@@ -87,7 +87,7 @@ class Scope:
 
     def loop_variable(self, summary: int) -> tuple[LoopHandle[Any], Stream[Any]]:
         """The open end of a loop in an iterative scope and the stream of what is fed back, `summary` rounds later."""
-        handle, port = nesting.loop_variable(self.ref, summary)
+        handle, port = movement.loop_variable(self.ref, summary)
         return handle, Stream(port)
 
     def scoped(self, name: str) -> AbstractContextManager[Scope]:

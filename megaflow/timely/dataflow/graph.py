@@ -128,7 +128,6 @@ class Graph:
         self._tracker: Tracker | None = None
         self._progcaster: Progcaster | None = None
         self._moved = True  # the tracker has changes that are not propagated
-        self._log = context.log
 
     # Building ---------------------------------------------------------------------------
 
@@ -171,13 +170,6 @@ class Graph:
         self.edges.append(GraphEdge(source, target, pact, channel))
         return channel
 
-    def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
-        """Have the first of these nodes, with this logic, do the work of all."""
-        head = nodes[0]
-        head.logic, head.fused = logic, tuple(node.index for node in nodes)
-        for node in nodes[1:]:
-            node.within = head.index
-
     def extension(self, kind: type[E]) -> E:
         """Return what a package above keeps of this dataflow: one object of a class, made when first asked for."""
         found = self._extensions.setdefault(kind, kind())
@@ -202,7 +194,11 @@ class Graph:
         self.handoffs.start(self.builder.edges, runs_in)
         context = self.context
         self._progcaster = Progcaster(
-            self.number, context.allocator, context.audience, self._tracker, context.log,
+            self.number,
+            context.allocator,
+            context.audience,
+            self._tracker,
+            context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,
@@ -262,7 +258,7 @@ class Graph:
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or self.handoffs.is_due
+        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or bool(self.handoffs.due)
 
     @property
     def complete(self) -> bool:
@@ -328,7 +324,7 @@ class Graph:
         assert node.logic is not None
         self.runs += 1
         self.handoffs.refused = False
-        emit = self._log.emit
+        emit = self.context.log.emit
         if emit is not None:
             emit(ScheduleStarted(self.number, index))
         try:

@@ -108,9 +108,7 @@ class _Player:
 
     def _play(self, sequence: _Sequence) -> bool:
         for number in range(_EVENTS_PER_RUN):
-            if self._output.is_full():
-                return number > 0
-            event = sequence.read()
+            event = None if self._output.is_full() else sequence.read()
             if event is None:
                 return number > 0
             if isinstance(event, Messages):
@@ -144,7 +142,6 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
         if not hasattr(source, "attach") or not hasattr(source, "read"):
             raise UsageError(f"replay([{source!r}]): this is neither an EventLink nor an EventReader")
     builder = OperatorBuilder(scope, "Replay")
-    output: Output[Any]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
