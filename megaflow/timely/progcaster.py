@@ -137,7 +137,8 @@ class Progcaster:
         if following is None:
             self._contained = None
         else:
-            self._next_from = {sender: number for sender, number in following.items() if sender != self._allocator.index}
+            own = self._allocator.index
+            self._next_from = {sender: number for sender, number in following.items() if sender != own}
             self._contained = dict(self._next_from)
         self._tracker.extend(changes)
 
