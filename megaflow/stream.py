@@ -19,7 +19,7 @@ from megaflow.megaphone.stateful_timed import BinaryFold, TimedFolds, UnaryFold
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement, nesting
+from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
 from megaflow.timely.order import Time
@@ -175,11 +175,11 @@ class Stream(Generic[T]):
 
     def enter(self, scope: _Scoped) -> Stream[T]:
         """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
-        return Stream(nesting.enter(self.port, scope.ref))
+        return Stream(movement.enter(self.port, scope.ref))
 
     def leave(self) -> Stream[T]:
         """Bring the stream out to the scope around its own: time Product(t, i) becomes t, in a region it stays."""
-        return Stream(nesting.leave(self.port))
+        return Stream(movement.leave(self.port))
 
     # Watching ---------------------------------------------------------------------------
 
@@ -209,23 +209,24 @@ class Stream(Generic[T]):
 
     def unary(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data."""
-        return Stream(generic.unary(self.port, pact, name, build))
+        return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, notify=False))
 
     def unary_frontier(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """Like `unary`, run also when `input.frontier` moves."""
-        return Stream(generic.unary(self.port, pact, name, build, notify=True))
+        return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build))
 
     def binary(
         self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
-        return Stream(generic.binary(self.port, other.port, (pact1, pact2), name, build))
+        inputs = [(self.port, pact1), (other.port, pact2)]
+        return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False))
 
     def binary_frontier(
         self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """Like `binary`, run also when a frontier moves."""
-        return Stream(generic.binary(self.port, other.port, (pact1, pact2), name, build, notify=True))
+        return Stream(generic.operator(self.port.scope, name, [(self.port, pact1), (other.port, pact2)], build))
 
     def unary_notify(
         self, pact: Pact, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
@@ -235,7 +236,7 @@ class Stream(Generic[T]):
         `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
         `f(capability, count)` for what is over. `init`: times that are asked for at the start.
         """
-        return Stream(generic.unary_notify(self.port, pact, name, logic, init))
+        return self.unary_frontier(pact, name, generic.notified(logic, init))
 
     def binary_notify(
         self,
@@ -247,7 +248,7 @@ class Stream(Generic[T]):
         init: Iterable[Time] = (),
     ) -> Stream[R]:
         """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
-        return Stream(generic.binary_notify(self.port, other.port, (pact1, pact2), name, logic, init))
+        return self.binary_frontier(other, pact1, pact2, name, generic.notified(logic, init))
 
     def sink(self, pact: Pact, name: str, build: generic.SinkBuild[T]) -> None:
         """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""

@@ -37,12 +37,9 @@ class Commands(click.Group):
         except PeerFailed as error:  # a user's traceback: last and alone
             print(str(error).rstrip("\n"), file=sys.stderr, flush=True)
             ctx.exit(1)
-        except UsageError as error:
-            say(str(error))
-            ctx.exit(2)
         except MegaflowError as error:
             say(str(error))
-            ctx.exit(1)
+            ctx.exit(2 if isinstance(error, UsageError) else 1)
         except BrokenPipeError:  # the reader of our output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)

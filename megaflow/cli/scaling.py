@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from megaflow.cli.json_records import plain, to_json
-from megaflow.cli.options import Where, option, say, steering
+from megaflow.cli.options import Where, counted, option, say, steering
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
 from megaflow.control.client.autoscale import ScalingOutcome
 from megaflow.control.client.autoscale import autoscale as steer
@@ -113,11 +113,8 @@ def check_seconds(name: str, seconds: float, least: float = 0.1) -> None:
 
 def wait(seconds: float) -> None:
     """Wait, with a progress bar on a terminal."""
-    if not sys.stderr.isatty():
-        time.sleep(seconds)
-        return
-    strokes = max(1, round(seconds / STROKE_SECONDS))
-    with click.progressbar(range(strokes), label="sampling the job", file=sys.stderr) as bar:
+    strokes = max(1, round(seconds / STROKE_SECONDS)) if sys.stderr.isatty() else 1
+    with counted(range(strokes), strokes, "sampling the job") as bar:
         for _ in bar:
             time.sleep(seconds / strokes)
 

@@ -172,10 +172,7 @@ def change_text(change: reports.ChangeStatus) -> str:
     return f"changing: {change.change} ({facts}), {how}"
 
 
-STATES = {
-    "joined": "has joined and has no routing table yet",
-    "leaving": "is leaving",
-}
+STATES = {"joined": "has joined and has no routing table yet", "leaving": "is leaving"}
 NOTHING = "nothing to move: every bin is already where it should be"
 
 

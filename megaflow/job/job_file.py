@@ -50,10 +50,8 @@ def is_alive(job: Job) -> bool:
     """Return whether the job's launcher runs, and not another process under its id."""
     try:
         os.kill(job.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # the latter: another user's process
         return False
-    except PermissionError:
-        return False  # another user's process
     return job.started is None or process_start(job.pid) == job.started
 
 
@@ -67,8 +65,7 @@ def check_name(name: str) -> str:
 def publish(job: Job) -> Path:
     """Write the job's file and return where it is. Raises CommandRefused if a living job has the name."""
     path = private_folder() / f"{job.name}.json"
-    aside = _write_aside(job)
-    try:
+    with _written_aside(job) as aside:
         for _ in range(2):
             try:
                 os.link(aside, path)
@@ -80,26 +77,25 @@ def publish(job: Job) -> Path:
                         f"a job named {job.name!r} is running already (process {other.pid}): choose another --name"
                     ) from None
         raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
-    finally:
-        os.unlink(aside)
 
 
 def republish(job: Job) -> None:
     """Write anew the file of a job that was published. Raises OSError."""
-    aside = _write_aside(job)
-    try:
+    with _written_aside(job) as aside:
         os.replace(aside, private_folder() / f"{job.name}.json")
-    except OSError:
-        os.unlink(aside)
-        raise
 
 
-def _write_aside(job: Job) -> str:
-    """Write a job's file whole under a name that is no job's, and return its path; mode 0600."""
+@contextlib.contextmanager
+def _written_aside(job: Job) -> Iterator[str]:
+    """Write a job's file whole under a name that is no job's, and give its path for the block; mode 0600."""
     file, aside = tempfile.mkstemp(dir=private_folder(), prefix=".", suffix=".new")
-    with os.fdopen(file, "w", encoding="utf-8") as stream:
-        json.dump(asdict(job), stream)
-    return aside
+    try:
+        with os.fdopen(file, "w", encoding="utf-8") as stream:
+            json.dump(asdict(job), stream)
+        yield aside
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # it has taken the job's name
+            os.unlink(aside)
 
 
 def publish_numbered(job: Job) -> tuple[Job, Path]:

@@ -16,12 +16,14 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 
 BLOCK_BYTES = 64 * 1024  # one read, one decode; larger ones gain nothing
+BATCH_BYTES = 6144  # small: what a fold makes of one then stays in the processor's cache
 LINE_BYTES_MAX = 64 * 1024 * 1024  # a "line" beyond this is a binary file; and a message must hold it
 SPLIT_BYTES_MIN = 4 * 1024  # smaller ones cost more to open than to read
 SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given to others
@@ -159,22 +161,38 @@ def decode_lines(data: bytes, errors: str, name: str, position: int) -> list[str
         ) from None
 
 
-class SplitReader:
-    """Reads one split, block by block; `close()` closes the file.
+def batches_of(lines: list[str], size: int) -> Iterator[list[str]]:
+    """Slice lines of `size` bytes in all into batches of about 6 KB each.
 
-    Invariant: `position` is the start of a line, or the end.
+    >>> [len(batch) for batch in batches_of(["a" * 40] * 250, 10_000)]
+    [153, 97]
+    """
+    step = max(1, len(lines) * BATCH_BYTES // max(1, size))
+    return (lines[start : start + step] for start in range(0, len(lines), step))
+
+
+class SplitReader:
+    """Reads one split, block by block (`read`) or batch by batch (`next_batch`).
+
+    The first of these opens the file; `close()` closes it. Invariant: once it is open, `position` is the start of a
+    line, or the end.
     """
 
-    __slots__ = ("_block", "_block_bytes", "_errors", "_file", "end", "position", "split")
-
     def __init__(self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES) -> None:
-        """Open the split's file. Raises SourceError if it cannot be read."""
         if errors not in ENCODING_ERRORS:
             raise UsageError(f"encoding errors are handled by {' or '.join(ENCODING_ERRORS)}, not by {errors!r}")
         self.split = split
+        self.position = split.start
+        self.end = split.end
+        self._file = -1
         self._errors = errors
         self._block_bytes = block_bytes
         self._block = b""  # what was read last
+        self._batches: Iterator[list[str]] = iter(())  # of the block, not handed out
+        self._handed_out = 0  # lines of the block
+
+    def _open(self) -> None:
+        split = self.split
         try:
             self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -196,9 +214,11 @@ class SplitReader:
     def read(self) -> list[str]:
         """Return the next lines, about one block of them; none when done.
 
-        Raises SourceError for a file that has become shorter, a line of absurd length and, if
+        Raises SourceError for a file that cannot be read or has become shorter, a line of absurd length and, if
         errors are "strict", for invalid UTF-8.
         """
+        if self._file < 0 and not self.done:
+            self._open()
         size = self._block_bytes
         while not self.done:
             data = self._read_bytes(min(size, self.end - self.position))
@@ -215,6 +235,22 @@ class SplitReader:
                     f"at byte {self.position}: is it a text file?"
                 )
         return []
+
+    def next_batch(self) -> list[str]:
+        """Return the next batch; none when all are read, and the file is closed. Raises SourceError like `read`."""
+        while not (batch := next(self._batches, [])) and not self.done:
+            lines = self.read()
+            self._batches = batches_of(lines, len(self._block))
+            self._handed_out = 0
+        self._handed_out += len(batch)
+        if not batch:
+            self.close()
+        return batch
+
+    def rest(self, untaken: int) -> Split | None:
+        """Return what is left with the last `untaken` lines of batches; None if that is nothing."""
+        start = self.position_after(self._handed_out - untaken)
+        return replace(self.split, start=start) if start < self.end else None
 
     def position_after(self, lines: int) -> int:
         """Return where the line begins that follows the first so many of those that `read` returned last."""

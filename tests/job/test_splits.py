@@ -133,7 +133,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(path: Path) -> None:
 
 def test_a_file_that_vanished_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"gone.*No such file"):
-        SplitReader(Split(0, str(tmp_path / "gone"), 0, 1))
+        SplitReader(Split(0, str(tmp_path / "gone"), 0, 1)).read()
 
 
 def test_files_are_found_by_name_directory_and_glob(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ FAULTS_OF_HAND_OVERS = {
     "what still comes to the old coordinator is lost": Fault(
         "Role._take",
         "[(self._handed_to, messages.PassedOn(source, message))]",
-        "[(self._handed_to, messages.PassedOn(source, message))] if isinstance(message, Fence) else []",
+        "[(self._handed_to, messages.PassedOn(source, message))] if isinstance(message, messages.Fence) else []",
     ),
     "ids begin anew": Fault(
         "Sequencer.resume",

@@ -34,11 +34,12 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster, spread
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.status import operator_statuses
+from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import initial_table
 from megaflow.timely.membership import Membership
-from megaflow.timely.rescale.messages import JoinDue, LeaveDue
+from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 About: TypeAlias = Pending | Asked  # what members are asked about: the account of the one, a status for the other
 
@@ -109,16 +110,16 @@ class Controller:
                 self._changes.join_due(ids, self._too_late(), out, now)
             case LeaveDue(ids):
                 self._changes.leave_due(ids, out, now)
-            case events.WorkersJoined():
+            case Joined():
                 self._changes.joined(event, out, now)
-            case events.WorkersLeft():
+            case Left():
                 self._changes.left(event, out, now)
                 for question in self._questions.left(event.ids):
                     self._conclude(question, out)
             case events.ChangeRefused():
                 self._changes.declined(event, out)
-            case events.Launched():
-                self._changes.launched(event.answer, out)
+            case Started() | StartFailed():
+                self._changes.launched(event, out)
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
@@ -282,11 +283,8 @@ class Controller:
 
     def _tick_due(self, now: float) -> float:
         urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
-        return self._stream.pace.due(urgent, self._lags, now)
-
-    @property
-    def _lags(self) -> bool:
-        return self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
+        lags = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
+        return self._stream.pace.due(urgent, lags, now)
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued

@@ -192,17 +192,15 @@ class ControllerDriver:
             self._start(StartProcesses(count, *self._contact, number))
         else:
             reason = "this job has no launcher to start a process; start one by hand: megaflow run FILE --join NAME"
-            self._events.append(Launched(StartFailed(reason, number)))
+            self._events.append(StartFailed(reason, number))
 
     def _notice(self, event: MembershipEvent) -> None:
         """Have the controller told what the engine has done; of a leave that was refused `ask_leave` tells."""
         if self._controller.handed_over:
             return
         match event:
-            case Joined(_, ids, members, (host, port, _), seconds, size):
-                self._events.append(events.WorkersJoined(ids, members, host, port, seconds, size))
-            case Left(_, ids, members):
-                self._events.append(events.WorkersLeft(ids, members))
+            case Joined() | Left():
+                self._events.append(event)
             case Aborted(_, ids, reason) if not self._worker.membership.workers.intersection(ids):
                 self._events.append(events.ChangeRefused(ids, reason))
 

@@ -8,10 +8,10 @@ from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk
 from megaflow.megaphone.routing import Numbered
-from megaflow.timely.membership import Membership
-from megaflow.timely.rescale.messages import JoinDue, LeaveDue
+from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
+Launched: TypeAlias = Started | StartFailed  # what the launcher says to a `StartWorkers`
 
 # Events ---------------------------------------------------------------------------------
 
@@ -47,38 +47,11 @@ class Ticked:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersJoined:
-    """A process has joined: these are its workers."""
-
-    ids: tuple[int, ...]
-    members: Membership  # from now on
-    host: str  # where it listens
-    port: int
-    seconds: dict[str, float]  # phase of the join -> duration
-    bytes: int  # of progress state that it was sent
-
-
-@dataclass(frozen=True, slots=True)
-class WorkersLeft:
-    """A process has left: these were its workers."""
-
-    ids: tuple[int, ...]
-    members: Membership  # from now on
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeRefused:
     """These workers do not leave, or do not join, after all."""
 
     ids: tuple[int, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """What the launcher says to a `StartWorkers`."""
-
-    answer: Started | StartFailed
 
 
 # Instructions ---------------------------------------------------------------------------
@@ -129,7 +102,7 @@ class StartWorkers:
 
 @dataclass(frozen=True, slots=True)
 class AskLeave:
-    """Ask the engine to have the process of this worker leave: `LeaveDue`, then `WorkersLeft` or `ChangeRefused`."""
+    """Ask the engine to have the process of this worker leave: `LeaveDue`, then `Left` or `ChangeRefused`."""
 
     worker: int
 
@@ -161,9 +134,7 @@ class Resign:
     pending: tuple[Asked, ...]
 
 
-Event: TypeAlias = (
-    Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | WorkersJoined | WorkersLeft | ChangeRefused | Launched
-)
+Event: TypeAlias = Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | Launched
 Instruction: TypeAlias = (
     Inject | Advance | CloseControl | Reply | Mail | StartWorkers | AskLeave | Rule | GiveUp | Resign
 )

@@ -30,23 +30,21 @@ from typing import Any
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.events import Asked, Instruction, Reply, Rule
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
-from megaflow.control.coordinator.request_progress import (
-    Add,
-    Arrival,
-    MembershipRequest,
-    Removal,
-    Remove,
-    TableRequest,
-    done,
-    progress,
-    refused,
-)
+from megaflow.control.coordinator.request_progress import Add, Arrival, Removal, Remove, TableRequest, done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.launcher_messages import Started
 from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
-from megaflow.control.reports import BootstrapReport, ChangeStatus, JoinReport, RemovalReport, workers_text
+from megaflow.control.reports import (
+    BootstrapReport,
+    ChangeStatus,
+    JoinedProcess,
+    JoinReport,
+    RemovalReport,
+    workers_text,
+)
 from megaflow.errors import CommandRefused
+from megaflow.timely.rescale.messages import Joined, Left
 
 PROCESSES_MAX = 256  # that one request may add
 REQUESTS_MAX = 100  # under way
@@ -102,12 +100,12 @@ class MembershipRequests:
         return [asked for request in self._all for asked in request.asked]
 
     @property
-    def _all(self) -> list[MembershipRequest]:
+    def _all(self) -> list[Add | Remove | TableRequest]:
         return [*self._adds.values(), *self._removes, *self._tables]
 
     def statuses(self) -> tuple[ChangeStatus, ...]:
         """Return what a status shows of them."""
-        return tuple(request.status(waiting=request.waits) for request in self._all)
+        return tuple(request.status() for request in self._all)
 
     # What clients ask
 
@@ -119,22 +117,23 @@ class MembershipRequests:
             case AddProcesses(count):
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                add = self._adds[self.starts] = Add([asked], count, now)
-                out += [events.StartWorkers(count, self.starts), *progress(add, f"{add.what} to start", 0)]
+                what = "1 process" if count == 1 else f"{count} processes"
+                add = self._adds[self.starts] = Add([asked], now, count, steps=2 * count)
+                out += [events.StartWorkers(count, self.starts), *add.progress(f"{what} to start", 0)]
                 self.starts += 1
             case RemoveWorker(worker, ask_only):
                 ids = self._check_leave(worker)
                 if ask_only:
                     out.append(done(asked, None))
                 else:
-                    self._ask_remove(Remove([asked], worker, now), ids, out)
+                    self._ask_remove(Remove([asked], now, worker), ids, out)
             case BootstrapWorker(server, worker):
                 if not self._moves.table:
                     raise CommandRefused("the job has no stateful operator, so there is no routing table to give")
                 self._roster.check_bootstrap(server, worker)
-                self._tables.append(TableRequest([asked], server, worker, now))
+                self._tables.append(TableRequest([asked], now, server, worker))
                 if self._roster.leaving:
-                    out += progress(self._tables[-1], "waits for another change", 0)
+                    out += self._tables[-1].progress("waits for another change", 0)
             case body:
                 raise AssertionError(f"{body!r:.100} is no change")
 
@@ -144,7 +143,7 @@ class MembershipRequests:
                 other.asked += remove.asked
                 return
         if self._removes:
-            out += progress(remove, "waits for another change", 0)
+            out += remove.progress("waits for another change", 0)
         self._removes.append(remove)
         out.append(events.AskLeave(remove.worker))
 
@@ -159,7 +158,7 @@ class MembershipRequests:
             self._finish_add(add, out)
         for table in [table for table in self._tables if table.waits]:
             self._tables.remove(table)
-            out += refused(table, reason)
+            out += table.refused(reason)
 
     # What the engine says
 
@@ -186,32 +185,32 @@ class MembershipRequests:
         remove.ids, remove.start = ids, now
         if self._roster.members.coordinator in ids:
             remove.enter(Removal.HANDING_OVER)
-            out += progress(remove, f"worker {self._roster.successor} is to coordinate the job", 0)
+            out += remove.progress(f"worker {self._roster.successor} is to coordinate the job", 0)
         else:
             remove.enter(Removal.DRAINING_INGEST)
             self._roster.leaving = ids
 
-    def joined(self, event: events.WorkersJoined, out: list[Instruction], now: float) -> None:
+    def joined(self, event: Joined, out: list[Instruction], now: float) -> None:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
-        self._roster.joined(event.ids, event.members, event.host, event.port)
+        host, port, _ = event.process
+        self._roster.joined(event.ids, event.membership, host, port)
         began = self._joining.pop(event.ids, None)
-        add = self._add_of(event.host, event.port)
+        add = self._add_of(host, port)
         if add is None:
             return  # by hand
         seconds = {**({} if began is None else {"start": began - add.start}), **event.seconds}
-        waiting = {worker for worker in event.ids if not self._roster.is_routed(worker)}
+        waiting = set(event.ids) - self._roster.owners  # no table is known there yet
         add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, waiting))
-        out += progress(add, f"{workers_text(event.ids)} joined")
+        out += add.progress(f"{workers_text(event.ids)} joined")
         if not waiting:
             self._ready(add, add.arrivals[-1], out, now)
 
-    def left(self, event: events.WorkersLeft, out: list[Instruction], now: float) -> None:
+    def left(self, event: Left, out: list[Instruction], now: float) -> None:
         """Note that a process has left."""
-        self._roster.left(event.ids, event.members)
+        self._roster.left(event.ids, event.membership)
         for remove in [remove for remove in self._removes if remove.worker in event.ids]:
             self._removes.remove(remove)
-            report = RemovalReport(event.ids, now - remove.start)
-            out += [done(asked, report) for asked in remove.asked]
+            out += remove.answers(RemovalReport(event.ids, now - remove.start))
 
     def declined(self, event: events.ChangeRefused, out: list[Instruction]) -> None:
         """Note that a process stays, or does not come."""
@@ -223,11 +222,11 @@ class MembershipRequests:
         if remove.drains:
             self._roster.leaving = ()
         self._removes.remove(remove)
-        out += refused(remove, reason)
+        out += remove.refused(reason)
 
     # What the launcher and the workers say
 
-    def launched(self, answer: Started | StartFailed, out: list[Instruction]) -> None:
+    def launched(self, answer: events.Launched, out: list[Instruction]) -> None:
         """Learn from the launcher what it has started, or what it could not."""
         add = self._adds.get(answer.number)
         if add is None:
@@ -237,7 +236,7 @@ class MembershipRequests:
         elif add.missing:
             failed = 1 if add.addresses is not None else add.missing
             add.failures += [answer.reason] * failed
-            out += progress(add, answer.reason, 2 * failed)
+            out += add.progress(answer.reason, 2 * failed)
             self._finish_add(add, out)
 
     def routed(self, worker: int, seconds: float, out: list[Instruction], now: float) -> None:
@@ -252,9 +251,8 @@ class MembershipRequests:
                         self._ready(add, arrival, out, now)
         for table in [table for table in self._tables if table.worker == worker]:
             assert table.epoch is not None, "a worker that waits knows no table"
-            report = BootstrapReport(worker, table.server, table.epoch, now - table.start, seconds)
             self._tables.remove(table)
-            out += [done(asked, report) for asked in table.asked]
+            out += table.answers(BootstrapReport(worker, table.server, table.epoch, now - table.start, seconds))
 
     # What can be done by now
 
@@ -263,17 +261,15 @@ class MembershipRequests:
         if not self._roster.leaving:
             self._give_tables(out, now)
         for remove in self._removes:
-            self._go_on_leaving(remove, out, now)
-
-    def _go_on_leaving(self, remove: Remove, out: list[Instruction], now: float) -> None:
-        if remove.stage is Removal.DRAINING_INGEST and not self._commits.concern(remove.ids):
-            remove.enter(Removal.CLOSING)
-            if new := self._roster.close(remove.ids):
-                self._issue([Withdraw(new)], out, now)
-            out += progress(remove, f"{workers_text(remove.ids)}: no new lines")
-        if remove.stage is Removal.CLOSING and self._roster.are_closed(remove.ids) and not self._roster.bootstrapping:
-            remove.enter(Removal.LEAVING)
-            out += [*progress(remove, f"{workers_text(remove.ids)}: sources closed"), Rule(remove.ids, None)]
+            ids = remove.ids
+            if remove.stage is Removal.DRAINING_INGEST and not self._commits.concern(ids):
+                remove.enter(Removal.CLOSING)
+                if new := self._roster.close(ids):
+                    self._issue([Withdraw(new)], out, now)
+                out += remove.progress(f"{workers_text(ids)}: no new lines")
+            if remove.stage is Removal.CLOSING and self._roster.are_closed(ids) and not self._roster.bootstrapping:
+                remove.enter(Removal.LEAVING)
+                out += [*remove.progress(f"{workers_text(ids)}: sources closed"), Rule(ids, None)]
 
     def _give_tables(self, out: list[Instruction], now: float) -> None:
         """Have those bootstrapped that wait for it."""
@@ -288,7 +284,7 @@ class MembershipRequests:
                 self._roster.check_bootstrap(table.server, table.worker)
             except CommandRefused as error:
                 self._tables.remove(table)
-                out += refused(table, str(error))
+                out += table.refused(str(error))
                 continue
             table.epoch = self._issue(self._roster.bootstrap(table.server, [table.worker]), out, now)
             out += [Reply(asked.client, Accepted(asked.request.id, table.epoch)) for asked in table.asked]
@@ -313,7 +309,7 @@ class MembershipRequests:
 
     def _ready(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
         arrival.seconds["routing"] = now - arrival.joined
-        out += progress(add, f"{workers_text(arrival.ids)} ready for bins")
+        out += add.progress(f"{workers_text(arrival.ids)} ready for bins")
         self._finish_add(add, out)
 
     def _finish_add(self, add: Add, out: list[Instruction]) -> None:
@@ -322,10 +318,10 @@ class MembershipRequests:
             return
         self._adds = {number: each for number, each in self._adds.items() if each is not add}
         if not add.arrivals:
-            out += refused(add, f"no process was added: {'; '.join(dict.fromkeys(add.failures))}")
+            out += add.refused(f"no process was added: {'; '.join(dict.fromkeys(add.failures))}")
             return
-        report = JoinReport(tuple(arrival.report() for arrival in add.arrivals), tuple(add.failures))
-        out += [done(asked, report) for asked in add.asked]
+        joins = tuple(JoinedProcess(each.ids, each.seconds, each.bytes, each.paused) for each in add.arrivals)
+        out += add.answers(JoinReport(joins, tuple(add.failures)))
 
     def _check(self) -> None:
         assert sum(not remove.waits for remove in self._removes) <= 1, "one leave is due at a time"

@@ -106,7 +106,7 @@ class LauncherDoor:
                 self._early.append(value)
                 self._hand_on()
             case Started() | StartFailed() if self._launched is not None:
-                self._launched(Launched(value))
+                self._launched(value)
             case _:
                 raise ProtocolError(f"the launcher sent {value!r:.100}")
 

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
@@ -151,9 +150,7 @@ class Children:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill(self.all)
 
     @property
@@ -186,7 +183,7 @@ class Children:
             pipe.close_writing()
             listener.close()  # so that a dead child refuses connections
             if isinstance(part, Founder):
-                child.join(founder_ids(part.process, spec.job.workers))
+                child.join(range(part.process * spec.job.workers, (part.process + 1) * spec.job.workers))
             started.append((child, spec))
         for child, spec in started:
             child.send_spec(spec)
@@ -223,7 +220,8 @@ class Children:
         if failures:
             return PeerFailed(failures[0])
         if lost is not None:
-            return self._loss(lost)
+            dead = next((child for child in self.all if set(child.workers) & set(lost.workers)), None)
+            return ClusterError(lost.text) if dead is None else self._loss_of(dead, lost)
         for child in ended:
             if child.running or child.exit_code:
                 return self._loss_of(child, lost)
@@ -238,23 +236,11 @@ class Children:
         lost = (report for report in reports if report is not None and report.kind == "lost")
         return max(lost, key=lambda report: (len(report.workers), len(report.bins)), default=None)
 
-    def _loss(self, lost: ExitReport) -> ClusterError:
-        """Return the error for a process that others have lost."""
-        for child in self.all:
-            if set(child.workers) & set(lost.workers):
-                return self._loss_of(child, lost)
-        return ClusterError(lost.text)
-
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         bins = ""
         if lost is not None and set(lost.workers) & set(child.workers):
             bins = f", and with it bins {lost.bins}" if lost.bins else "; it owned no bins"
         return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}")
-
-
-def founder_ids(process: int, workers: int) -> range:
-    """Return the ids of the workers of a process that the job starts with."""
-    return range(process * workers, (process + 1) * workers)
 
 
 def signal_name(number: int) -> str:

@@ -57,12 +57,8 @@ class EpochMerge:
         if least <= self._least:
             return []
         self._least = least
-        epochs = sorted(epoch for epoch in self._held if epoch < least)
-        return [(epoch, self._flat(self._held.pop(epoch))) for epoch in epochs]
-
-    @staticmethod
-    def _flat(by_worker: dict[int, list[Any]]) -> list[Any]:
-        return [record for worker in sorted(by_worker) for record in by_worker[worker]]
+        leaving = [(epoch, self._held.pop(epoch)) for epoch in sorted(self._held) if epoch < least]
+        return [(epoch, [record for worker in sorted(each) for record in each[worker]]) for epoch, each in leaving]
 
 
 class Writer:

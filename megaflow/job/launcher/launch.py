@@ -105,10 +105,7 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
     job = Job(spec.name or name, os.getpid(), process_start(os.getpid()), host, port, secret)
-    if spec.name is not None:
-        path = publish(job)
-    else:
-        job, path = publish_numbered(job)
+    job, path = publish_numbered(job) if spec.name is None else (job, publish(job))
     try:
         yield job
     finally:

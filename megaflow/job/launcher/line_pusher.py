@@ -59,28 +59,24 @@ class LinePusher:
         self._lines = lines  # None from when they have ended
         self._worker = worker
         self._selector = selector
-        self._window = SendWindow()
+        self.window = SendWindow()  # what was taken in is noted here by the launcher's loop
         self._is_registered = False  # the selector watches the source of lines
 
     @property
     def is_ready(self) -> bool:
         """Whether lines may be sent whose source need not be waited for."""
-        return self._lines is not None and self._lines.fileno() is None and self._window.is_open
+        return self._lines is not None and self._lines.fileno() is None and self.window.is_open
 
     def watch(self) -> None:
         """Have the selector watch the source exactly while lines may be sent."""
         file = None if self._lines is None else self._lines.fileno()
-        if file is None or self._window.is_open == self._is_registered:
+        if file is None or self.window.is_open == self._is_registered:
             return
-        if self._window.is_open:
+        if self.window.is_open:
             self._selector.register(file, selectors.EVENT_READ, self.push)
         else:
             self._selector.unregister(file)
-        self._is_registered = self._window.is_open
-
-    def taken(self, count: int) -> None:
-        """Note that the worker's source has taken in so many more lines."""
-        self._window.taken(count)
+        self._is_registered = self.window.is_open
 
     def push(self) -> None:
         """Send the next lines, or that there are none."""
@@ -91,7 +87,7 @@ class LinePusher:
         try:
             if lines:
                 client.send(Lines(lines))
-                self._window.sent(lines)
+                self.window.sent(lines)
             if done:
                 self.stop()
                 client.send(LinesEnded())

@@ -15,7 +15,7 @@ import functools
 import selectors
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 from megaflow.control import launcher_messages as messages
@@ -53,33 +53,29 @@ class RunSummary:
         return max(end for _, end in self.flows) - min(begin for begin, _ in self.flows) if self.flows else 0.0
 
 
+@dataclass(eq=False)
 class Loop:
     """The launcher while the job runs."""
 
-    def __init__(
-        self,
-        children: Children,
-        start: Start,
-        job_input: JobInput,
-        writer: Writer,
-        signals: Signals,
-        report: Callable[[str], None],
-        job: Job,
-    ) -> None:
-        self._children = children
-        self._writer = writer
-        self._signals = signals
-        self._report = report
-        self._job = job
-        self._merge = EpochMerge(worker for child in children.members for worker in child.workers)
+    children: Children
+    start: InitVar[Start]
+    job_input: InitVar[JobInput]
+    writer: Writer
+    signals: Signals
+    report: Callable[[str], None]  # tells the user
+    job: Job  # as it is published; written when the coordinator moves
+
+    def __post_init__(self, start: Start, job_input: JobInput) -> None:
+        job, report = self.job, self.report
+        self._merge = EpochMerge(worker for child in self.children.members for worker in child.workers)
         self._summary = RunSummary()
         self._failures: list[str] = []  # what workers reported, the first one first
         self._failing_since: float | None = None  # seconds of time.monotonic()
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._selector = selectors.DefaultSelector()
-        self._pusher = LinePusher(job_input.pushed, children.all[0], self._selector)
-        self._newcomers = Newcomers(children, start, self._selector, self._answer, self._await, self._lose)
+        self._pusher = LinePusher(job_input.pushed, self.children.all[0], self._selector)
+        self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, report)
         self._feed: SparkFeed | None = None
@@ -101,10 +97,10 @@ class Loop:
         """Serve until all children are done. Raises what made the job fail."""
         self._connect_timeout_seconds = connect_timeout_seconds
         self._connect()
-        self._signals.can_drain = True
-        for child in self._children.members:
+        self.signals.can_drain = True
+        for child in self.children.members:
             self._listen(child)  # what came with the handshake's last bytes
-        while self._newcomers.connecting or any(child.client is not None for child in self._children.all):
+        while self._newcomers.connecting or any(child.client is not None for child in self.children.all):
             self._pusher.watch()
             timeout = self._timeout()
             if self._failing_since is not None and timeout == 0.0:
@@ -118,14 +114,14 @@ class Loop:
 
     def _connect(self) -> None:
         """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
-        for child in self._children.members:
+        for child in self.children.members:
             try:
                 client = child.connect(self._secret, self._connect_timeout_seconds)
             except ClusterError as error:
                 self._lose(error)
                 return
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
-        self._selector.register(self._signals, selectors.EVENT_READ, self._on_signal)
+        self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._feed_changed, selectors.EVENT_READ, self._check_feed)
         if self._feed is not None:
             self._feed.start()
@@ -137,10 +133,10 @@ class Loop:
 
     def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
-        self._children.kill(child for child in self._children.all if not child.is_member)  # too late for the job
+        self.children.kill(child for child in self.children.all if not child.is_member)  # too late for the job
         timeout = self._timeout() if self._failing_since is not None else EXIT_SECONDS
-        self._children.wait_for_exit(timeout or 0.0)
-        error = self._children.blame(self._failures) or self._lost
+        self.children.wait_for_exit(timeout or 0.0)
+        error = self.children.blame(self._failures) or self._lost
         if error is not None:
             raise error
 
@@ -159,7 +155,7 @@ class Loop:
             if child.running:
                 self._fail()
         if wrote:
-            self._writer.flush()
+            self.writer.flush()
 
     def _take(self, child: Child, message: Any) -> bool:
         """Act on a message of a child; return whether something was written."""
@@ -169,7 +165,7 @@ class Loop:
             case messages.OutputClosed():
                 return self._write_closed(message)
             case messages.LinesTaken(count):
-                self._pusher.taken(count)
+                self._pusher.window.taken(count)
             case messages.Ended(worker, lines, records, latency, flow):
                 child.running.discard(worker)
                 self._summary.lines += lines
@@ -189,7 +185,7 @@ class Loop:
             case messages.ProcessJoined(workers=workers):
                 self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
-                self._report(f"{child} has joined")
+                self.report(f"{child} has joined")
             case _:
                 raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
         return False
@@ -197,7 +193,7 @@ class Loop:
     def _write_closed(self, closed: messages.OutputClosed) -> bool:
         epochs = self._merge.close(closed)
         for epoch, records in epochs:
-            self._writer.write(epoch, records)
+            self.writer.write(epoch, records)
         return bool(epochs)
 
     def _await(self, child: Child) -> None:
@@ -209,8 +205,8 @@ class Loop:
     def _answer(self, answer: messages.Started | messages.StartFailed) -> None:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, messages.StartFailed):
-            self._report(f"{answer.reason}; the job goes on without it")
-        coordinator = self._children.at((self._job.host, self._job.port))
+            self.report(f"{answer.reason}; the job goes on without it")
+        coordinator = self.children.at((self.job.host, self.job.port))
         client = None if coordinator is None else coordinator.client
         if client is not None:
             with contextlib.suppress(PeerLost):  # noticed where it is read
@@ -218,13 +214,13 @@ class Loop:
 
     def _move(self, address: Address) -> None:
         """Note where the coordinator is from now on, and publish it."""
-        self._job = replace(self._job, host=address[0], port=address[1])
+        self.job = replace(self.job, host=address[0], port=address[1])
         if self._feed is not None:
             self._feed.move(address)
         try:
-            republish(self._job)
+            republish(self.job)
         except OSError as error:
-            self._report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
+            self.report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
 
     def _lose(self, error: ClusterError) -> None:
         self._lost = self._lost or error
@@ -243,10 +239,10 @@ class Loop:
             raise self._feed.error
 
     def _on_signal(self) -> None:
-        self._signals.clear()
-        self._report("stopping: lines that were read are finished; a second signal kills the job")
+        self.signals.clear()
+        self.report("stopping: lines that were read are finished; a second signal kills the job")
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()
-        others = [child.address for child in self._children.members if child.client is not None]
-        self._stop.ask([(self._job.host, self._job.port), *others])
+        others = [child.address for child in self.children.members if child.client is not None]
+        self._stop.ask([(self.job.host, self.job.port), *others])

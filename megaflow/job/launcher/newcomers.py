@@ -12,6 +12,7 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
@@ -24,58 +25,47 @@ Start: TypeAlias = Callable[[int, Address], list[Child]]
 """Start so many processes that join through a contact. Raises MegaflowError or OSError."""
 
 
+@dataclass(eq=False)
 class Newcomers:
     """Starts and watches these processes. One writer: the launcher's loop, which gives its selector."""
 
-    def __init__(
-        self,
-        children: Children,
-        start: Start,
-        selector: selectors.BaseSelector,
-        answer: Callable[[Started | StartFailed], None],  # tells the coordinator
-        connected: Callable[[Child], None],  # told when a member can be listened to
-        lost: Callable[[ClusterError], None],  # told when a member cannot be reached, or has died
-    ) -> None:
-        self._children = children
-        self._start = start
-        self._selector = selector
-        self._answer = answer
-        self._connected = connected
-        self._lost = lost
-        self._connecting: set[Child] = set()
+    children: Children
+    start_processes: Start
+    selector: selectors.BaseSelector
+    answer: Callable[[Started | StartFailed], None]  # tells the coordinator
+    connected: Callable[[Child], None]  # told when a member can be listened to
+    lost: Callable[[ClusterError], None]  # told when a member cannot be reached, or has died
+
+    def __post_init__(self) -> None:
+        self.connecting: set[Child] = set()  # members that are not connected to yet; written here
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
         self._wakeup = Wakeup()
-        selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
-
-    @property
-    def connecting(self) -> bool:
-        """Whether a member is being connected to."""
-        return bool(self._connecting)
+        self.selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
 
     def start(self, request: StartProcesses) -> None:
         """Start the processes that the coordinator asks for, and answer it."""
         try:
-            started = self._start(request.count, (request.host, request.port))
+            started = self.start_processes(request.count, (request.host, request.port))
         except (MegaflowError, OSError) as error:
-            self._answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
+            self.answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
             return
         for child in started:
             assert child.pipe is not None
             hear = functools.partial(self._hear, child, request.number)
-            self._selector.register(child.pipe, selectors.EVENT_READ, hear)
-        self._answer(Started(tuple(child.address for child in started), request.number))
+            self.selector.register(child.pipe, selectors.EVENT_READ, hear)
+        self.answer(Started(tuple(child.address for child in started), request.number))
 
     def joined(self, message: ProcessJoined, secret: bytes, timeout_seconds: float) -> Child:
         """Note that a process is part of the job, and connect to it."""
         address = (message.host, message.port)
-        child = self._children.at(address)
+        child = self.children.at(address)
         if child is None or child.is_member:
             child = Child(address)  # started by hand
-            self._children.all.append(child)
+            self.children.all.append(child)
         child.join(message.workers)
-        self._connecting.add(child)
-        arguments = (child, secret, timeout_seconds)
-        threading.Thread(target=self._connect, args=arguments, name="megaflow-connect", daemon=True).start()
+        self.connecting.add(child)
+        connect = functools.partial(self._connect, child, secret, timeout_seconds)
+        threading.Thread(target=connect, name="megaflow-connect", daemon=True).start()
         return child
 
     def close(self) -> None:
@@ -98,17 +88,17 @@ class Newcomers:
         self._wakeup.clear()
         while self._results:
             child, error = self._results.popleft()
-            self._connecting.discard(child)
+            self.connecting.discard(child)
             if error is not None:
-                self._lost(error)
+                self.lost(error)
             else:
-                self._connected(child)
+                self.connected(child)
 
     def _hear(self, child: Child, number: int) -> None:
         """Read the exit report of a process that was started here, or notice its end."""
         assert child.pipe is not None
         if not child.pipe.read():
             return
-        self._selector.unregister(child.pipe)
+        self.selector.unregister(child.pipe)
         if not child.is_member:
-            self._answer(StartFailed(child.why_it_never_joined(), number))
+            self.answer(StartFailed(child.why_it_never_joined(), number))

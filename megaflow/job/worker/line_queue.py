@@ -10,27 +10,14 @@ cache: batches of 256 KB run at less than half the speed.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import floor
 
 from megaflow.control.messages import CommitTaken, PushedEnded, Split, SplitRead
-from megaflow.job.splits import SplitReader
+from megaflow.job.splits import BATCH_BYTES, SplitReader, batches_of
 from megaflow.job.worker.staging import Staging
 
-BATCH_BYTES = 6144
-
 Report = SplitRead | CommitTaken | PushedEnded
-
-
-def batches_of(lines: list[str], size: int) -> Iterator[list[str]]:
-    """Slice lines of `size` bytes in all into batches of about 6 KB each.
-
-    >>> [len(batch) for batch in batches_of(["a" * 40] * 250, 10_000)]
-    [153, 97]
-    """
-    step = max(1, len(lines) * BATCH_BYTES // max(1, size))
-    return (lines[start : start + step] for start in range(0, len(lines), step))
 
 
 class Schedule:
@@ -45,8 +32,6 @@ class Schedule:
     >>> schedule.due(5.95), schedule.due(6.125), schedule.due_at(5), schedule.due_at(20)
     (10, 23, 5.5, 6.1)
     """
-
-    __slots__ = ("_parts",)
 
     def __init__(self, rate: float, start: float) -> None:
         self._parts = [(0.0, start, rate)]  # (lines before, from when in wall-clock seconds, lines per second)
@@ -67,48 +52,6 @@ class Schedule:
         return start + (line - lines) / rate
 
 
-class SplitBatches:
-    """The lines of one split, batch by batch, and where those begin that were not taken."""
-
-    __slots__ = ("_batches", "_block_lines", "_errors", "_reader", "split")
-
-    def __init__(self, split: Split, encoding_errors: str) -> None:
-        self.split = split
-        self._errors = encoding_errors
-        self._reader: SplitReader | None = None  # opened when it is the split's turn
-        self._batches: Iterator[list[str]] = iter(())  # of the block read last
-        self._block_lines = 0  # handed out of it
-
-    def next(self) -> list[str]:
-        """Return the next batch; none when all are read, and the file is closed. Raises SourceError."""
-        if self._reader is None:
-            self._reader = SplitReader(self.split, self._errors)
-        while True:
-            batch = next(self._batches, [])
-            self._block_lines += len(batch)
-            if batch or self._reader.done:
-                break
-            start = self._reader.position
-            lines = self._reader.read()
-            self._batches = batches_of(lines, self._reader.position - start)
-            self._block_lines = 0
-        if not batch:
-            self.close()
-        return batch
-
-    def rest(self, untaken: int) -> Split | None:
-        """Return what is left with the last `untaken` lines that were handed out; None if that is nothing."""
-        if self._reader is None:
-            return self.split
-        start = self._reader.position_after(self._block_lines - untaken)
-        return replace(self.split, start=start) if start < self._reader.end else None
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._reader is not None:
-            self._reader.close()
-
-
 class LineQueue:
     """Assigned, pushed and committed lines of one worker, and the order in which it reads them.
 
@@ -126,9 +69,9 @@ class LineQueue:
         self.lines_taken = 0
         self.share = share
         self.staging = staging  # what is committed there is read from there
-        self._rate = rate
+        self.rate = rate  # None: lines are due as soon as they can be read
         self._encoding_errors = encoding_errors
-        self._splits: deque[SplitBatches] = deque()  # to be read one after the other
+        self._splits: deque[SplitReader] = deque()  # to be read one after the other
         self._from_split = False  # the next batch is of the first of them
         self._assigned = False  # splits have brought their share
         self._pushed: deque[list[str]] = deque()
@@ -138,11 +81,6 @@ class LineQueue:
         self._scheduled = 0.0  # the share that it is made for
         self._reports: list[Report] = []
         self._credit = 0  # pushed lines taken and not yet reported
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether lines are due at a rate, not as soon as they can be read."""
-        return self._rate is not None
 
     @property
     def ready(self) -> bool:
@@ -162,7 +100,7 @@ class LineQueue:
         own = share * sum(split.end - split.start for split in splits) / max(1, all_bytes)
         self.share = self.share + own if self._assigned else own
         self._assigned = True
-        self._splits.extend(SplitBatches(split, self._encoding_errors) for split in splits)
+        self._splits.extend(SplitReader(split, self._encoding_errors) for split in splits)
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""
@@ -200,13 +138,12 @@ class LineQueue:
             return None
         since = now
         batch = self._next
-        if self._rate is not None:
+        if self.rate is not None:
             if self._schedule is None:
-                self._schedule = Schedule(self._rate * self.share, now)
-                self._scheduled = self.share
+                self._schedule = Schedule(self.rate * self.share, now)
             elif self._scheduled != self.share:
-                self._schedule.change(self._rate * self.share, now)
-                self._scheduled = self.share
+                self._schedule.change(self.rate * self.share, now)
+            self._scheduled = self.share
             due = self._schedule.due(now) - self.lines_taken
             if due <= 0:
                 return None
@@ -231,7 +168,7 @@ class LineQueue:
         """
         if not self._next:
             return 0
-        if self._rate is None:
+        if self.rate is None:
             return None
         return 0 if self._schedule is None else max(0, self._schedule.due(now) - self.lines_taken)
 
@@ -263,7 +200,7 @@ class LineQueue:
         """Find the next batch once the last one was handed out, and note what ended with that one."""
         self._reports += self.staging.take_finished()
         while self._splits:
-            self._next = self._splits[0].next()
+            self._next = self._splits[0].next_batch()
             self._from_split = bool(self._next)
             if self._next:
                 return

@@ -131,8 +131,7 @@ class EpochCloser:
 
     def __init__(self, sent: Port[Any], launcher: LauncherDoor) -> None:
         self._launcher = launcher
-        self._closed = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
-        self._ended = False  # the launcher knows that nothing will come at all
+        self._closed: float = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
         builder = OperatorBuilder(sent.scope, "Closed")
         self._input: Input[Any] = builder.new_input(sent, Pipeline())
         builder.build(self._make)
@@ -144,12 +143,8 @@ class EpochCloser:
     def run(self) -> None:
         """Tell the launcher which epochs were closed since the last time."""
         open_times = self._input.frontier.elements
-        if not open_times:
-            if not self._ended:
-                self._ended = True
-                self._launcher.send(OutputClosed(self._worker, None))
-            return
-        epoch = epoch_of(open_times[0])
-        if epoch > self._closed:
-            self._closed = epoch
+        epoch = epoch_of(open_times[0]) if open_times else None  # None: nothing will come at all
+        closed = float("inf") if epoch is None else epoch
+        if closed > self._closed:
+            self._closed = closed
             self._launcher.send(OutputClosed(self._worker, epoch))

@@ -19,6 +19,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines, Split, SplitsReturned, Withdraw
@@ -51,29 +52,19 @@ def epoch_of(time: Time) -> int:
     return time
 
 
+@dataclass(eq=False)
 class LineSource:
     """The operator that reads the lines of one worker; made while its dataflow is built."""
 
-    def __init__(
-        self,
-        control: Port[Numbered],
-        worker: Worker,
-        launcher: LauncherDoor,
-        queue: LineQueue,
-        lateness: Lateness,
-        probe: ProbeHandle,
-        report: Callable[[Any], None],
-    ) -> None:
-        """`queue` holds what there is to read; `probe` is at the output of the dataflow.
+    control: InitVar[Port[Numbered]]
+    worker: Worker
+    launcher: LauncherDoor
+    queue: LineQueue  # what there is to read
+    lateness: Lateness  # told of each batch
+    probe: ProbeHandle  # at the output of the dataflow
+    report: Callable[[Any], None]  # tells the coordinator what was read
 
-        `lateness` is told of each batch, and the coordinator, by `report`, of what was read.
-        """
-        self._worker = worker
-        self._launcher = launcher
-        self._queue = queue
-        self._lateness = lateness
-        self._probe = probe
-        self._report = report
+    def __post_init__(self, control: Port[Numbered]) -> None:
         self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
         self._ended = False  # all lines have
         self._returned: tuple[tuple[Split, ...], float] | None = None  # if the worker leaves: see `LineQueue.give_back`
@@ -123,7 +114,7 @@ class LineSource:
             self._capability.downgrade(epoch)
         if self._epoch >= 0:
             self._read(tick)
-        if self._returned is not None and not self._queue.ready:
+        if self._returned is not None and not self.queue.ready:
             self._close()
 
     def _obey(self, command: object) -> None:
@@ -131,63 +122,59 @@ class LineSource:
         match command:
             case AssignSplits(given, share):
                 all_bytes = sum(split.end - split.start for splits in given.values() for split in splits)
-                self._queue.assign(given.get(self._info.worker, ()), all_bytes, share)
+                self.queue.assign(given.get(self._info.worker, ()), all_bytes, share)
             case CommitBatch():
-                self._queue.staging.commit(command)
+                self.queue.staging.commit(command)
             case Withdraw(workers) if self._info.worker in workers:
-                self._returned = self._queue.give_back()
+                self._returned = self.queue.give_back()
             case EndOfLines():
                 self._ended = True
 
     def _close(self) -> None:
         """Read nothing any more."""
         if self._returned is not None:
-            for report in self._queue.take_reports():
-                self._report(report)
-            self._report(SplitsReturned(*self._returned))
-        self._queue.close()
+            for report in self.queue.take_reports():
+                self.report(report)
+            self.report(SplitsReturned(*self._returned))
+        self.queue.close()
         self._capability.release()
 
     def _read(self, tick: int) -> None:
-        now = self._worker.now()
+        now = self.worker.now()
         allowed, before = self._allowed(tick), self._batches
         for _ in range(allowed):
-            taken = self._queue.take(now)
+            taken = self.queue.take(now)
             if taken is None:
                 break
             lines, since = taken
             self._output.ship(self._epoch, lines)
-            self._lateness.begin(self._epoch, since, len(lines))
+            self.lateness.begin(self._epoch, since, len(lines))
             self._batches += 1
-        for report in self._queue.take_reports():
-            self._report(report)
+        for report in self.queue.take_reports():
+            self.report(report)
         self._call_again(now, allowed, self._batches > before)
 
     def _allowed(self, tick: int) -> int:
         """Return how many batches may be read now."""
-        if not self._has_room() or self._output.is_full():
+        if self.worker.allocator.pending_bytes > PEER_BYTES_MAX or self._output.is_full():
             return 0
-        slowest = self._probe.frontier.elements
+        if not self.launcher.has_room:  # it comes first: a long step may keep the worker from answering it
+            return 0
+        slowest = self.probe.frontier.elements
         if slowest and tick - epoch_of(slowest[0]) > LAG_LIMIT_EPOCHS:
             return 0 if self._batches or self._is_ahead() else 1
         return min(BATCHES_PER_ACTIVATION, BATCHES_PER_EPOCH - self._batches)
 
-    def _has_room(self) -> bool:
-        """Tell whether peers and the launcher keep up."""
-        if self._worker.allocator.pending_bytes > PEER_BYTES_MAX:
-            return False
-        return self._launcher.has_room  # it comes first: a long step may keep the worker from answering it
-
     def _is_ahead(self) -> bool:
         """Tell whether many records wait for their time in a stateful operator of this worker."""
-        return any(view.waiting > WAITING_RECORDS_MAX for view in self._worker.stateful)
+        return any(view.waiting > WAITING_RECORDS_MAX for view in self.worker.stateful)
 
     def _call_again(self, now: float, allowed: int, took: bool) -> None:
         """Have the operator run again when it may have something to do; `took`: it has just read something."""
-        wait = self._queue.due_in(now)
+        wait = self.queue.due_in(now)
         if (took or wait is not None) and now - self._busy_reported >= BUSY_PERIOD_SECONDS:
             self._busy_reported = now
-            self._report(Busy(saturated=wait == 0.0 and not self._queue.is_timed))
+            self.report(Busy(saturated=wait == 0.0 and self.queue.rate is None))
         if wait is None:
             return  # a command or a pushed line will activate it
         if allowed < BATCHES_PER_ACTIVATION:

@@ -44,8 +44,6 @@ class _StagedLines(NamedTuple):
 class _Attempt:
     """What one task attempt has sent so far. Written under the lock of its Staging."""
 
-    __slots__ = ("chunks", "dropped", "file", "file_bytes", "lines", "sender", "whole")
-
     def __init__(self, sender: Hashable, dropped: bool) -> None:
         self.sender = sender
         self.dropped = dropped  # counted, not kept
@@ -103,18 +101,8 @@ class Staging:
         self._current: str | None = None  # the text of the chunk being taken
         self._separator = "\n"  # of its lines
         self._position = 0  # in it, of the first line that is not taken
-        self._held_bytes = 0
-        self._pending_lines = 0  # ready, not taken
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of lines in memory, the chunk being taken left out."""
-        return self._held_bytes
-
-    @property
-    def pending_lines(self) -> int:
-        """Committed lines that are not yet taken."""
-        return self._pending_lines
+        self.held_bytes = 0  # of lines in memory, the chunk being taken left out; written here, under the lock
+        self.pending_lines = 0  # committed, not taken; written likewise
 
     def stage(self, message: StageLines, sender: Hashable) -> None:
         """Keep lines aside; `sender` is the connection they came by.
@@ -133,9 +121,9 @@ class Staging:
         with self._lock:
             attempt = self._attempt(key, sender)
             if not attempt.dropped:
-                if self._held_bytes + size <= self._limit_bytes:
+                if self.held_bytes + size <= self._limit_bytes:
                     attempt.chunks.append(_StagedLines(text, separator, 0, size))
-                    self._held_bytes += size
+                    self.held_bytes += size
                 else:
                     attempt.spill(text, separator, self._folder)
             attempt.lines += message.lines
@@ -192,7 +180,7 @@ class Staging:
             receipt = CommitTaken(command.query, command.batch)
             for key, lines in winners:
                 self._ready.append((self._attempts.pop(key), receipt if key == winners[-1][0] else None))
-                self._pending_lines += lines
+                self.pending_lines += lines
             for key in [k for k in self._attempts if k[0] == command.query and k[2] <= command.batch]:
                 self._drop(key)
 
@@ -213,7 +201,7 @@ class Staging:
                     taken += text[start:end].split(separator)
                     limit_bytes -= end - start + 1
                     self._position = end + len(separator)
-            self._pending_lines -= len(taken)
+            self.pending_lines -= len(taken)
             if self._current is None:
                 self._finish_attempts()
         return taken
@@ -232,7 +220,7 @@ class Staging:
                 attempt.clear()
             self._attempts.clear()
             self._ready.clear()
-            self._current, self._position, self._held_bytes, self._pending_lines = None, 0, 0, 0
+            self._current, self._position, self.held_bytes, self.pending_lines = None, 0, 0, 0
 
     def _key(self, message: StageLines | StageEnd) -> Key:
         """Return the checked name of the attempt."""
@@ -253,7 +241,7 @@ class Staging:
 
     def _discard(self, key: Key) -> None:
         attempt = self._attempts.pop(key)
-        self._held_bytes -= attempt.held_bytes()
+        self.held_bytes -= attempt.held_bytes()
         attempt.clear()
 
     def _drop(self, key: Key) -> None:
@@ -273,7 +261,7 @@ class Staging:
         chunk = attempt.chunks.popleft()
         self._current, self._separator, self._position = attempt.load(chunk), chunk.separator, 0
         if chunk.text is not None:
-            self._held_bytes -= chunk.size
+            self.held_bytes -= chunk.size
         return True
 
     def _finish_attempts(self) -> None:
@@ -287,8 +275,8 @@ class Staging:
     def _check(self) -> None:
         with self._lock:
             everything = [*self._attempts.values(), *(attempt for attempt, _ in self._ready)]
-            assert self._held_bytes == sum(attempt.held_bytes() for attempt in everything)
-            assert self._held_bytes <= self._limit_bytes
+            assert self.held_bytes == sum(attempt.held_bytes() for attempt in everything)
+            assert self.held_bytes <= self._limit_bytes
             kept = [a for a in everything if not a.dropped]
             assert all(a.file is not None or a.file_bytes == 0 for a in kept)  # an empty line takes no byte there
             assert all(not a.chunks and a.file is None for a in everything if a.dropped)
@@ -296,4 +284,4 @@ class Staging:
             rest = sum(a.load(chunk).count(chunk.separator) + 1 for a, _ in self._ready for chunk in a.chunks)
             if self._current is not None:
                 rest += self._current.count(self._separator, self._position) + 1
-            assert self._pending_lines == rest
+            assert self.pending_lines == rest

@@ -23,7 +23,7 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.profile.worker_profile import Profile
-from megaflow.job.spec import Address, ChildSpec
+from megaflow.job.spec import ChildSpec
 from megaflow.job.worker.flow import App, Flow
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
@@ -78,12 +78,7 @@ class WorkerProgram:
             self._queue.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
-            worker,
-            shared.address,
-            lambda: self._queue.lines_taken,
-            self._lateness,
-            self._queue.waiting,
-            self._redirect,
+            worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting, self._redirect
         )
         self._coordinator: ControllerDriver | None = None
 
@@ -95,7 +90,8 @@ class WorkerProgram:
             self._control.close()
         if self._worker.bootstrap():
             self._agent.joined()
-            self._redirect(Coordinates(*self._address_of(self._worker.membership.coordinator)))
+            coordinator, processes = self._worker.membership.coordinator, self._worker.rescaling.processes.values()
+            self._redirect(next(Coordinates(host, port) for host, port, ids in processes if coordinator in ids))
             self._shared.joined(self._worker.index)
         profile = self._shared.profiles.get(self._worker.index)
         turn = self._turn if profile is None else profile.steering(self._turn)
@@ -185,10 +181,6 @@ class WorkerProgram:
         """Send clients to the coordinator that says that it serves."""
         if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
             self._shared.control.redirect(word.host, word.port)
-
-    def _address_of(self, worker: int) -> Address:
-        processes = self._worker.rescaling.processes.values()
-        return next((host, port) for host, port, ids in processes if worker in ids)
 
     def _turn(self) -> float | None:
         """Do the work between two steps; return how long the next may wait, None for without limit."""

@@ -30,16 +30,10 @@ from megaflow.timely.order import Summary, Time, identity, minimum
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
-L = TypeVar("L")
 
 
 class Output(Generic[T]):
     """The sending side of one output port."""
-
-    __slots__ = (
-        "_downstream", "_edges", "_handoffs", "_node", "_open", "changes", "is_running", "location", "number",
-        "retained", "title", "where",
-    )  # fmt: skip
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
@@ -116,8 +110,6 @@ class Output(Generic[T]):
 class Input(Generic[T]):
     """The receiving side of one input port."""
 
-    __slots__ = ("_graph", "_outputs", "invocation", "location", "pact", "paths", "queue")
-
     def __init__(self, graph: Graph, location: int, queue: InputQueue, pact: Pact, outputs: list[Output[Any]]) -> None:
         self.location = location
         self.queue = queue
@@ -184,14 +176,10 @@ class OperatorBuilder:
         self.graph = scope.graph  # the dataflow that the operator belongs to
         check_open(scope, name)
         self._node = self.graph.add_node(name, scope)
+        self.where = self._node.where  # file:line of the user's declaration
         self._node.shape += [shape] if shape is not None else []
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
-
-    @property
-    def where(self) -> str:
-        """The line (file:line) of the user's declaration."""
-        return self._node.where
 
     def new_input(
         self,
@@ -211,7 +199,7 @@ class OperatorBuilder:
             check_same(port.scope, self.scope, self._node.name)
         if not isinstance(pact, Pact):
             raise BuildError(
-                f"{self._node.name} ({self._node.where}): {pact!r} is no pact; "
+                f"{self._node.name} ({self.where}): {pact!r} is no pact; "
                 "write Pipeline(), Exchange(key) or Broadcast(), with parentheses"
             )
         depth = self.scope.depth if port is None else port.scope.depth
@@ -276,41 +264,6 @@ class OperatorBuilder:
             return logic
 
         self.build(make, stage=stage)
-
-    def build_reader(
-        self, make: Callable[[list[Capability], OperatorInfo], Callable[[], None]], joinable: bool = False
-    ) -> None:
-        """Like `build` for logic of the user's: capability references end, and open sessions flush, when it returns."""
-        inputs, outputs = [made for made, _, _ in self._inputs], self._outputs
-
-        def make_run(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-            logic = make(capabilities, info)
-
-            def run() -> None:
-                invocation = Invocation()
-                for each in inputs:
-                    each.invocation = invocation
-                try:
-                    logic()
-                except Exception:
-                    time = invocation.time  # noqa: F841  # for the error's note
-                    raise
-                invocation.end()
-                for output in outputs:
-                    output.end_sessions()
-
-            return run
-
-        self.build(make_run, joinable)
-
-    def checked(self, logic: L) -> L:
-        """Return what a user's `build` returned. Raises BuildError unless it can be called."""
-        if not callable(logic):
-            raise BuildError(
-                f"{self._node.name} ({self._node.where}): build returned {logic!r}, a {type(logic).__name__}; "
-                "it must return the operator's logic, a function of its inputs and its output"
-            )
-        return logic
 
     def _open_channel(self, made: Input[Any], port: Port[Any]) -> None:
         """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""

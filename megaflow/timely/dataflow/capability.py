@@ -17,7 +17,6 @@ Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol
 from weakref import ref
 
@@ -49,37 +48,27 @@ class Capability:
     release and downgrade do nothing, sending raises. Those of joinable sources are filled before it may run.
     """
 
-    __slots__ = ("__weakref__", "_held", "_origin", "_output", "_time", "absent")
+    __slots__ = ("__weakref__", "_origin", "_output", "absent", "held", "time")
 
     def __init__(self, output: OutputPort, time: Time, origin: Origin = None, absent: bool = False) -> None:
         """Wrap a count that is already in the books, or none if `absent`; see `mint`."""
         self._output = output
-        self._time = time
+        self.time = time  # the least at which it may send; written here only
         self._origin = origin
-        self._held = not absent
+        self.held = not absent  # False once released; written here only
         self.absent = absent
 
     def fill(self, time: Time) -> None:
         """Hold it, which was absent or released: its count was minted for it by another worker, or is one that another
         gave away."""
-        assert not self._held, f"{self!r} is there already"
-        self.absent, self._held, self._time = False, True, time
+        assert not self.held, f"{self!r} is there already"
+        self.absent, self.held, self.time = False, True, time
 
     def give_away(self) -> None:
         """Hold it no more, without a count: another worker holds it from now on."""
         self._check_held("give_away")
-        self._held = False
+        self.held = False
         self._forget()
-
-    @property
-    def time(self) -> Time:
-        """The least time at which this capability may send."""
-        return self._time
-
-    @property
-    def held(self) -> bool:
-        """False once released."""
-        return self._held
 
     def belongs_to(self, output: OutputPort) -> bool:
         """Tell whether this is a capability of `output`."""
@@ -88,7 +77,7 @@ class Capability:
     def clone(self) -> Capability:
         """Return a second, independent hold of the same output and time."""
         self._check_held("clone")
-        return mint(self._output, self._time)
+        return mint(self._output, self.time)
 
     def delayed(self, time: Time) -> Capability:
         """Return a new capability at `time`, which this one must be at or before."""
@@ -100,49 +89,49 @@ class Capability:
         if self.absent:
             return
         self._check_later(time, "downgrade")
-        if time == self._time:
+        if time == self.time:
             return
         self._output.changes.update((self._output.location, time), 1)
-        self._output.changes.update((self._output.location, self._time), -1)
+        self._output.changes.update((self._output.location, self.time), -1)
         self._forget()
-        self._time = time
+        self.time = time
 
     def release(self) -> None:
         """Give the right up; a second call is harmless. An absent one is not wanted any more."""
         self.absent = False
-        if self._held:
-            self._held = False
-            self._output.changes.update((self._output.location, self._time), -1)
+        if self.held:
+            self.held = False
+            self._output.changes.update((self._output.location, self.time), -1)
             self._forget()
 
     def _forget(self) -> None:
-        retained = self._output.retained.get(self._time)
+        retained = self._output.retained.get(self.time)
         if retained is not None and retained() is self:
-            del self._output.retained[self._time]
+            del self._output.retained[self.time]
 
     def _check_held(self, verb: str) -> None:
         if self.absent:
             raise CapabilityError(
                 f"{verb}: {self._output.title} has no capability here: this worker joined after the dataflow was built"
             )
-        if not self._held:
+        if not self.held:
             raise CapabilityError(
-                f"{verb}: the capability of {self._output.title} at {self._time!r} was released; keep a clone() instead"
+                f"{verb}: the capability of {self._output.title} at {self.time!r} was released; keep a clone() instead"
             )
 
     def _check_later(self, time: Time, verb: str) -> None:
         self._check_held(verb)
-        check_time(verb, self._time, time)
-        if not less_equal(self._time, time):
+        check_time(verb, self.time, time)
+        if not less_equal(self.time, time):
             raise TimeError(
-                f"{verb}({time!r}): the capability of {self._output.title} is at {self._time!r}, "
+                f"{verb}({time!r}): the capability of {self._output.title} is at {self.time!r}, "
                 f"which is not at or before {time!r}; capabilities only move forward"
             )
 
     def __del__(self) -> None:
-        if self._held and self._output.is_running():
+        if self.held and self._output.is_running():
             warn_of_loss(
-                f"a capability of {self._output.title} at time {self._time!r} was garbage-collected without release(); "
+                f"a capability of {self._output.title} at time {self.time!r} was garbage-collected without release(); "
                 "it holds the frontier back for ever. Release it when it is not needed, or use it in a `with` block",
                 self._output.where,
                 self._origin,
@@ -151,22 +140,20 @@ class Capability:
     def __enter__(self) -> Capability:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.release()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Capability):
             return NotImplemented
-        return self._output is other._output and self._time == other._time
+        return self._output is other._output and self.time == other.time
 
     def __hash__(self) -> int:
-        return hash((self._output.location, self._time))
+        return hash((self._output.location, self.time))
 
     def __repr__(self) -> str:
-        state = "" if self._held else ", absent" if self.absent else ", released"
-        return f"Capability({self._output.title}, {self._time!r}{state})"
+        state = "" if self.held else ", absent" if self.absent else ", released"
+        return f"Capability({self._output.title}, {self.time!r}{state})"
 
 
 def check_time(verb: str, present: Time, time: Time) -> None:
@@ -208,20 +195,15 @@ class Invocation:
 class CapabilityRef:
     """The time of a batch being consumed: a right to send that lasts until the operator returns."""
 
-    __slots__ = ("_invocation", "_outputs", "_paths", "_time")
+    __slots__ = ("_invocation", "_outputs", "_paths", "time")
 
     def __init__(
         self, time: Time, outputs: Sequence[OutputPort], paths: Mapping[int, Summary], invocation: Invocation
     ) -> None:
-        self._time = time
+        self.time = time  # of the batch; never changed
         self._outputs = outputs  # all of the operator's
         self._paths = paths  # output number -> the path from this input; no entry where there is none
         self._invocation = invocation  # never a later one: by then the record's count is gone (rule 1)
-
-    @property
-    def time(self) -> Time:
-        """The time of the batch."""
-        return self._time
 
     def retain(self, output: int = 0) -> Capability:
         """Return the operator's one capability for this time at `output`, counted once however often retained.
@@ -243,7 +225,7 @@ class CapabilityRef:
         check_time("delayed", least, time)
         if not less_equal(least, time):
             raise TimeError(
-                f"delayed({time!r}): the batch being consumed by {port.title} is at {self._time!r}, "
+                f"delayed({time!r}): the batch being consumed by {port.title} is at {self.time!r}, "
                 f"from which {time!r} cannot be reached; capabilities only move forward"
             )
         return mint(port, time)
@@ -253,9 +235,9 @@ class CapabilityRef:
         number = output.number
         if number >= len(self._outputs) or self._outputs[number] is not output:
             raise CapabilityError(f"session: this time belongs to another operator than {output.title}")
-        if self._reach(number, "session")[1] != self._time:
+        if self._reach(number, "session")[1] != self.time:
             raise CapabilityError(
-                f"session: {output.title} is reached from this input only at later times than {self._time!r}; "
+                f"session: {output.title} is reached from this input only at later times than {self.time!r}; "
                 "open the session with retain()"
             )
 
@@ -263,14 +245,14 @@ class CapabilityRef:
         """Return an output, and the least time at which this batch can lead to records there."""
         if not self._invocation.running:
             raise CapabilityError(
-                f"{verb}: the reference to time {self._time!r} ended when the operator returned; call retain() before"
+                f"{verb}: the reference to time {self.time!r} ended when the operator returned; call retain() before"
             )
         if not 0 <= output < len(self._outputs):
             raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._outputs)}")
         port, path = self._outputs[output], self._paths.get(output)
         if path is None:
             raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
-        return port, path.apply(self._time)
+        return port, path.apply(self.time)
 
     def __repr__(self) -> str:
-        return f"CapabilityRef({self._time!r})"
+        return f"CapabilityRef({self.time!r})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.timely.communication.channel import Channel, Lane
@@ -27,23 +27,25 @@ from megaflow.timely.order import Time
 Members = Callable[[], tuple[int, ...]]  # the worker ids that a pact may choose from now, sorted
 
 
-class Edge(Protocol):
+@dataclass(slots=True)
+class Edge:
     """The sending end of a channel."""
 
     target: int  # the location of the input that it feeds
     end: ChannelEnd
 
     def push(self, time: Time, batch: list[Any]) -> int:
-        """Send a batch that is not empty; return how many records were produced. Does not block."""
-        ...
+        """Send a batch that is not empty; return how many records were produced. Does not block.
+
+        Not of an `AddressedEdge`.
+        """
+        raise AssertionError("an addressed channel is fed by ship_to only")
 
 
 @dataclass(slots=True)
-class PipelineEdge:
+class PipelineEdge(Edge):
     """To the same worker."""
 
-    target: int
-    end: ChannelEnd
     put: Callable[[Time, list[Any]], None]  # of the end's queue
     log: Log
 
@@ -56,8 +58,6 @@ class PipelineEdge:
 
 class ChannelEnd:
     """One worker's end of a channel of records: what it sends to other workers, and what it gets from them."""
-
-    __slots__ = ("_allocator", "_log", "_name", "channel", "credits", "index", "lane", "queue")
 
     def __init__(self, context: Context, channel: Channel, queue: InputQueue) -> None:
         self._allocator = context.allocator
@@ -118,11 +118,9 @@ class ChannelEnd:
 
 
 @dataclass(slots=True)
-class ExchangeEdge:
+class ExchangeEdge(Edge):
     """To the worker that the key names. Cost: one call of `key` per record, none with a single worker."""
 
-    target: int
-    end: ChannelEnd
     key: Callable[[Any], int]
     members: Members
 
@@ -161,11 +159,9 @@ class ExchangeEdge:
 
 
 @dataclass(slots=True)
-class BroadcastEdge:
+class BroadcastEdge(Edge):
     """To every worker."""
 
-    target: int
-    end: ChannelEnd
     members: Members
 
     def push(self, time: Time, batch: list[Any]) -> int:
@@ -176,15 +172,10 @@ class BroadcastEdge:
         return len(batch) * len(ids)
 
 
-@dataclass(slots=True)
-class AddressedEdge:
+class AddressedEdge(Edge):
     """To the worker that the producer names."""
 
-    target: int
-    end: ChannelEnd
-
-    def push(self, time: Time, batch: list[Any]) -> int:
-        raise AssertionError("an addressed channel is fed by ship_to only")
+    __slots__ = ()
 
     def push_to(self, worker: int, time: Time, batch: list[Any]) -> int:
         """Send a batch to one worker; return how many records were produced."""

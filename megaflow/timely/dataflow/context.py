@@ -40,8 +40,6 @@ class Context:
 class Activator:
     """Puts its operator in the run queue; from any thread. Harmless when the dataflow or the worker has ended."""
 
-    __slots__ = ("_context", "_handed", "_index", "_run_queue")
-
     def __init__(self, context: Context, run_queue: RunQueue, index: int) -> None:
         self._context = context
         self._run_queue = run_queue  # of the operator's dataflow
@@ -80,8 +78,6 @@ class Backoff:
 
     Invariant: at most one run is planned at a time, however often `later` is called.
     """
-
-    __slots__ = ("_activator", "_due", "_now", "_pause")
 
     def __init__(self, activator: Activator, now: Callable[[], float]) -> None:
         self._activator = activator

@@ -87,19 +87,27 @@ def is_ours(filename: str) -> bool:
     return filename.startswith((_PACKAGE, GENERATED))
 
 
+def raised_by_loop(error: BaseException) -> bool:
+    """Tell, where an engine loop has caught an error, whether the loop raised it, not user code that it called."""
+    trace = error.__traceback__
+    return trace is None or trace.tb_next is None
+
+
 def _facts(trace: TracebackType | None) -> dict[str, str]:
     facts: dict[str, str] = {}
     while trace is not None:
         frame = trace.tb_frame
-        if not is_ours(frame.f_code.co_filename):
-            if facts:
-                break
-        else:
+        if is_ours(frame.f_code.co_filename):
             site = frame.f_globals.get(CALL_SITES, {}).get(trace.tb_lineno)
             if site is not None:
                 _read_call_site(site, frame, facts)
             else:
                 _collect(frame, facts)
+            time = frame.f_locals.get("time")
+            if isinstance(time, (int, Product)):
+                facts["time"] = _short(time)
+        elif facts:
+            break
         trace = trace.tb_next
     return facts
 
@@ -110,7 +118,6 @@ def _read_call_site(site: CallSite, frame: FrameType, facts: dict[str, str]) -> 
         _collect(frame, facts)
         if site.record in frame.f_locals:  # else it is a comprehension's
             facts["record"] = _short(frame.f_locals[site.record])
-    _collect_time(frame, facts)
 
 
 def _collect(frame: FrameType, facts: dict[str, str]) -> None:
@@ -123,13 +130,6 @@ def _collect(frame: FrameType, facts: dict[str, str]) -> None:
         facts["key"] = _short(known["key"])
     elif "batch" in known and "left" in known:
         facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
-    _collect_time(frame, facts)
-
-
-def _collect_time(frame: FrameType, facts: dict[str, str]) -> None:
-    time = frame.f_locals.get("time")
-    if isinstance(time, (int, Product)):
-        facts["time"] = _short(time)
 
 
 def _short(value: object) -> str:

@@ -128,7 +128,6 @@ class Graph:
         self._tracker: Tracker | None = None
         self._progcaster: Progcaster | None = None
         self._moved = True  # the tracker has changes that are not propagated
-        self._log = context.log
 
     # Building ---------------------------------------------------------------------------
 
@@ -171,13 +170,6 @@ class Graph:
         self.edges.append(GraphEdge(source, target, pact, channel))
         return channel
 
-    def run_as_one(self, nodes: Sequence[Node], logic: Callable[[], None]) -> None:
-        """Have the first of these nodes, with this logic, do the work of all."""
-        head = nodes[0]
-        head.logic, head.fused = logic, tuple(node.index for node in nodes)
-        for node in nodes[1:]:
-            node.within = head.index
-
     def extension(self, kind: type[E]) -> E:
         """Return what a package above keeps of this dataflow: one object of a class, made when first asked for."""
         found = self._extensions.setdefault(kind, kind())
@@ -206,7 +198,7 @@ class Graph:
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,
-        )
+        )  # fmt: skip
         self.handlers[Channel.progress(self.number)] = self.receive_progress
         for node in self.nodes:
             if node.within is None:
@@ -225,6 +217,14 @@ class Graph:
     def started(self) -> bool:
         """Whether `start` has been called."""
         return self.over or self._tracker is not None
+
+    def check_started(self, verb: str) -> None:
+        """Raise BuildError if records that `verb` sends would be lost."""
+        if not self.started:
+            raise BuildError(
+                f"{verb}: dataflow {self.name!r} is still being built, its operators would miss the records; "
+                "send after the end of its `with` block"
+            )
 
     def frontier(self, location: int) -> Antichain:
         """Return the frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
@@ -262,7 +262,7 @@ class Graph:
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or self.handoffs.is_due
+        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or bool(self.handoffs.due)
 
     @property
     def complete(self) -> bool:
@@ -328,7 +328,7 @@ class Graph:
         assert node.logic is not None
         self.runs += 1
         self.handoffs.refused = False
-        emit = self._log.emit
+        emit = self.context.log.emit
         if emit is not None:
             emit(ScheduleStarted(self.number, index))
         try:

@@ -36,21 +36,11 @@ class InputHandle(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._time: Time = 0
+        self.time: Time = 0  # of what is sent next, after `close` the last one; written here only
         self._buffer: list[T] = []
         self._feeds: list[Feed[T]] = []  # to which it may send
         self._known: WeakSet[Feed[T]] = WeakSet()  # all, should it receive a right to send
-        self._closed = False
-
-    @property
-    def time(self) -> Time:
-        """The time of what is sent next; after `close` the last one."""
-        return self._time
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._closed
+        self.closed = False  # nothing can be sent any more; written here only
 
     def is_full(self) -> bool:
         """Tell whether what lies after has enough to do: `worker.step_while(handle.is_full)` waits until it has not.
@@ -82,19 +72,19 @@ class InputHandle(Generic[T]):
     def advance_to(self, time: Time) -> None:
         """Promise to send nothing before `time` any more. Raises TimeError if it is not at or after the present."""
         self._check_open("advance_to")
-        check_time("advance_to", self._time, time)
-        if not less_equal(self._time, time):
-            raise TimeError(f"advance_to({time!r}): the input is at {self._time!r} already; time only moves forward")
+        check_time("advance_to", self.time, time)
+        if not less_equal(self.time, time):
+            raise TimeError(f"advance_to({time!r}): the input is at {self.time!r} already; time only moves forward")
         self.flush()
-        self._time = time
+        self.time = time
         for feed in self._feeds:
             feed.capability.downgrade(time)
 
     def close(self) -> None:
         """Send nothing any more; a second call is harmless."""
-        if not self._closed:
+        if not self.closed:
             self.flush()
-            self._closed = True
+            self.closed = True
             for feed in self._feeds:
                 feed.capability.release()
             self._feeds.clear()
@@ -113,8 +103,8 @@ class InputHandle(Generic[T]):
                 feed.graph.caster.give_capability(feed.output.location, feed.capability.time)
             feed.capability.give_away()
         self._feeds.clear()
-        self._closed = True
-        return self._time
+        self.closed = True
+        return self.time
 
     def receive(self, time: Time) -> None:
         """Open this handle, which is closed, with the right that another worker's gave away, for that time.
@@ -124,22 +114,22 @@ class InputHandle(Generic[T]):
         """
         running = [feed for feed in self._known if feed.graph.started and not feed.graph.over]
         feeds = sorted(running, key=lambda feed: feed.graph.number)
-        if not self._closed or not feeds:
-            why = "feeds no running dataflow" if self._closed else f"is open, at time {self._time!r}: close it first"
+        if not self.closed or not feeds:
+            why = "feeds no running dataflow" if self.closed else f"is open, at time {self.time!r}: close it first"
             raise CapabilityError(f"receive({time!r}): the input {why}")
-        check_time("receive", self._time, time)
+        check_time("receive", self.time, time)
         for feed in feeds:
             feed.capability.fill(time)
             feed.graph.caster.receive_capability(feed.output.location, time)
-        self._feeds, self._time, self._closed = feeds, time, False
+        self._feeds, self.time, self.closed = feeds, time, False
 
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> Feed[T]:
         """Feed one more stream, from the current time on; the caller keeps what is returned."""
         self.flush()
         feed = Feed(capability, output, graph)
         self._known.add(feed)
-        capability.downgrade(self._time)
-        if self._closed:
+        capability.downgrade(self.time)
+        if self.closed:
             capability.release()
         else:
             self._feeds.append(feed)
@@ -150,23 +140,19 @@ class InputHandle(Generic[T]):
         self._feeds = [feed for feed in self._feeds if feed.capability.held or feed.capability.absent]
         if not self._feeds:
             self.close()
-        if time is not None and not less_equal(time, self._time):
-            self._time = time
+        if time is not None and not less_equal(time, self.time):
+            self.time = time
         for feed in self._feeds:
-            feed.capability.downgrade(self._time)
+            feed.capability.downgrade(self.time)
 
     def _ship(self, batch: list[T]) -> None:
         for feed in self._feeds:
-            if not feed.graph.started:
-                raise BuildError(
-                    f"send: dataflow {feed.graph.name!r} is still being built, its operators would miss the records; "
-                    "send after the end of its `with` block"
-                )
-            feed.output.ship(self._time, batch)
+            feed.graph.check_started("send")
+            feed.output.ship(self.time, batch)
 
     def _check_open(self, verb: str) -> None:
-        if self._closed:
-            raise CapabilityError(f"{verb}: the input was closed at time {self._time!r}; nothing can be sent any more")
+        if self.closed:
+            raise CapabilityError(f"{verb}: the input was closed at time {self.time!r}; nothing can be sent any more")
         if any(feed.capability.absent for feed in self._feeds):
             raise CapabilityError(f"{verb}: this worker is joining; call worker.bootstrap() first")
 

@@ -39,17 +39,13 @@ def watch(graph: Endable) -> Callable[[], bool]:
     When the garbage collector takes a whole dataflow it is not there for its capabilities: the weak reference has a
     callback, so it is cleared before they are finalized (Python 3.14 clears those without one later).
     """
-    itself = weakref.ref(graph, _nothing)
+    itself = weakref.ref(graph, lambda _: None)
 
     def is_running() -> bool:
         there = itself()
         return there is not None and not there.over
 
     return is_running
-
-
-def _nothing(reference: object) -> None:
-    """Do nothing; see `watch`."""
 
 
 def caller() -> Origin:

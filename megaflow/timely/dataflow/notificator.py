@@ -26,8 +26,6 @@ class FrontierNotificator:
     Cost: a request and a notification O(log of the requests); in nested scopes `for_each` looks at all requests.
     """
 
-    __slots__ = ("_activator", "_due", "_frontiers", "_notifying", "_requests", "_waiting")
-
     def __init__(self, activator: Activator | None = None) -> None:
         self._activator = activator
         self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # time -> of each output one, and how often asked
@@ -48,11 +46,7 @@ class FrontierNotificator:
         if not capability.held:
             raise CapabilityError(f"notify_at: {capability!r} has no right to send any more; request before release")
         key = coordinates(capability.time)
-        entries = self._requests.get(key)
-        if entries is None:
-            self._requests[key] = [(capability, 1)]
-            self._enqueue(key, capability.time)
-            return
+        entries = self._requests.setdefault(key, [])
         for position, (known, count) in enumerate(entries):
             if known == capability:
                 entries[position] = (known, count + 1)
@@ -60,6 +54,14 @@ class FrontierNotificator:
                     capability.release()
                 return
         entries.append((capability, 1))
+        if len(entries) > 1:
+            return
+        if self._frontiers is None or not _is_over(capability.time, self._frontiers):
+            heappush(self._waiting, key)
+            return
+        heappush(self._due, key)
+        if self._activator is not None and not self._notifying:
+            self._activator.activate()
 
     def for_each(self, frontiers: Sequence[Antichain], f: Callable[[Capability, int], object]) -> None:
         """Call `f(capability, count)` for each requested time that none of the frontiers is at or before.
@@ -72,24 +74,21 @@ class FrontierNotificator:
         try:
             while self._due:
                 key = heappop(self._due)
+                time = from_coordinates(key)
                 for capability, count in self._requests.pop(key):
-                    _notify(f, capability, count, from_coordinates(key))
-                    if not self._is_requested(capability):
+                    f(capability, count)
+                    anew = self._requests.get(coordinates(capability.time), ())
+                    if not any(known is capability for known, _ in anew):
                         capability.release()
+        except Exception as error:
+            error.add_note(f"while notified of time {time!r}")
+            raise
         finally:
             self._notifying = False
 
     def pending(self) -> list[Time]:
         """Return the times that are requested and not notified, in order."""
         return [from_coordinates(key) for key in sorted(self._requests)]
-
-    def _enqueue(self, key: _Key, time: Time) -> None:
-        if self._frontiers is None or not _is_over(time, self._frontiers):
-            heappush(self._waiting, key)
-            return
-        heappush(self._due, key)
-        if self._activator is not None and not self._notifying:
-            self._activator.activate()
 
     def _collect(self) -> None:
         """Move what is over from `_waiting` to `_due`."""
@@ -108,9 +107,6 @@ class FrontierNotificator:
         heapify(left)
         self._waiting = left
 
-    def _is_requested(self, capability: Capability) -> bool:
-        return any(known is capability for known, _ in self._requests.get(coordinates(capability.time), ()))
-
     def _check(self) -> None:
         assert sorted(self._waiting + self._due) == sorted(self._requests), "a request is in one heap"
         frontiers = self._frontiers or ()
@@ -122,11 +118,3 @@ def _is_over(time: Time, frontiers: Sequence[Antichain]) -> bool:
         if frontier.less_equal(time):
             return False
     return True
-
-
-def _notify(f: Callable[[Capability, int], object], capability: Capability, count: int, time: Time) -> None:
-    try:
-        f(capability, count)
-    except Exception as error:
-        error.add_note(f"while notified of time {time!r}")
-        raise

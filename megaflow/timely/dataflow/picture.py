@@ -5,140 +5,100 @@ pact of their channel, and the numbers of output and input where an operator has
 One that says "fused" is no channel: what it connects is run as one operator.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from megaflow.timely.dataflow.graph import Graph, Node, ScopeRef
+from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
-from megaflow.timely.dataflow.signature import Place, places
+from megaflow.timely.dataflow.scopes import around
+from megaflow.timely.dataflow.signature import places
 
 
-class Language(Protocol):
-    """What the two notations differ in. Lines come without indentation."""
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """What the two languages differ in. Lines are patterns, without indentation."""
 
     opening: str
     closing: tuple[str, ...]
+    frame: tuple[str, ...]  # name, title
+    frame_end: str
+    box: str  # of an operator: name, title, where
+    arrow: str  # of a channel: source, target, label
+    dashed: str  # likewise, for one without records
+    escapes: dict[str, str]  # letter -> what stands for it in a text
 
-    def open_frame(self, name: str, title: str) -> list[str]:
-        """Return the lines that begin a frame."""
-        ...
+    def fill(self, pattern: str, **texts: str) -> str:
+        """Return a line."""
+        table = str.maketrans(self.escapes)
+        return pattern.format(**{key: text.translate(table) for key, text in texts.items()})
 
-    def close_frame(self) -> str:
-        """Return the line that ends it."""
-        ...
-
-    def box(self, name: str, lines: tuple[str, str]) -> str:
-        """Return an operator."""
-        ...
-
-    def arrow(self, source: str, target: str, label: str, dashed: bool) -> str:
-        """Return a channel."""
-        ...
-
-
-class Mermaid:
-    """https://mermaid.js.org/syntax/flowchart.html"""
-
-    opening = "flowchart TD"
-    closing: tuple[str, ...] = ()
-
-    def open_frame(self, name: str, title: str) -> list[str]:
-        return [f'subgraph {name}["{_mermaid(title)}"]']
-
-    def close_frame(self) -> str:
-        return "end"
-
-    def box(self, name: str, lines: tuple[str, str]) -> str:
-        return f'{name}["{"<br>".join(map(_mermaid, lines))}"]'
-
-    def arrow(self, source: str, target: str, label: str, dashed: bool) -> str:
-        return f'{source} {"-.->" if dashed else "-->"}|"{_mermaid(label)}"| {target}'
+    def draw_frame(self, name: str, title: str, inside: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of a frame."""
+        for pattern in self.frame:
+            yield self.fill(pattern, name=name, title=title)
+        for line in inside:
+            yield f"    {line}"
+        yield self.frame_end
 
 
-class Dot:
-    """https://graphviz.org/doc/info/lang.html"""
-
-    opening = "digraph {"
-    closing: tuple[str, ...] = ("}",)
-
-    def open_frame(self, name: str, title: str) -> list[str]:
-        return [f"subgraph cluster_{name} {{", f"    label={_dot(title)}"]
-
-    def close_frame(self) -> str:
-        return "}"
-
-    def box(self, name: str, lines: tuple[str, str]) -> str:
-        return f"{name} [shape=box label={_dot(*lines)}]"
-
-    def arrow(self, source: str, target: str, label: str, dashed: bool) -> str:
-        return f"{source} -> {target} [label={_dot(label)}{' style=dashed' if dashed else ''}]"
-
-
-LANGUAGES: Mapping[str, Language] = {"mermaid": Mermaid(), "dot": Dot()}
+LANGUAGES = {
+    # https://mermaid.js.org/syntax/flowchart.html
+    "mermaid": Notation(
+        opening="flowchart TD",
+        closing=(),
+        frame=('subgraph {name}["{title}"]',),
+        frame_end="end",
+        box='{name}["{title}<br>{where}"]',
+        arrow='{source} -->|"{label}"| {target}',
+        dashed='{source} -.->|"{label}"| {target}',
+        escapes={'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"},
+    ),
+    # https://graphviz.org/doc/info/lang.html
+    "dot": Notation(
+        opening="digraph {",
+        closing=("}",),
+        frame=("subgraph cluster_{name} {{", '    label="{title}"'),
+        frame_end="}",
+        box='{name} [shape=box label="{title}\\n{where}"]',
+        arrow='{source} -> {target} [label="{label}"]',
+        dashed='{source} -> {target} [label="{label}" style=dashed]',
+        escapes={"\\": "\\\\", '"': '\\"'},
+    ),
+}
 
 
 def draw(graphs: Iterable[Graph], language: str) -> str:
     """Return a picture of these dataflows, a frame for each; `language` is one of LANGUAGES."""
-    tongue = LANGUAGES[language]
-    lines = [tongue.opening]
-    for graph in graphs:
-        lines += [f"    {line}" for line in _draw_graph(graph, tongue)]
-    return "\n".join([*lines, *tongue.closing])
+    notation = LANGUAGES[language]
+    lines = [f"    {line}" for graph in graphs for line in _draw_graph(graph, notation)]
+    return "\n".join([notation.opening, *lines, *notation.closing])
 
 
-def _draw_graph(graph: Graph, tongue: Language) -> Iterator[str]:
+def _draw_graph(graph: Graph, notation: Notation) -> Iterator[str]:
     name = f"d{graph.number}"
     scopes: list[ScopeRef] = []  # in the order of their first operator, each after the one around it
     for node in graph.nodes:
-        scopes += [scope for scope in _inward(node.scope) if scope not in scopes]
-    roots = [scope for scope in scopes if scope.parent is None]
-    yield from tongue.open_frame(name, graph.name)
-    for root in roots:
-        yield from _indented(_draw_scope(graph, root, scopes, tongue))
-    yield tongue.close_frame()
+        scopes += [scope for scope in (*around(node.scope), node.scope) if scope not in scopes]
+    inside = [line for scope in scopes if scope.parent is None for line in _draw_scope(graph, scope, scopes, notation)]
+    yield from notation.draw_frame(name, graph.name, inside)
     where = places(graph)
     for link in graph.edges:
         source, target = where[link.source], where[link.target]
-        ends = f"{name}n{source.node.index}", f"{name}n{target.node.index}"
-        dashed = link.pact == Silent.name
-        what = "progress" if dashed else link.pact if target.node.within is None else "fused"
-        yield tongue.arrow(*ends, _label(what, source, target), dashed)
+        silent = link.pact == Silent.name
+        label = "progress" if silent else link.pact if target.node.within is None else "fused"
+        if len(source.node.sources) > 1 or len(target.node.targets) > 1:
+            label = f"{label} {source.number}→{target.number}"
+        ends = {"source": f"{name}n{source.node.index}", "target": f"{name}n{target.node.index}"}
+        yield notation.fill(notation.dashed if silent else notation.arrow, label=label, **ends)
 
 
-def _inward(scope: ScopeRef) -> list[ScopeRef]:
-    return [scope] if scope.parent is None else [*_inward(scope.parent), scope]
-
-
-def _draw_scope(graph: Graph, scope: ScopeRef, scopes: list[ScopeRef], tongue: Language) -> Iterator[str]:
+def _draw_scope(graph: Graph, scope: ScopeRef, scopes: list[ScopeRef], notation: Notation) -> Iterator[str]:
     for node in graph.nodes:
         if node.scope is scope:
-            yield tongue.box(f"d{graph.number}n{node.index}", (node.name, _short(node)))
-    for child in scopes:
+            name = f"d{graph.number}n{node.index}"
+            yield notation.fill(notation.box, name=name, title=node.name, where=Path(node.where).name)
+    for number, child in enumerate(scopes):
         if child.parent is scope:
-            yield from tongue.open_frame(f"d{graph.number}s{scopes.index(child)}", child.name)
-            yield from _indented(_draw_scope(graph, child, scopes, tongue))
-            yield tongue.close_frame()
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"    {line}" for line in lines)
-
-
-def _short(node: Node) -> str:
-    return Path(node.where).name
-
-
-def _label(pact: str, source: Place, target: Place) -> str:
-    several = len(source.node.sources) > 1 or len(target.node.targets) > 1
-    return f"{pact} {source.number}→{target.number}" if several else pact
-
-
-def _mermaid(text: str) -> str:
-    special: dict[str, str] = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"}
-    return "".join(special.get(letter, letter) for letter in text)
-
-
-def _dot(*lines: str) -> str:
-    escape: Callable[[str], str] = lambda line: line.replace("\\", "\\\\").replace('"', '\\"')  # noqa: E731
-    return '"' + "\\n".join(map(escape, lines)) + '"'
+            inside = _draw_scope(graph, child, scopes, notation)
+            yield from notation.draw_frame(f"d{graph.number}s{number}", child.name, inside)

@@ -13,8 +13,7 @@ class ProbeHandle:
     """Reads the frontier of the streams it is attached to; of several, the union. Costs nothing per record."""
 
     def __init__(self) -> None:
-        self._inputs: list[Input[object]] = []
-        self._graphs: list[Graph] = []  # of each input
+        self._inputs: list[tuple[Graph, Input[object]]] = []
         self._depth: int | None = None  # of the streams; None while attached to nothing
 
     @property
@@ -23,8 +22,8 @@ class ProbeHandle:
         if not self._inputs:
             return Antichain([0])
         if len(self._inputs) == 1:
-            return self._inputs[0].frontier
-        return Antichain(time for each in self._inputs for time in each.frontier.elements)
+            return self._inputs[0][1].frontier
+        return Antichain(time for _, each in self._inputs for time in each.frontier.elements)
 
     def less_than(self, time: Time) -> bool:
         """Tell whether a time before `time` may still arrive."""
@@ -49,12 +48,11 @@ class ProbeHandle:
 
     def attach(self, source: Input[object], graph: Graph) -> None:
         """Watch one more stream."""
-        self._inputs.append(source)
-        self._graphs.append(graph)
+        self._inputs.append((graph, source))
 
     def places(self) -> list[tuple[Graph, int]]:
         """Return the dataflow and the location of each stream it is attached to."""
-        return [(graph, each.location) for graph, each in zip(self._graphs, self._inputs, strict=True)]
+        return [(graph, each.location) for graph, each in self._inputs]
 
 
 def probe_with(port: Port[object], handle: ProbeHandle) -> None:

@@ -19,8 +19,6 @@ class RunQueue:
     Cost: O(log n) for each operator added, O(1) for each queue over its mark, nothing for all others.
     """
 
-    __slots__ = ("_early", "_heap", "_later", "_now", "_turn", "crowded")
-
     def __init__(self) -> None:
         self.crowded: dict[Crowded, int] = {}  # queue over its mark -> operator that drains it; written by queues
         self._now: set[int] = set()  # to run in this pass

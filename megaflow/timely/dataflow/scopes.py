@@ -40,9 +40,9 @@ def check_same(source: ScopeRef, scope: ScopeRef, what: str) -> None:
             f"{what} ({user_line()}): its input comes from dataflow {source.graph.name!r}, "
             f"not from {scope.graph.name!r}; streams cannot cross dataflows, use capture and replay"
         )
-    if scope in _around(source):
+    if scope in around(source):
         advice = "bring it out with leave()"
-    elif source in _around(scope):
+    elif source in around(scope):
         advice = "bring it in with enter(scope)"
     else:
         advice = "bring it out with leave() and in with enter(scope)"
@@ -58,9 +58,6 @@ def describe(scope: ScopeRef) -> str:
     return f"scope {'/'.join(scope.path)!r} ({scope.where})"
 
 
-def _around(scope: ScopeRef) -> list[ScopeRef]:
-    found = []
-    while scope.parent is not None:
-        scope = scope.parent
-        found.append(scope)
-    return found
+def around(scope: ScopeRef) -> list[ScopeRef]:
+    """Return the scopes around this one, from the root on."""
+    return [] if scope.parent is None else [*around(scope.parent), scope.parent]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from megaflow.errors import CapabilityError
@@ -80,8 +79,6 @@ class Session(Generic[T]):
     def __enter__(self) -> Session[T]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
             self.flush()

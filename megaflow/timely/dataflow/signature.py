@@ -1,6 +1,7 @@
 """The signature of a dataflow: what must be equal on all workers, and what the log tells of it."""
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import NamedTuple
 
 from megaflow.errors import GraphMismatch
@@ -47,9 +48,7 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
             f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
         )
     (fusion, *ours), (other_fusion, *others) = signature(graph), theirs
-    for index in range(max(len(ours), len(others))):
-        mine = ours[index] if index < len(ours) else "no operator"
-        other = others[index] if index < len(others) else "no operator"
+    for index, (mine, other) in enumerate(zip_longest(ours, others, fillvalue="no operator")):
         if mine != other:
             where = f" ({graph.nodes[index].where})" if index < len(ours) else ""
             raise GraphMismatch(

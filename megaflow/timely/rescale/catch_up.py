@@ -8,6 +8,7 @@ What comes is told apart by number: below the one that is due it is in the sum a
 So every batch is in the sum exactly once, and in the order of its sender, whatever overtakes what.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +62,7 @@ class Intake:
 
     def __init__(self, change: int, members: frozenset[WorkerId]) -> None:
         self.complete: set[int] = set()  # dataflows that have ended
-        self.streams: dict[int, DataflowProgress] = {}  # dataflow -> what is known of it
+        self.streams = defaultdict[int, DataflowProgress](DataflowProgress)  # dataflow -> what is known of it
         self.snapshot: Snapshot | None = None
         self._change = change
         self._markers: dict[WorkerId, Marker] = {}
@@ -80,7 +81,7 @@ class Intake:
 
     def take_batch(self, dataflow: int, sender: WorkerId, number: int, batch: Stamps) -> None:
         """Take a batch that its sender sent here. Before the snapshot nothing is known to be due: it waits."""
-        stream = self._stream(dataflow)
+        stream = self.streams[dataflow]
         if self.snapshot is None:
             stream.waiting.setdefault(sender, {})[number] = batch
         else:
@@ -93,7 +94,7 @@ class Intake:
         self.complete |= set(range(snapshot.built)) - running.keys() - set(snapshot.unbuilt)
         for dataflow in running.keys() | self.streams.keys():
             _, _, changes, following = running.get(dataflow, ("", (), [], {}))
-            self._stream(dataflow).begin(changes, following)
+            self.streams[dataflow].begin(changes, following)
         return [ask for marker in self._markers.items() for ask in self._gaps(*marker)]
 
     def take_marker(self, sender: WorkerId, marker: Marker) -> list[RangeAsk]:
@@ -108,15 +109,12 @@ class Intake:
         if answer.changes is None:
             self.complete.add(answer.dataflow)
         else:
-            self._stream(answer.dataflow).take(answer.sender, answer.start, answer.end, answer.changes)
-
-    def _stream(self, dataflow: int) -> DataflowProgress:
-        return self.streams.setdefault(dataflow, DataflowProgress())
+            self.streams[answer.dataflow].take(answer.sender, answer.start, answer.end, answer.changes)
 
     def _gaps(self, sender: WorkerId, marker: Marker) -> list[RangeAsk]:
         asks = []
         for dataflow, number in marker.running.items():
-            due = self._stream(dataflow).following.get(sender, 0)
+            due = self.streams[dataflow].following.get(sender, 0)
             if number > due and dataflow not in self.complete:
                 self._asked.add((dataflow, sender))
                 asks.append(RangeAsk(self._change, dataflow, sender, due, number))

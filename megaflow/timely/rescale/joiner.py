@@ -125,11 +125,8 @@ class Joiner:
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
         minted = tuple((each.dataflow, each.minter, each.number) for each in grants)
         gate = messages.CapabilityGate(self.admission.change, minted)
-        self._host.allocator.send_all(self._others(), Channel.membership(Lane.PROGRESS), gate)
-
-    def _others(self) -> list[int]:
-        everybody = self.admission.membership.workers | set(self.admission.ids)
-        return sorted(everybody - {self._host.index})
+        others = self.admission.membership.workers.union(self.admission.ids) - {self._host.index}
+        self._host.allocator.send_all(sorted(others), Channel.membership(Lane.PROGRESS), gate)
 
     def _fill(self, graph: Graph, granted: dict[tuple[int, int], Grant]) -> None:
         for location, number in absent(graph):

@@ -38,7 +38,7 @@ class Sequencer:
         self._next_change = 1
         self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
         self._next_process = max(processes, default=0) + 1
-        self._change: JoinChange | LeaveChange | None = None
+        self.change: JoinChange | LeaveChange | None = None  # that is under way
         self._deadline = float("inf")
         self._ending = False
         self._ended = False
@@ -55,7 +55,7 @@ class Sequencer:
 
     def succession(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...]) -> Succession:
         """All that the next coordinator needs: the lowest id outside this process. Raises CommandRefused if not now."""
-        members, change = self.membership, self._change
+        members, change = self.membership, self.change
         others = members.workers - set(self.processes[process_of(members.coordinator, self.processes)][2])
         if change is not None:
             names = ", ".join(map(str, change.ids))
@@ -68,13 +68,8 @@ class Sequencer:
         assert not self._asking, "questions wait only for changes"
         successor = replace(members, version=members.version + 1, coordinator=min(others))
         numbers = self._next_change, self._next_id, self._next_process
-        places = dict(self.processes)
-        return Succession(successor, places, self.foundings, *numbers, self.queue.waiting, luggage, reports)
-
-    @property
-    def change(self) -> JoinChange | LeaveChange | None:
-        """The change that is under way."""
-        return self._change
+        places, waiting = dict(self.processes), tuple(self.queue.waiting)
+        return Succession(successor, places, self.foundings, *numbers, waiting, luggage, reports)
 
     def hear(self, source: WorkerId, message: object, now: float) -> Mail:
         """Take in one message; return what to send."""
@@ -88,7 +83,7 @@ class Sequencer:
             case messages.EndAsk():
                 self._end(out)
             case messages.LinkLost(ids):
-                if isinstance(self._change, JoinChange) and set(ids) & set(self._change.ids):
+                if isinstance(self.change, JoinChange) and set(ids) & set(self.change.ids):
                     self._abort_if_possible("the connection to it ended", out)
             case messages.Hello() | messages.Prepared() | messages.Ready() | messages.Minted() | messages.Settled():
                 self._step(source, message, out, now)
@@ -96,27 +91,24 @@ class Sequencer:
                 self._step(source, message, out, now)
             case _:
                 raise AssertionError(f"worker {source} sent the coordinator {message!r:.100}")
-        self._begin(out, now)
-        return out
+        return self._begin(out, now)
 
     def begin(self, now: float) -> Mail:
         """Start the next change that waits, if none is under way."""
-        out: Mail = []
-        self._begin(out, now)
-        return out
+        return self._begin([], now)
 
     def tick(self, now: float) -> Mail:
         """Give up what takes too long; to be called about once a second while a change is under way."""
+        if self.change is None or now <= self._deadline or self.change.committed:
+            return []
         out: Mail = []
-        if self._change is not None and now > self._deadline and not self._change.committed:
-            names = ", ".join(map(str, sorted({worker for worker, _ in self._change.silent})))
-            self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self._change.stage})", out)
-            self._begin(out, now)
-        return out
+        names = ", ".join(map(str, sorted({worker for worker, _ in self.change.silent})))
+        self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self.change.stage})", out)
+        return self._begin(out, now)
 
     def take_warning(self, now: float) -> str | None:
         """What of a committed change has taken too long, in words, and once in that time; nothing else is done."""
-        change = self._change
+        change = self.change
         if change is None or not change.committed or now <= self._deadline:
             return None
         self._deadline = now + PATIENCE_SECONDS
@@ -130,19 +122,17 @@ class Sequencer:
         """Take the program's ruling on the process that is due: a reason denies its request, None grants it."""
         out: Mail = []
         self.queue.rule(ids, reason, out)
-        self._begin(out, now)
-        return out
+        return self._begin(out, now)
 
     def give_up(self, reason: str, now: float) -> Mail:
         """Deny the leaves that wait, and abort the change that is under way if it can still be aborted."""
         out: Mail = []
         self.queue.deny_leaves(reason, out)
         self._abort_if_possible(reason, out)
-        self._begin(out, now)
-        return out
+        return self._begin(out, now)
 
     def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
-        change = self._change
+        change = self.change
         if isinstance(change, LeaveChange) and isinstance(ask, LeaveAsk) and ask.worker in change.ids:
             change.asks.append(ask)  # it is on its way, with another worker of its process
         elif self._ending:
@@ -154,7 +144,7 @@ class Sequencer:
         self._ending = True
         self.queue.deny(self.queue.waiting, "too late: the cluster is ending", out)
         self._abort_if_possible("the cluster is ending", out)
-        if self._change is None:
+        if self.change is None:
             self._say_goodbye(out)
 
     def _say_goodbye(self, out: Mail) -> None:
@@ -164,14 +154,15 @@ class Sequencer:
 
     # The beginning of a change
 
-    def _begin(self, out: Mail, now: float) -> None:
-        """Start the next change, if none is under way."""
-        if self._change is None:
+    def _begin(self, out: Mail, now: float) -> Mail:
+        """Start the next change, if none is under way; return all the mail."""
+        if self.change is None:
             match self.queue.take_next(self.membership, self.processes, self._next_id, out):
                 case JoinAsk() as ask:
                     self._admit(ask, out, now)
                 case list(asks):
                     self._ask_members(asks, out, now)
+        return out
 
     def _admit(self, ask: JoinAsk, out: Mail, now: float) -> None:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
@@ -196,7 +187,7 @@ class Sequencer:
 
     def _start(self, change: JoinChange | LeaveChange, now: float) -> None:
         self._next_change += 1
-        self._change = change
+        self.change = change
         self._deadline = now + PATIENCE_SECONDS
         self._fixed = 0
 
@@ -205,10 +196,10 @@ class Sequencer:
 
         A leaving worker that closes its inputs builds nothing more: only the commit tells whether it is a founder.
         """
-        if self._change is not None and self._change.stage is ChangeStage.CLOSING:
+        if self.change is not None and self.change.stage is ChangeStage.CLOSING:
             return
         for source, ask in self._asking:
-            if self._change is not None and not self._change.committed:
+            if self.change is not None and not self.change.committed:
                 self._fixed = max(self._fixed, ask.dataflow + 1)
             out.append((source, messages.FoundersAnswer(ask.dataflow, founders_of(self.foundings, ask.dataflow))))
         self._asking.clear()
@@ -216,7 +207,7 @@ class Sequencer:
     # The steps of a change
 
     def _step(self, source: WorkerId, message: Any, out: Mail, now: float) -> None:
-        change: Any = self._change  # the stage tells which of the two it is
+        change: Any = self.change  # the stage tells which of the two it is
         if change is None or message.change != change.change:
             return  # of a change that was aborted
         if not change.note(source, message, now):
@@ -271,11 +262,11 @@ class Sequencer:
         self._commit(leave, membership, max(leave.built.values()), out)
 
     def _abort_if_possible(self, reason: str, out: Mail) -> None:
-        if self._change is not None and not self._change.committed:
+        if self.change is not None and not self.change.committed:
             self._abort(reason, out)
 
     def _abort(self, reason: str, out: Mail) -> None:
-        change = self._change
+        change = self.change
         assert change is not None
         told, joining = set(self.membership.ids), change.ids if isinstance(change, JoinChange) else ()
         if isinstance(change, LeaveChange):
@@ -287,7 +278,7 @@ class Sequencer:
         self._over(ChangeStage.ABORTED, out)
 
     def _finish(self, told: tuple[WorkerId, ...], out: Mail) -> None:
-        change = self._change
+        change = self.change
         assert change is not None
         out += [(worker, messages.Finished(change.change)) for worker in told]
         if isinstance(change, LeaveChange):
@@ -297,17 +288,17 @@ class Sequencer:
         self._over(ChangeStage.DONE, out)
 
     def _over(self, how: ChangeStage, out: Mail) -> None:
-        assert self._change is not None
-        self._change.enter(how, set())
-        self._change = None
+        assert self.change is not None
+        self.change.enter(how, set())
+        self.change = None
         self._tell_founders(out)
         if self._ending:
             self._say_goodbye(out)
 
     def _check(self) -> None:
         self.queue._check()
-        if self._change is not None:
-            self._change._check()
+        if self.change is not None:
+            self.change._check()
         assert max(self.membership.ids) < self._next_id and max(self.processes, default=0) < self._next_process
-        assert not self._asking or (self._change is not None and self._change.stage is ChangeStage.CLOSING)
+        assert not self._asking or (self.change is not None and self.change.stage is ChangeStage.CLOSING)
         assert {id for _, _, ids in self.processes.values() for id in ids} == self.membership.workers

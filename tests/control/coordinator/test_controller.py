@@ -28,15 +28,12 @@ from megaflow.control.coordinator.events import (
     Gone,
     Inject,
     Instruction,
-    Launched,
     Mailed,
     Reply,
     Resign,
     Rule,
     StartWorkers,
     Ticked,
-    WorkersJoined,
-    WorkersLeft,
 )
 from megaflow.control.coordinator.reconfigurations import PENDING_MAX
 from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITING_MAX
@@ -61,7 +58,7 @@ from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
-from megaflow.timely.rescale.messages import JoinDue, LeaveDue
+from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
@@ -130,14 +127,15 @@ class Job:
             case "mail":
                 return Mailed(int(first), eval(more, NAMES))
             case "launcher":
-                return Launched(eval(rest, NAMES))
+                return eval(rest, NAMES)  # type: ignore[no-any-return]
             case "due":
                 return (JoinDue if first == "join" else LeaveDue)(numbers(more))
             case "joined":
                 ids = self.change(numbers(first), ())
-                return WorkersJoined(ids, self.members, "h", int(more), {"connect": 0.01, "snapshot": 0.02}, 900)
+                place = "h", int(more), ids
+                return Joined(0, ids, self.members, place, {"connect": 0.01, "snapshot": 0.02}, 900)
             case "left":
-                return WorkersLeft(self.change((), numbers(first)), self.members)
+                return Left(0, self.change((), numbers(first)), self.members)
             case "declined":
                 return ChangeRefused(numbers(first), more)
         assert kind == "ask", kind

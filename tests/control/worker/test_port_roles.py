@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.coordinator.events import Asked, Gone
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
     Done,
@@ -112,7 +112,7 @@ def test_what_the_launcher_has_started_reaches_the_coordinator_and_only_that() -
     door.coordinate(heard.append)
     for message in (Started((("h", 5),)), StartFailed("no")):
         door.received(connection, message)
-    assert heard == [Launched(Started((("h", 5),))), Launched(StartFailed("no"))]
+    assert heard == [Started((("h", 5),)), StartFailed("no")]
 
 
 def test_a_second_launcher_is_refused() -> None:

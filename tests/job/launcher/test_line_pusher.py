@@ -58,7 +58,7 @@ def test_an_iterable_is_pushed_while_the_window_is_open(selector: selectors.Base
     while pusher.is_ready:
         pusher.push()
     assert client.sent == [Lines(["x" * 1_000_000])] * 3
-    pusher.taken(3)
+    pusher.window.taken(3)
     while pusher.is_ready:
         pusher.push()
     assert client.sent[3:] == [Lines(["x" * 1_000_000]), LinesEnded()]

@@ -86,7 +86,7 @@ def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
     def fail(count: int, contact: Address) -> list[Child]:
         raise UsageError("--listen 10.9.9.9: no such address")
 
-    bench.newcomers._start = fail
+    bench.newcomers.start_processes = fail
     bench.newcomers.start(REQUEST)
     assert bench.told == [StartFailed("the launcher cannot start processes: --listen 10.9.9.9: no such address")]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, StageEnd, StageLines
 from megaflow.errors import SourceError
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue, Schedule, batches_of
+from megaflow.job.splits import BATCH_BYTES, batches_of, plan_splits
+from megaflow.job.worker.line_queue import LineQueue, Schedule
 from megaflow.job.worker.staging import Staging
 
 

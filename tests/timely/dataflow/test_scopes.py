@@ -675,18 +675,12 @@ def test_an_operator_with_many_ports_is_as_large_as_its_paths(ports: int) -> Non
         inputs = [builder.new_input(source, Pipeline(), {number: identity(0)}) for number in range(ports)]
         outputs = [builder.new_output() for _ in range(ports)]
 
-        def make(capabilities: list[Any], info: Any) -> Callable[[], None]:
-            for capability in capabilities:
-                capability.release()
+        def logic() -> None:
+            for made, (output, _) in zip(inputs, outputs, strict=True):
+                for time, batch in made.drain():
+                    output.ship(time, batch)
 
-            def logic() -> None:
-                for made, (output, _) in zip(inputs, outputs, strict=True):
-                    for time, batch in made:
-                        output.session(time).give_batch(batch)
-
-            return logic
-
-        builder.build_reader(make)
+        builder.build_releasing(logic)
         probe = scope.concatenate([Stream(port) for _, port in outputs]).inspect(seen.append).probe()
     graph = scope.ref.graph.builder
     assert len(graph.depths) <= 3 * ports + 10 and len(graph.edges) <= 4 * ports + 10

@@ -20,9 +20,10 @@ from megaflow.errors import BuildError, PeerLost, SourceError, UsageError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.event_format import HEADER, Event, EventDecoder, Messages, Progress, encode_event
-from megaflow.timely.dataflow.capture.event_link import EventLink, EventPusher, claimed_twice
+from megaflow.timely.dataflow.capture.event_link import EventLink, EventPusher
 from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.fusion.stage import run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time, coordinates, minimum
@@ -61,16 +62,51 @@ def capture(port: Port[T]) -> Captured[T]:
     captured: Captured[T] = Captured()
     builder = OperatorBuilder(port.scope, "Capture")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
-
-    def logic() -> None:
-        for time, batch in source.drain():
-            captured.add(time, batch)
-
-    builder.build_releasing(logic)
+    builder.build_releasing(run_whole([source], [], captured.add))
     return captured
 
 
-class EventWriter:
+class _EventFile:
+    """A file or socket with the events of one capture; it never makes a worker wait."""
+
+    def __init__(self, file: Any, mode: str) -> None:
+        self.used = False  # as the end of a stream; set by `capture_into` and `attach`
+        self._file = file
+        self._is_socket = isinstance(file, socket.socket)
+        self._name = _socket_name(file) if self._is_socket else str(getattr(file, "name", type(file).__name__))
+        kind = type(self).__name__
+        if isinstance(file, TextIOBase):
+            raise UsageError(f"{kind}: {self} is open as text; open it with mode {mode!r}")
+        if not self._is_socket and not hasattr(file, "write" if mode == "wb" else "read"):
+            raise UsageError(f"{kind}({file!r}): this is neither a file nor a socket; use {kind}(open(PATH, {mode!r}))")
+        self._descriptor: int | None = None  # None: in memory
+        with contextlib.suppress(AttributeError, OSError):
+            self._descriptor = int(file.fileno())
+        self._is_pipe = False  # or a terminal
+        if self._is_socket:
+            file.setblocking(False)
+        elif self._descriptor is not None and not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.set_blocking(self._descriptor, False)
+            self._is_pipe = True
+
+    def close(self) -> None:
+        """Close the file or socket."""
+        if self._descriptor is not None:
+            self._file.close()
+
+    def __str__(self) -> str:
+        return self._name
+
+
+def _socket_name(file: socket.socket) -> str:
+    with contextlib.suppress(OSError):  # not connected any more
+        peer = file.getpeername()
+        if isinstance(peer, tuple):
+            return f"socket to {peer[0]}:{peer[1]}"
+    return "socket"
+
+
+class EventWriter(_EventFile):
     """Writes the events of one capture to a file or socket, in the format that `events` documents.
 
     It belongs to the writer, which closes it once the stream is complete (a BytesIO stays open). A disk is written to
@@ -78,23 +114,13 @@ class EventWriter:
     """
 
     def __init__(self, file: Any) -> None:
-        _check_file(file, "EventWriter", "wb")
-        self._file = file
-        self._name = _name(file)
-        self._descriptor = _make_non_blocking(file)
+        super().__init__(file, "wb")
         self._pending = bytearray(HEADER)
-        self._claimed = False
 
     @property
     def pending_bytes(self) -> int:
         """How much the outside has not taken yet."""
         return len(self._pending)
-
-    def claim(self) -> None:
-        """Be captured into; raises BuildError for a second time."""
-        if self._claimed:
-            raise claimed_twice(self)
-        self._claimed = True
 
     def push(self, event: Event) -> None:
         """Add an event. Raises CannotTravel, or what `flush` raises."""
@@ -114,27 +140,18 @@ class EventWriter:
             return False
         except ConnectionError as error:
             raise PeerLost(f"{self}: the receiver is gone before the stream was complete: {error}") from error
-        if not isinstance(self._file, socket.socket):
+        if not self._is_socket:
             self._file.flush()
         return True
 
-    def close(self) -> None:
-        """Close the file or socket."""
-        _close(self._file)
-
     def _write(self, data: bytes) -> int:
-        if isinstance(self._file, socket.socket):
-            return self._file.send(data)
-        if self._descriptor is not None:  # past a buffer that could not say how much it has taken
-            return os.write(self._descriptor, data)
-        written: int | None = self._file.write(data)
+        if self._is_pipe:  # past a buffer that could not say how much it has taken
+            return os.write(self._file.fileno(), data)
+        written: int | None = (self._file.send if self._is_socket else self._file.write)(data)
         return len(data) if written is None else written
 
-    def __str__(self) -> str:
-        return self._name
 
-
-class EventReader:
+class EventReader(_EventFile):
     """Reads the events of one capture from a file or socket, which it closes once the stream is complete.
 
     The end of a file that is not complete is an error, as is that of a socket; with `growing` more of the file is
@@ -142,18 +159,15 @@ class EventReader:
     """
 
     def __init__(self, file: Any, growing: bool = False) -> None:
-        _check_file(file, "EventReader", "rb")
-        self._file = file
+        super().__init__(file, "rb")
         self._growing = growing
-        self._decoder = EventDecoder(_name(file))
-        self._attached = False
-        _make_non_blocking(file)
+        self._decoder = EventDecoder(str(self))
 
     def attach(self, wake: Callable[[], None]) -> bool:
         """Be replayed, once; return False, for a file does not say when there is more to read."""
-        if self._attached:
+        if self.used:
             raise BuildError(f"replay ({user_line()}): {self} is replayed already; open it a second time")
-        self._attached = True
+        self.used = True
         return False
 
     def read(self) -> Event | None:
@@ -173,24 +187,15 @@ class EventReader:
             self._decoder.feed(data)
         return None
 
-    def close(self) -> None:
-        """Close the file or socket."""
-        _close(self._file)
-
     def _receive(self) -> bytes | None:
         """Return some bytes, none at the end, None if there are none now."""
         try:
-            if isinstance(self._file, socket.socket):
-                return self._file.recv(_CHUNK_BYTES)
-            data: bytes | None = self._file.read(_CHUNK_BYTES)
+            data: bytes | None = (self._file.recv if self._is_socket else self._file.read)(_CHUNK_BYTES)
             return data
         except BlockingIOError:
             return None
         except (OSError, ValueError) as error:  # the latter from a file that the program has closed
             raise SourceError(f"{self}: cannot be read after byte {self._decoder.offset}: {error}") from error
-
-    def __str__(self) -> str:
-        return self._decoder.name
 
 
 def capture_into(port: Port[Any], pusher: EventPusher) -> None:
@@ -199,7 +204,12 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
     The dataflow is complete once an EventWriter has got everything out.
     """
     if isinstance(pusher, EventLink | EventWriter):
-        pusher.claim()
+        if pusher.used:
+            raise BuildError(
+                f"capture_into ({user_line()}): {pusher} takes the events of another capture already; "
+                f"each stream, and each worker's part of it, needs a {type(pusher).__name__} of its own"
+            )
+        pusher.used = True
     writer = pusher if isinstance(pusher, EventWriter) else None
     builder = OperatorBuilder(port.scope, "CaptureInto")
     source: Input[Any] = builder.new_input(port, Pipeline(), connection={})
@@ -237,44 +247,3 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
 def _difference(old: Antichain, new: Antichain) -> list[tuple[Time, int]]:
     gone = [(time, -1) for time in old if time not in new.elements]
     return [(time, 1) for time in new if time not in old.elements] + gone
-
-
-def _check_file(file: Any, kind: str, mode: str) -> None:
-    if isinstance(file, TextIOBase):
-        raise UsageError(f"{kind}: {_name(file)} is open as text; open it with mode {mode!r}")
-    method = "write" if mode == "wb" else "read"
-    if not isinstance(file, socket.socket) and not hasattr(file, method):
-        raise UsageError(f"{kind}({file!r}): this is neither a file nor a socket; use {kind}(open(PATH, {mode!r}))")
-
-
-def _name(file: Any) -> str:
-    if isinstance(file, socket.socket):
-        peer: Any = None
-        with contextlib.suppress(OSError):  # not connected any more
-            peer = file.getpeername()
-        return f"socket to {peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "socket"
-    return str(getattr(file, "name", type(file).__name__))
-
-
-def _make_non_blocking(file: Any) -> int | None:
-    """See to it that the file never makes a worker wait; the descriptor of a pipe or terminal, None of others."""
-    if isinstance(file, socket.socket):
-        file.setblocking(False)
-        return None
-    descriptor = _descriptor(file)
-    if descriptor is None or stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return None
-    os.set_blocking(descriptor, False)
-    return descriptor
-
-
-def _descriptor(file: Any) -> int | None:
-    try:
-        return int(file.fileno())
-    except (AttributeError, OSError):  # in memory
-        return None
-
-
-def _close(file: Any) -> None:
-    if _descriptor(file) is not None:
-        file.close()

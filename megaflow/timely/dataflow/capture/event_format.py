@@ -82,8 +82,6 @@ def encode_event(event: Event) -> bytes:
 class EventDecoder:
     """Turns the bytes of the stored format, in whatever pieces they come, into events. `name` is for messages."""
 
-    __slots__ = ("_buffer", "_started", "name", "offset")
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.offset = 0  # where in the file the buffer begins, always between two frames

@@ -36,7 +36,7 @@ class EventLink:
         self._events: deque[Event] = deque()  # pushed, but not read through this link
         self._queues = [self._events]  # of this link and its clones, shared by all of them
         self._wakers: list[Callable[[], None]] = []  # one for each that is replayed, shared as well
-        self._captured = False
+        self.used = False  # captured into; set by `capture_into`
         self._replayed = False
 
     def clone(self) -> "EventLink":
@@ -49,12 +49,6 @@ class EventLink:
         self._queues.append(made._events)
         made._queues, made._wakers = self._queues, self._wakers
         return made
-
-    def claim(self) -> None:
-        """Be captured into; raises BuildError for the second time."""
-        if self._captured:
-            raise claimed_twice(self)
-        self._captured = True
 
     def push(self, event: Event) -> None:
         """Add an event, to the clones as well."""
@@ -80,11 +74,3 @@ class EventLink:
 
     def __str__(self) -> str:
         return "an EventLink"
-
-
-def claimed_twice(pusher: object) -> BuildError:
-    """Return what to raise if a pusher is captured into a second time."""
-    return BuildError(
-        f"capture_into ({user_line()}): {pusher} takes the events of another capture already; "
-        f"each stream, and each worker's part of it, needs a {type(pusher).__name__} of its own"
-    )

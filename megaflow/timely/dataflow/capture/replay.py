@@ -7,7 +7,6 @@ sequences the local frontier is empty from the start.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from megaflow.errors import SourceError, UsageError
@@ -108,9 +107,7 @@ class _Player:
 
     def _play(self, sequence: _Sequence) -> bool:
         for number in range(_EVENTS_PER_RUN):
-            if self._output.is_full():
-                return number > 0
-            event = sequence.read()
+            event = None if self._output.is_full() else sequence.read()
             if event is None:
                 return number > 0
             if isinstance(event, Messages):
@@ -144,22 +141,22 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
         if not hasattr(source, "attach") or not hasattr(source, "read"):
             raise UsageError(f"replay([{source!r}]): this is neither an EventLink nor an EventReader")
     builder = OperatorBuilder(scope, "Replay")
-    output: Output[Any]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         least, activate = minimum(scope.depth), info.activator.activate
         played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
         player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
-        return partial(_run, player, activate, Backoff(info.activator, scope.graph.context.now))
+        backoff = Backoff(info.activator, scope.graph.context.now)
+
+        def logic() -> None:
+            if player.play():
+                backoff.reset()
+                activate()
+            elif not all(sequence.announces for sequence in player.sequences):
+                backoff.later()
+
+        return logic
 
     builder.build(make)
     return result
-
-
-def _run(player: _Player, activate: Callable[[], None], backoff: Backoff) -> None:
-    if player.play():
-        backoff.reset()
-        activate()
-    elif not all(sequence.announces for sequence in player.sequences):
-        backoff.later()

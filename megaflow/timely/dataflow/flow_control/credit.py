@@ -22,8 +22,6 @@ from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
 class WorkerCredit(Gate):
     """The records that one worker has not given back; closed while its credit is used up."""
 
-    __slots__ = ("used",)
-
     def __init__(self) -> None:
         super().__init__()
         self.used = 0  # records
@@ -31,8 +29,6 @@ class WorkerCredit(Gate):
 
 class Credits:
     """The sending end of one channel."""
-
-    __slots__ = ("_accounts", "_downstreams", "_window")
 
     def __init__(self, window: int) -> None:
         self._accounts: dict[int, WorkerCredit] = {}  # target worker -> what it has not given back
@@ -86,26 +82,19 @@ class Credits:
 class Debts:
     """The receiving end of one channel."""
 
-    __slots__ = ("_due", "_enough", "_owed", "_tell")
-
     def __init__(self, window: int, tell: Callable[[], None]) -> None:
         """`tell()` is called when something becomes due."""
         self._owed: dict[int, int] = {}  # source worker -> records taken and not given back
-        self._due: set[int] = set()  # sources that are owed enough
+        self.due: set[int] = set()  # sources that are owed enough
         self._enough = max(1, window // 2)
         self._tell = tell
 
     def add(self, worker: int, records: int) -> None:
         """Note that records from a worker were taken."""
         owed = self._owed[worker] = self._owed.get(worker, 0) + records
-        if owed >= self._enough and worker not in self._due:
-            self._due.add(worker)
+        if owed >= self._enough and worker not in self.due:
+            self.due.add(worker)
             self._tell()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a worker is owed enough."""
-        return bool(self._due)
 
     def owed(self, worker: int) -> int:
         """Return how many records of a worker's were taken and not given back."""
@@ -113,15 +102,15 @@ class Debts:
 
     def settle(self) -> list[tuple[int, int]]:
         """Take what is due: (worker, records), to be given back at once."""
-        due = [(worker, self._owed.pop(worker)) for worker in sorted(self._due)]
-        self._due.clear()
+        due = [(worker, self._owed.pop(worker)) for worker in sorted(self.due)]
+        self.due.clear()
         return due
 
     def forget(self, worker: int) -> None:
         """Owe nothing to a worker that has left."""
         self._owed.pop(worker, None)
-        self._due.discard(worker)
+        self.due.discard(worker)
 
     def _check(self) -> None:
         assert all(records > 0 for records in self._owed.values()), "what is owed is more than nothing"
-        assert self._due == {worker for worker, records in self._owed.items() if records >= self._enough}, "rule 2"
+        assert self.due == {worker for worker, records in self._owed.items() if records >= self._enough}, "rule 2"

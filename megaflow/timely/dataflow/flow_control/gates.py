@@ -19,8 +19,6 @@ from collections.abc import Callable
 class Gate:
     """A place that is closed while it holds too much. It reports changes itself; asking costs nothing here."""
 
-    __slots__ = ("closed", "downstreams")
-
     def __init__(self) -> None:
         self.closed = False
         self.downstreams: list[Downstream] = []  # those that it is part of
@@ -47,8 +45,6 @@ class Downstream:
 
     Invariant: `closed` is the set of its gates that are closed; `wanted` is a subset of it, empty if nothing waits.
     """
-
-    __slots__ = ("_wake", "closed", "granted", "wanted")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.closed: set[Gate] = set()  # written by gates

@@ -99,7 +99,7 @@ class Handoffs:
         self._control: set[int] = set()  # nodes that take in more than data: never told "full"
         self._debts: dict[int, Debts] = {}  # channel -> what its queue owes
         self._behind: dict[int, Downstream] = {}  # channel -> what lies behind its queue, made when first needed
-        self._due: dict[int, None] = {}  # channels that owe enough
+        self.due: dict[int, None] = {}  # channels that owe enough: `settle` has something to do
         self._waiting: list[tuple[int, Downstream]] = []  # node that is run -> what lies after one of its outputs
 
     def add(self, handoff: Handoff) -> None:
@@ -136,17 +136,12 @@ class Handoffs:
         self._waiting.append((self._runs[node], downstream))
         return downstream
 
-    @property
-    def is_due(self) -> bool:
-        """Whether `settle` has something to do."""
-        return bool(self._due)
-
     def settle(self, audience: Callable[[], Collection[int]]) -> None:
         """Give back what is due, where there is room; it waits where there is not."""
-        if not self._due:
+        if not self.due:
             return
         returns: dict[int, list[tuple[int, int]]] = {}  # worker -> (channel, records)
-        for channel in self._due:
+        for channel in self.due:
             downstream = self._behind.get(channel)
             if downstream is None:
                 downstream = self._behind[channel] = Downstream(partial(self._owe, channel))
@@ -155,7 +150,7 @@ class Handoffs:
                 downstream.granted = False
                 for worker, records in self._debts[channel].settle():
                     returns.setdefault(worker, []).append((channel, records))
-        self._due.clear()
+        self.due.clear()
         present = audience()
         for worker, amounts in returns.items():
             if worker in present:
@@ -180,7 +175,7 @@ class Handoffs:
 
     def clear(self) -> None:
         """Forget all: the dataflow is dropped."""
-        for table in (self._all, self._after, self._inside, self._debts, self._behind, self._due, self._waiting):
+        for table in (self._all, self._after, self._inside, self._debts, self._behind, self.due, self._waiting):
             table.clear()
 
     def credit_in_use(self, worker: int) -> dict[int, int]:
@@ -207,12 +202,12 @@ class Handoffs:
         for channel, debts in self._debts.items():
             debts._check()
             behind = self._behind.get(channel)
-            assert not debts.is_due or channel in self._due or (behind is not None and behind.wanted), "it will go back"
+            assert not debts.due or channel in self.due or (behind is not None and behind.wanted), "it will go back"
         for downstream in (*self._behind.values(), *(each for _, each in self._waiting)):
             downstream._check()
 
     def _owe(self, channel: int) -> None:
-        self._due[channel] = None
+        self.due[channel] = None
 
     def _fill(self, downstream: Downstream, sources: list[int]) -> None:
         """Make every gate that can be reached from these outputs part of `downstream`."""

@@ -21,8 +21,6 @@ from megaflow.timely.order import Time
 class InputQueue(Gate):
     """(time, batch) in arrival order."""
 
-    __slots__ = ("_foreign", "_run_queue", "_taken", "batches", "debts", "mark", "name", "node", "records", "where")
-
     def __init__(self, name: str, where: str, node: int, run_queue: RunQueue) -> None:
         super().__init__()
         self.name = name  # of the operator, and the line that declared it: for the note on an error

@@ -24,7 +24,7 @@ from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.error_notes import CALL_SITES, GENERATED
 from megaflow.timely.dataflow.fusion import stage as stages
-from megaflow.timely.dataflow.fusion.codegen import Operation, write
+from megaflow.timely.dataflow.fusion.codegen import FusedFunction, Operation
 from megaflow.timely.dataflow.fusion.partition import Group, partition
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import SWITCH
@@ -70,7 +70,9 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
         nodes = [graph.nodes[member] for member in group.members]
         head = nodes[0]
         exits = [location for node in nodes for location in node.sources if location not in group.inside]
-        graph.run_as_one(nodes, _make_logic(graph, group, exits))
+        head.logic, head.fused = _make_logic(graph, group, exits), tuple(group.members)
+        for node in nodes[1:]:
+            node.within = head.index
         inner.update(location for node in nodes[1:] for location in node.targets)
         inner.update(group.inside)
         members.update(location for node in nodes for location in node.targets)
@@ -90,24 +92,22 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
 def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], None]:
     nodes = [graph.nodes[member] for member in group.members]
     numbers = {node.index: number for number, node in enumerate(nodes)}
-    members = tuple(
-        Operation(node.stage.kind, node.name, node.where, tuple(_follow(group, numbers, exits, node.sources)))
+    follow = {location: -1 - number for number, location in enumerate(exits)}  # or the member that reads it
+    follow |= {location: numbers[reader] for location, reader in group.inside.items()}
+    members = [
+        Operation(node.stage.kind, node.name, node.where, tuple(follow[location] for location in node.sources))
         for node in nodes
-    )
+    ]
     outputs = {output.location: output for node in nodes for output in node.stage.outputs}
     leaving = [outputs[location] for location in exits]
-    text = write(members, tuple(bool(graph.listeners[location]) for location in exits))
+    text = FusedFunction(members, [bool(graph.listeners[location]) for location in exits])
     known = {**_GLOBALS, CALL_SITES: text.call_sites}
     for node in nodes:
         known |= node.stage.names
-    exec(_compiled(f"{'+'.join(member.name for member in members[:4])}", str(text)), known)
+    exec(_compiled("+".join(member.name for member in members[:4]), str(text)), known)
     process: Any = known["make"](*(node.stage.f for node in nodes), *leaving)  # type: ignore[operator]
     run = stages.run_pausable if text.pauses else stages.run_whole
     return run(nodes[0].stage.inputs, leaving, process)
-
-
-def _follow(group: Group, numbers: dict[int, int], exits: list[int], sources: list[int]) -> list[int]:
-    return [numbers[group.inside[each]] if each in group.inside else -1 - exits.index(each) for each in sources]
 
 
 @lru_cache(maxsize=1024)

@@ -24,8 +24,8 @@ For notes on errors: for each line that calls user code a table says which membe
 record.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from megaflow.timely.dataflow.error_notes import CallSite
@@ -33,7 +33,8 @@ from megaflow.timely.dataflow.fusion.stage import Kind
 
 _KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
 
-_CALLS: Final[Mapping[Kind, str]] = {  # statements that leave the record what it is
+_CALLS: Final[Mapping[Kind, str]] = {  # statements that, but for map's, leave the record what it is
+    "map": "r{n} = f{n}({r})",
     "inspect": "f{n}({r})",
     "inspect_time": "f{n}(time, {r})",
     "map_in_place": "f{n}({r})",
@@ -50,37 +51,20 @@ class Operation:
     follow: tuple[int, ...]  # output -> member that reads it, or -1 - k for exit k
 
 
-@dataclass(slots=True)
-class Text:
-    """A generated module. Grows while it is written."""
+class FusedFunction:
+    """The generated module of a group whose first member is the head; `exits` says of each whether it is read."""
 
-    lines: list[str] = field(default_factory=list)
-    call_sites: dict[int, CallSite] = field(default_factory=dict)  # line number -> who calls there
-    pauses: bool = False  # it is a generator
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines) + "\n"
-
-
-def write(members: tuple[Operation, ...], exits: tuple[bool, ...]) -> Text:
-    """Return the text of the group whose first member is the head; `exits` says of each whether it is read."""
-    return _FunctionWriter(members, exits).write()
-
-
-class _FunctionWriter:
-    def __init__(self, members: tuple[Operation, ...], exits: tuple[bool, ...]) -> None:
+    def __init__(self, members: Sequence[Operation], exits: Sequence[bool]) -> None:
+        self.call_sites: dict[int, CallSite] = {}  # line number -> who calls there
+        self.pauses = False  # it is a generator
+        self._lines: list[str] = []
         self._members = members
         self._exits = exits
-        self._text = Text()
         self._lists = [number for number, is_read in enumerate(exits) if is_read]
-
-    def write(self) -> Text:
-        members = self._members
         functions = [f"f{n}" for n in range(len(members))]
-        outputs = [f"output{k}" for k in range(len(self._exits))]
+        outputs = [f"output{k}" for k in range(len(exits))]
         self._put(0, f"def make({', '.join(functions + outputs)}):")
         self._put(1, "def fused(time, batch):")
-        before = len(self._text.lines)
         if members[0].kind == "inspect_batch":
             self._put(2, "f0(time, list(batch))", 0, None)
         working = [n for n, member in enumerate(members) if member.kind not in ("same", "inspect_batch")]
@@ -90,13 +74,15 @@ class _FunctionWriter:
             self._write_comprehension(working[0])
         else:
             self._write_loop()
-        self._fill(before, 2)
+        self._fill(2)
         self._put(1, "return fused")
-        return self._text
 
-    def _fill(self, before: int, depth: int) -> None:
-        """Write a block's only line if it has none, because nothing reads what would come of it."""
-        if len(self._text.lines) == before:
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def _fill(self, depth: int) -> None:
+        """Write the block's only line if it has none, because nothing reads what would come of it."""
+        if not self._lines[-1].startswith("    " * depth):
             self._put(depth, "pass")
 
     def _put(self, depth: int, code: str, member: int | None = None, record: str | None = None) -> None:
@@ -105,8 +91,8 @@ class _FunctionWriter:
             who = self._members[member]
             place = ascii(who.where.rsplit("/", 1)[-1])[1:-1]
             code = f"{code}  # {who.name} ({place})"
-            self._text.call_sites[len(self._text.lines) + 1] = CallSite(who.name, who.where, record)
-        self._text.lines.append("    " * depth + code)
+            self.call_sites[len(self._lines) + 1] = CallSite(who.name, who.where, record)
+        self._lines.append("    " * depth + code)
 
     # Forms ------------------------------------------------------------------------------
 
@@ -137,9 +123,8 @@ class _FunctionWriter:
                 self._put(2, f"out{k} = []")
                 self._put(2, f"append{k} = out{k}.append")
         self._put(2, "for r in batch:")
-        before = len(self._text.lines)
         self._write_member(0, "r", 3)
-        self._fill(before, 3)
+        self._fill(3)
         for n, member in enumerate(self._members):
             if member.kind == "partition":
                 numbered = "".join(f"output{-1 - k}, " for k in member.follow)
@@ -161,10 +146,7 @@ class _FunctionWriter:
     def _write_member(self, n: int, r: str, depth: int) -> None:
         member = self._members[n]
         kind, follow = member.kind, member.follow
-        if kind == "map":
-            self._put(depth, f"r{n} = f{n}({r})", n, r)
-            self._write_next(follow[0], f"r{n}", depth)
-        elif kind == "filter":
+        if kind == "filter":
             self._put(depth, f"if not f{n}({r}):", n, r)
             self._put(depth + 1, "continue")
             self._write_next(follow[0], r, depth)
@@ -195,21 +177,18 @@ class _FunctionWriter:
         else:
             if kind in _CALLS:
                 self._put(depth, _CALLS[kind].format(n=n, r=r), n, r)
-            self._write_next(follow[0], r, depth)
+            self._write_next(follow[0], f"r{n}" if kind == "map" else r, depth)
 
-    def _write_sides(
-        self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int
-    ) -> None:
+    def _write_sides(self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int) -> None:
         """Write the two bodies of an `if`."""
         for number, (step, record) in enumerate(zip(sides, records, strict=True)):
             if number:
                 self._put(depth, between)
-            before = len(self._text.lines)
             if "." in record and step >= 0:  # in a variable, for the note on an error
                 self._put(depth + 1, f"r{n} = {record}")
                 record = f"r{n}"
             self._write_next(step, record, depth + 1)
-            self._fill(before, depth + 1)
+            self._fill(depth + 1)
 
     def _write_flat_map(self, n: int, r: str, depth: int) -> None:
         step = self._members[n].follow[0]
@@ -220,11 +199,10 @@ class _FunctionWriter:
             self._put(depth + 1, f"out{-1 - step} += portion{n}" if self._exits[-1 - step] else "pass")
         else:
             self._put(depth + 1, f"for r{n} in portion{n}:")
-            before = len(self._text.lines)
             self._write_member(step, f"r{n}", depth + 2)
-            self._fill(before, depth + 2)
+            self._fill(depth + 2)
         for k in self._behind(n):
-            self._text.pauses = True
+            self.pauses = True
             self._put(depth + 1, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")
             self._put(depth + 2, f"ship_full(output{k}, time, out{k})")
             self._put(depth + 2, f"while output{k}.is_full():")

@@ -61,17 +61,16 @@ def partition(nodes: Sequence[Node], links: Sequence[GraphEdge]) -> list[Group]:
     for node in nodes:
         if node.stage is None:
             continue
-        group = None
         if len(node.targets) == 1 and (link := feeds.get(node.targets[0])) is not None:
             maker = makers[link.source]
             group = groups.get(maker.index)
-            if group is not None and readers[link.source] == 1 and link.pact == Pipeline.name:
-                if _may_follow(group, maker, node):
-                    group.inside[link.source] = node.index
-                    group.members.append(node.index)
-                    group.loops[node.index] = group.loops[maker.index] + _loops(node)
-                    groups[node.index] = group
-                    continue
+            alone = readers[link.source] == 1 and link.pact == Pipeline.name
+            if group is not None and alone and _may_follow(group, maker, node):
+                group.inside[link.source] = node.index
+                group.members.append(node.index)
+                group.loops[node.index] = group.loops[maker.index] + _loops(node)
+                groups[node.index] = group
+                continue
         groups[node.index] = Group([node.index], loops={node.index: _loops(node)})
     return [group for member, group in groups.items() if member == group.head and len(group.members) > 1]
 

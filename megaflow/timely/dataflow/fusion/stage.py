@@ -99,13 +99,9 @@ def portions(records: Iterable[T]) -> Iterable[list[T]]:
     [700, 700, 100]
     """
     left = iter(records)
+    rest = iter(lambda: list(islice(left, BATCH_RECORDS)), [])
     first = list(islice(left, BATCH_RECORDS))
-    return (first,) if len(first) < BATCH_RECORDS else chain((first,), _further(left))
-
-
-def _further(left: Iterator[T]) -> Iterator[list[T]]:
-    while portion := list(islice(left, BATCH_RECORDS)):
-        yield portion
+    return (first,) if len(first) < BATCH_RECORDS else chain((first,), rest)
 
 
 def ship(output: Output[T], time: Time, records: list[T]) -> None:

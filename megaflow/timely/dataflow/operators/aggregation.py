@@ -7,12 +7,12 @@ move between workers is kept by the stateful operators, some floors above. Loops
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
@@ -29,23 +29,10 @@ Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 _PAIR = "records must be (key, value) pairs whose key can be hashed; map the stream to pairs first"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold(Generic[T, A, R]):
-    """What an operator keeps of one time."""
-
-    begin: Callable[[], A]
-    add: Callable[[Time, A, list[T]], A]  # time, what there is, a batch -> what there is now
-    end: Callable[[Time, A], list[R]]  # -> the records to send
-
-
 def count(port: Port[T]) -> Port[int]:
     """Count this worker's records of each time; sent when the time is closed, nothing for a time without records."""
-    return _fold_times(
-        port,
-        "Count",
-        Pipeline(),
-        _Fold(begin=lambda: 0, add=lambda time, total, batch: total + len(batch), end=lambda time, total: [total]),
-    )
+    add: Callable[[Time, int, list[T]], int] = lambda time, total, batch: total + len(batch)  # noqa: E731
+    return _fold_times(port, "Count", Pipeline(), lambda: 0, add, lambda time, total: [total])
 
 
 def accumulate(port: Port[T], init: A, f: Callable[[A, T], A]) -> Port[A]:
@@ -59,9 +46,7 @@ def accumulate(port: Port[T], init: A, f: Callable[[A, T], A]) -> Port[A]:
             total = f(total, record)
         return total
 
-    return _fold_times(
-        port, "Accumulate", Pipeline(), _Fold(begin=lambda: deepcopy(init), add=add, end=lambda time, total: [total])
-    )
+    return _fold_times(port, "Accumulate", Pipeline(), lambda: deepcopy(init), add, lambda time, total: [total])
 
 
 def aggregate(
@@ -90,8 +75,7 @@ def aggregate(
             out.append(emit(key, value))
         return out
 
-    begin: Callable[[], dict[K, A]] = dict
-    return _fold_times(port, "Aggregate", _by_key("aggregate", hash), _Fold(begin, add, end))
+    return _fold_times(port, "Aggregate", _by_key("aggregate", hash), dict, add, end)
 
 
 def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int]) -> Port[R]:
@@ -104,8 +88,27 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
     output: Output[R]
     output, result = builder.new_output()
-    apply = _machine(fold)
+    states: dict[K, A] = {}
     stash: dict[Time, tuple[Capability, list[list[Any]]]] = {}  # batches in arrival order, none empty
+
+    def apply(time: Time, batch: list[tuple[K, V]]) -> list[R]:
+        find = states.get
+        out: list[R] = []
+        try:
+            for key, value in batch:
+                state, outputs = fold(key, value, find(key))
+                if state is None:
+                    states.pop(key, None)
+                else:
+                    states[key] = state
+                out += outputs
+        except (TypeError, ValueError) as error:
+            raise _blamed(
+                error,
+                f"state_machine: {_PAIR}; and the fold is called as fold(key, value, state) and must return "
+                "(new state, outputs), outputs being a list or another iterable",
+            ) from None
+        return out
 
     def logic() -> None:
         frontier = source.frontier
@@ -127,32 +130,14 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     return result
 
 
-def _machine(fold: Fold[K, V, A, R]) -> Callable[[Time, list[tuple[K, V]]], list[R]]:
-    states: dict[K, A] = {}
-
-    def apply(time: Time, batch: list[tuple[K, V]]) -> list[R]:
-        find = states.get
-        out: list[R] = []
-        try:
-            for key, value in batch:
-                state, outputs = fold(key, value, find(key))
-                if state is None:
-                    states.pop(key, None)
-                else:
-                    states[key] = state
-                out += outputs
-        except (TypeError, ValueError) as error:
-            raise _blamed(
-                error,
-                f"state_machine: {_PAIR}; and the fold is called as fold(key, value, state) and must return "
-                "(new state, outputs), outputs being a list or another iterable",
-            ) from None
-        return out
-
-    return apply
-
-
-def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> Port[R]:
+def _fold_times(
+    port: Port[T],
+    name: str,
+    pact: Pact,
+    begin: Callable[[], A],
+    add: Callable[[Time, A, list[T]], A],  # time, what there is, a batch -> what there is now
+    end: Callable[[Time, A], list[R]],  # -> the records to send
+) -> Port[R]:
     """Build an operator that folds the batches of each time and sends the result when the time is closed."""
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact)
@@ -163,14 +148,14 @@ def _fold_times(port: Port[T], name: str, pact: Pact, fold: _Fold[T, A, R]) -> P
 
     def close(capability: Capability, count: int) -> None:
         time = capability.time
-        _ship(output, time, fold.end(time, open_times.pop(time)))
+        _ship(output, time, end(time, open_times.pop(time)))
 
     def logic() -> None:
         for time, batch in source.drain():
             if time not in open_times:
                 notificator.notify_at(mint(output, time))
-                open_times[time] = fold.begin()
-            open_times[time] = fold.add(time, open_times[time], batch)
+                open_times[time] = begin()
+            open_times[time] = add(time, open_times[time], batch)
         notificator.for_each([source.frontier], close)
 
     builder.build_releasing(logic)
@@ -198,7 +183,4 @@ def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
 
 def _blamed(error: Exception, complaint: str) -> Exception:
     """Return the error itself if user code raised it; else the loop did: return what is wrong with the program."""
-    trace = error.__traceback__
-    if trace is not None and trace.tb_next is not None:
-        return error
-    return ProgramError(f"{complaint}; here: {error}")
+    return ProgramError(f"{complaint}; here: {error}") if raised_by_loop(error) else error

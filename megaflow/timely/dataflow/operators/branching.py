@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
 from megaflow.timely.dataflow.fusion.stage import Kind, Stage, run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
@@ -35,8 +35,6 @@ class Err(Generic[E]):
 
 
 Result: TypeAlias = Ok[U] | Err[E]
-
-_Split = Callable[[Time, list[Any]], list[list[Any]]]  # time and batch -> a batch for each output
 
 
 def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> list[Port[U]]:
@@ -110,8 +108,7 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
 
 def check_partition(error: Exception, record: object, count: int) -> None:
     """Say what the function should return, if the partition's own loop raised and not user code."""
-    trace = error.__traceback__
-    if trace is None or trace.tb_next is None:
+    if raised_by_loop(error):
         raise ProgramError(
             f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
             f"for {record!r} it returned something else ({type(error).__name__}: {error})"
@@ -127,7 +124,7 @@ def _split(
     port: Port[Any],
     name: str,
     count: int,
-    split: _Split,
+    split: Callable[[Time, list[Any]], list[list[Any]]],  # time and batch -> a batch for each output
     kind: Kind,
     f: Callable[..., Any],
     names: Mapping[str, object],

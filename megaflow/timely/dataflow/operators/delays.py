@@ -13,8 +13,6 @@ from megaflow.timely.order import Time, coordinates, less_equal
 
 T = TypeVar("T")
 
-_Spread = Callable[[Time, list[Any]], dict[Time, list[Any]]]  # time and batch -> later times and their records
-
 
 def delay(port: Port[T], f: Callable[[T, Time], Time]) -> Port[T]:
     """Send each record at the time `f(record, time)`, at or after its own; at once, for times are only labels."""
@@ -53,7 +51,8 @@ def _check_later(verb: str, time: Time, later: Time) -> None:
         raise TimeError(f"{verb}: the function returned {later!r} for a record at {time!r}; time only moves forward")
 
 
-def _delayed(port: Port[T], name: str, spread: _Spread) -> Port[T]:
+def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Time, list[T]]]) -> Port[T]:
+    """Build an operator that sends a batch as `spread(time, batch)` says: later time -> records."""
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
     output: Output[T]

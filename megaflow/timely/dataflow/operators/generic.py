@@ -1,16 +1,16 @@
 """Operators whose logic the user writes: unary, binary, source, sink.
 
-`build(capability, info)` gets the operator's initial capability and returns the closure
-that runs. The plain forms run when data arrives; the `_frontier` forms also when a
-frontier moves, and their inputs have `frontier`. The `_notify` forms need no build: they
-are given the logic itself, and a notificator that outlives its runs.
+`build(capability, info)` gets the operator's initial capability and returns the logic, which runs when data arrives
+and, with `notify`, when the frontier of an input moves. The logic is called with the operator's inputs and its output.
+Forms with a notificator need no build of the user's: `notified` makes one from the logic.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.capability import Capability, Invocation
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.notificator import FrontierNotificator
@@ -21,119 +21,83 @@ T = TypeVar("T")
 U = TypeVar("U")
 R = TypeVar("R")
 
-UnaryLogic = Callable[[Input[T], Output[R]], None]
-UnaryBuild = Callable[[Capability, OperatorInfo], UnaryLogic[T, R]]
-BinaryLogic = Callable[[Input[T], Input[U], Output[R]], None]
-BinaryBuild = Callable[[Capability, OperatorInfo], BinaryLogic[T, U, R]]
+UnaryBuild = Callable[[Capability, OperatorInfo], Callable[[Input[T], Output[R]], None]]
+BinaryBuild = Callable[[Capability, OperatorInfo], Callable[[Input[T], Input[U], Output[R]], None]]
 SourceBuild = Callable[[Capability, OperatorInfo], Callable[[Output[R]], None]]
 NotifyLogic = Callable[[Input[T], Output[R], FrontierNotificator], None]
 BinaryNotifyLogic = Callable[[Input[T], Input[U], Output[R], FrontierNotificator], None]
+_Build = Callable[[Capability, OperatorInfo], Callable[..., None]]  # any of those
 SinkBuild = Callable[[OperatorInfo], Callable[[Input[T]], None]]
 
 
-def unary(port: Port[T], pact: Pact, name: str, build: UnaryBuild[T, R], notify: bool = False) -> Port[R]:
-    """Build an operator with one input and one output; `notify` makes it the `_frontier` form."""
-    builder = OperatorBuilder(port.scope, name)
-    source: Input[T] = builder.new_input(port, pact, notify=notify)
-    output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = builder.checked(build(capabilities[0], info))
-        return lambda: logic(source, output)
-
-    builder.build_reader(make)
-    return result
-
-
-def binary(
-    left: Port[T],
-    right: Port[U],
-    pacts: tuple[Pact, Pact],
+def operator(
+    scope: ScopeRef,
     name: str,
-    build: BinaryBuild[T, U, R],
-    notify: bool = False,
-) -> Port[R]:
-    """Build an operator with two inputs and one output; `notify` makes it the `_frontier` form."""
-    builder = OperatorBuilder(left.scope, name)
-    first: Input[T] = builder.new_input(left, pacts[0], notify=notify)
-    second: Input[U] = builder.new_input(right, pacts[1], notify=notify)
-    output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = builder.checked(build(capabilities[0], info))
-        return lambda: logic(first, second, output)
-
-    builder.build_reader(make)
-    return result
-
-
-def source(scope: ScopeRef, name: str, build: SourceBuild[R], joinable: bool = False) -> Port[R]:
-    """Build an operator without inputs: it runs once at the start and then when `info.activator` says so."""
+    inputs: Sequence[tuple[Port[Any], Pact]],
+    build: _Build,
+    notify: bool = True,
+    joinable: bool = False,
+) -> Port[Any]:
+    """Build an operator with these inputs and one output. Without inputs it runs once at the start, then on request."""
     builder = OperatorBuilder(scope, name)
-    output: Output[Any]
+    sources = [builder.new_input(port, pact, notify=notify) for port, pact in inputs]
     output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = builder.checked(build(capabilities[0], info))
-        return lambda: logic(output)
-
-    builder.build_reader(make, joinable)
+    _finish(builder, sources, [output], lambda capabilities, info: build(capabilities[0], info), joinable)
     return result
 
 
 def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
     """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
     builder = OperatorBuilder(port.scope, name)
-    made: Input[T] = builder.new_input(port, pact)
+    _finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))
+
+
+def notified(logic: Callable[..., None], init: Iterable[Time]) -> _Build:
+    """Give the logic a notificator that outlives its runs, and is asked for the times `init` first."""
+
+    def build(capability: Capability, info: OperatorInfo) -> Callable[..., None]:
+        notificator = FrontierNotificator(info.activator)
+        for time in init if capability.held else ():
+            notificator.notify_at(capability.delayed(time))
+        capability.release()
+        return lambda *ports: logic(*ports, notificator)
+
+    return build
+
+
+def _finish(
+    builder: OperatorBuilder,
+    inputs: Sequence[Input[Any]],
+    outputs: Sequence[Output[Any]],
+    build: Callable[[list[Capability], OperatorInfo], Callable[..., None]],
+    joinable: bool = False,
+) -> None:
+    """Finish an operator of the user's: capability references end, and open sessions flush, when its logic returns.
+
+    Raises BuildError if `build` returns nothing that can be called.
+    """
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        logic = builder.checked(build(info))
-        return lambda: logic(made)
+        logic = build(capabilities, info)
+        if not callable(logic):
+            raise BuildError(
+                f"{info.name} ({builder.where}): build returned {logic!r}, a {type(logic).__name__}; "
+                "it must return the operator's logic, a function of its inputs and its output"
+            )
 
-    builder.build_reader(make)
+        def run() -> None:
+            invocation = Invocation()
+            for each in inputs:
+                each.invocation = invocation
+            try:
+                logic(*inputs, *outputs)
+            except Exception:
+                time = invocation.time  # noqa: F841  # for the error's note
+                raise
+            invocation.end()
+            for output in outputs:
+                output.end_sessions()
 
+        return run
 
-def unary_notify(
-    port: Port[T], pact: Pact, name: str, logic: NotifyLogic[T, R], init: Iterable[Time] = ()
-) -> Port[R]:
-    """Build an operator with one input, one output and a notificator that is asked for the times `init` first."""
-    builder = OperatorBuilder(port.scope, name)
-    source: Input[T] = builder.new_input(port, pact)
-    output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        notificator = _notificator(capabilities[0], info, init)
-        return lambda: logic(source, output, notificator)
-
-    builder.build_reader(make)
-    return result
-
-
-def binary_notify(
-    left: Port[T],
-    right: Port[U],
-    pacts: tuple[Pact, Pact],
-    name: str,
-    logic: BinaryNotifyLogic[T, U, R],
-    init: Iterable[Time] = (),
-) -> Port[R]:
-    """Build an operator with two inputs, one output and a notificator that is asked for the times `init` first."""
-    builder = OperatorBuilder(left.scope, name)
-    first: Input[T] = builder.new_input(left, pacts[0])
-    second: Input[U] = builder.new_input(right, pacts[1])
-    output, result = builder.new_output()
-
-    def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        notificator = _notificator(capabilities[0], info, init)
-        return lambda: logic(first, second, output, notificator)
-
-    builder.build_reader(make)
-    return result
-
-
-def _notificator(capability: Capability, info: OperatorInfo, init: Iterable[Time]) -> FrontierNotificator:
-    notificator = FrontierNotificator(info.activator)
-    for time in init if capability.held else ():
-        notificator.notify_at(capability.delayed(time))
-    capability.release()
-    return notificator
+    builder.build(make, joinable)

@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
-from megaflow.timely.dataflow.fusion.stage import (
-    LARGEST_BATCH_RECORDS,
-    Kind,
-    Stage,
-    portions,
-    run_pausable,
-    run_whole,
-    ship,
-    ship_full,
-)
+from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pact, Pipeline
 from megaflow.timely.order import Time
@@ -35,7 +26,7 @@ def linear(
     name: str,
     apply: Callable[[Time, list[T]], list[Any]],
     pact: Pact = _STAY,
-    kind: Kind | None = None,
+    kind: stages.Kind | None = None,
     f: Callable[..., Any] | None = None,
 ) -> Port[Any]:
     """Build an operator that turns each batch into another of the same time; an empty one is not sent.
@@ -44,7 +35,7 @@ def linear(
     """
 
     def make(source: Input[T], output: Output[Any]) -> Callable[[], None]:
-        return run_whole([source], [output], lambda time, batch: ship(output, time, apply(time, batch)))
+        return stages.run_whole([source], [output], lambda time, batch: stages.ship(output, time, apply(time, batch)))
 
     return _one_to_one(port, name, make, pact, kind, f)
 
@@ -54,14 +45,14 @@ def _one_to_one(
     name: str,
     make: Callable[[Input[T], Output[Any]], Callable[[], None]],
     pact: Pact,
-    kind: Kind | None,
+    kind: stages.Kind | None,
     f: Callable[..., Any] | None,
 ) -> Port[Any]:
     builder = OperatorBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 
-    stage = Stage(kind, f, [source], [output]) if kind is not None else None
+    stage = stages.Stage(kind, f, [source], [output]) if kind is not None else None
     builder.build_releasing(make(source, output), stage)
     return result
 
@@ -85,28 +76,28 @@ def flat_map(port: Port[T], f: Callable[[T], Iterable[U]]) -> Port[U]:
     def make(source: Input[T], output: Output[U]) -> Callable[[], None]:
         def process(time: Time, batch: list[T]) -> Iterator[None]:
             out: list[U] = []
-            extend = out.extend
+            extend, largest = out.extend, stages.LARGEST_BATCH_RECORDS
             for record in batch:
                 made = f(record)
                 if type(made) is list and len(made) <= BATCH_RECORDS:  # mostly: said first, it saves a fifth
                     extend(made)
-                    if len(out) > LARGEST_BATCH_RECORDS:
+                    if len(out) > largest:
                         yield from _cut(output, time, out)
                 else:
-                    for portion in portions(made):
+                    for portion in stages.portions(made):
                         extend(portion)
-                        if len(out) > LARGEST_BATCH_RECORDS:
+                        if len(out) > largest:
                             yield from _cut(output, time, out)
-            ship(output, time, out)
+            stages.ship(output, time, out)
 
-        return run_pausable([source], [output], process)
+        return stages.run_pausable([source], [output], process)
 
     return _one_to_one(port, "FlatMap", make, _STAY, "flat_map", f)
 
 
 def _cut(output: Output[U], time: Time, out: list[U]) -> Iterator[None]:
     """Send what fills batches, and pause until there is room."""
-    ship_full(output, time, out)
+    stages.ship_full(output, time, out)
     while output.is_full():
         yield
 

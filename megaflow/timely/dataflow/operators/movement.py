@@ -1,18 +1,19 @@
-"""Operators that move records as they are: between workers, between streams, around a loop."""
+"""Operators that move records as they are: between workers and streams, around a loop, across borders of scopes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError
+from megaflow.timely import order
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
-from megaflow.timely.dataflow.scopes import check_same
+from megaflow.timely.dataflow.scopes import check_open, check_same, describe
 from megaflow.timely.order import Summary, Time
-from megaflow.timely.order import feedback as advance_by
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
     if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
         raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
     builder = OperatorBuilder(scope, "Feedback")
-    summary: Summary = advance_by(scope.depth, advance)
+    summary: Summary = order.feedback(scope.depth, advance)
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
 
@@ -82,3 +83,60 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
         builder.connect(loop, port)
 
     return LoopHandle(scope, builder.where, close), result
+
+
+def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
+    """Bring a stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t.
+
+    Raises BuildError if `scope` is no child of the stream's scope or its block has ended.
+    """
+    if scope.parent is not port.scope:
+        parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {describe(scope.parent)}"
+        raise BuildError(
+            f"enter ({user_line()}): the stream is of {describe(port.scope)}, but {describe(scope)} is {parent}; "
+            "a stream enters scopes one by one, from the scope around them"
+        )
+    check_open(scope, "enter")
+    if scope.depth == port.scope.depth:
+        return Port(scope, port.node, port.output)
+    return _cross(port, scope, "Enter", order.enter(port.scope.depth))
+
+
+def leave(port: Port[T]) -> Port[T]:
+    """Bring a stream out of its scope: time Product(t, i) becomes t, in a region it stays.
+
+    Raises BuildError for a stream of the root scope.
+    """
+    parent = port.scope.parent
+    if parent is None:
+        raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
+    if parent.depth == port.scope.depth:
+        return Port(parent, port.node, port.output)
+    return _cross(port, parent, "Leave", order.leave(port.scope.depth))
+
+
+def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
+    """Build an operator of `scope` that takes in a stream of the scope next to it."""
+    builder = OperatorBuilder(scope, name)
+    source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
+    output, result = builder.new_output()
+
+    def logic() -> None:
+        for time, batch in source.drain():
+            output.ship(path.apply(time), batch)
+
+    builder.build_releasing(logic)
+    return result
+
+
+def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
+    """Return the open end of a loop in an iterative scope, `advance` rounds later each time around.
+
+    Raises BuildError in a scope whose times have no round.
+    """
+    if scope.depth == 0:
+        raise BuildError(
+            f"loop_variable ({user_line()}): times of {describe(scope)} have no round; "
+            "open `with scope.iterative() as inner`, or use feedback to advance the time itself"
+        )
+    return feedback(scope, advance, "loop_variable")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, CapabilityError
+from megaflow.errors import CapabilityError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
@@ -20,8 +20,6 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 
 T = TypeVar("T")
 
-_Changes = ChangeBatch[tuple[int, Time]]
-
 _BATCHES_PER_RUN = 16
 """How much an iterable may send before the operators after it get their turn."""
 
@@ -29,7 +27,6 @@ _BATCHES_PER_RUN = 16
 def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
     """Send the records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
     builder = OperatorBuilder(scope, "ToStream")
-    output: Output[Any]
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
@@ -71,11 +68,7 @@ class UnorderedHandle(Generic[T]):
         """
         if self._holdings.closed:
             raise CapabilityError(f"session: {self._output.title} was closed; nothing can be sent any more")
-        if not self._graph.started:
-            raise BuildError(
-                f"session: dataflow {self._graph.name!r} is still being built, its operators would miss the records; "
-                "send after the end of its `with` block"
-            )
+        self._graph.check_started("session")
         self._activator.activate()
         return self._output.session(capability)
 
@@ -85,10 +78,8 @@ class UnorderedHandle(Generic[T]):
         self._holdings.close()
 
 
-class _Holdings(_Changes):
+class _Holdings(ChangeBatch[tuple[int, Time]]):
     """What the program's capabilities add up to: location and time -> count. Passes changes on to the dataflow's."""
-
-    __slots__ = ("_changes", "_output", "closed")
 
     def __init__(self, output: Output[Any], initial: Capability) -> None:
         super().__init__()
@@ -118,7 +109,6 @@ class _Holdings(_Changes):
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
     """Return a handle, the capability for the least time, and the stream of what is sent through the handle."""
     builder = OperatorBuilder(scope, "UnorderedInput")
-    output: Output[Any]
     output, result = builder.new_output()
     made: list[tuple[UnorderedHandle[Any], Capability]] = []
 
