@@ -23,6 +23,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ende
 log = logging.getLogger("megaflow.spark")
 
 
+@dataclass(eq=False, repr=False)
 class SparkFeed:
     """One streaming query that feeds a job.
 
@@ -51,20 +53,14 @@ class SparkFeed:
     on the same thread, how the lines leave Spark.
     """
 
-    def __init__(
-        self,
-        lines: SparkSpec | Any,
-        coordinator: tuple[str, int],
-        secret: bytes,
-        on_change: Callable[[], None] = lambda: None,
-        report: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self._lines = lines
-        self._name = str(lines) if isinstance(lines, SparkSpec) else "the streaming DataFrame"
-        self._coordinator = coordinator
-        self._secret = secret
-        self._on_change = on_change
-        self._report = report
+    _lines: SparkSpec | Any
+    _coordinator: tuple[str, int]  # host, port; written by `move`
+    _secret: bytes
+    _on_change: Callable[[], None] = lambda: None
+    _report: Callable[[str], None] = lambda text: None
+
+    def __post_init__(self) -> None:
+        self._name = str(self._lines) if isinstance(self._lines, SparkSpec) else "the streaming DataFrame"
         self.query = uuid.uuid4().hex  # the id under which the batches are committed
         self._stopping = threading.Event()
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`

@@ -76,35 +76,24 @@ class SimulatedWorker:
         return bool(self.allocator.arrived) or (self.running and self.worker.has_work())
 
 
+@dataclass(eq=False, repr=False)
 class Rescaling:
     """The planned changes, one at a time; also the door through which joiners get their answer."""
 
-    def __init__(
-        self,
-        planned: list[tuple[int, Change]],
-        members: list[SimulatedWorker],
-        admit: Callable[[Admission], SimulatedWorker],
-        bury: Callable[[SimulatedWorker], None],
-        is_passed: Callable[[], bool],
-    ) -> None:
-        """`planned` is (records sent, change), `members` the living workers; both are shared with the cluster.
-
-        `is_passed` tells whether the outputs' frontier has passed the last command.
-        """
-        self.refusals: list[str] = []
-        self._planned = planned
-        self._members = members
-        self._admit = admit
-        self._bury = bury
-        self._is_passed = is_passed
-        self._age = 0  # actions since the newcomer was started
-        self._stage = ""  # of the change that is under way; "": none
-        self._handing = False  # the coordinator has handed over, and there is no new one yet
-        self._lead: SimulatedWorker | None = None  # None: the first
-        self._newcomer: SimulatedWorker | None = None
-        self._leaver: SimulatedWorker | None = None
-        self._owners: set[int] = set()  # who may own bins
-        self._table: RoutingTable = ()
+    _planned: list[tuple[int, Change]]  # (records sent, change); the cluster adds to it
+    _members: list[SimulatedWorker]  # the living workers, kept by the cluster
+    _admit: Callable[[Admission], SimulatedWorker]
+    _bury: Callable[[SimulatedWorker], None]
+    _is_passed: Callable[[], bool]  # tells whether the outputs' frontier has passed the last command
+    refusals: list[str] = field(default_factory=list)
+    _age: int = 0  # actions since the newcomer was started
+    _stage: str = ""  # of the change that is under way; "": none
+    _handing: bool = False  # the coordinator has handed over, and there is no new one yet
+    _lead: SimulatedWorker | None = None  # None: the first
+    _newcomer: SimulatedWorker | None = None
+    _leaver: SimulatedWorker | None = None
+    _owners: set[int] = field(default_factory=set)  # who may own bins
+    _table: RoutingTable = ()
 
     @property
     def is_busy(self) -> bool:

@@ -6,6 +6,7 @@ made. If the client dies, the job goes on with the table of the last step, and a
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control import messages, reports
@@ -17,27 +18,17 @@ from megaflow.timely.communication.tcp import address_text
 MOVES_MAX = 10  # more in the course of one request: it moves faster than it can be asked
 
 
+@dataclass(eq=False)
 class Conversation:
     """Questions to the coordinator, one after another, wherever it is by then."""
 
-    def __init__(
-        self,
-        client: Client,
-        timeout_seconds: float,
-        connect: Callable[[str, int], Client] | None = None,
-        find: Callable[[], Client | None] = lambda: None,
-    ) -> None:
-        """`client` belongs to this from now on.
-
-        `connect` follows the coordinator to an address, `find` to where the job is found by now, None if it is not.
-        """
-        self._client = client
-        self._timeout_seconds = timeout_seconds
-        self._connect = connect
-        self._find = find
-        self._id = 0
-        self.accepted: int | None = None  # the epoch of the last command, once it is accepted
-        self._heard: messages.CommandProgress | None = None  # of the last command
+    _client: Client  # belongs to this from now on
+    _timeout_seconds: float
+    _connect: Callable[[str, int], Client] | None = None  # follows the coordinator to an address
+    _find: Callable[[], Client | None] = lambda: None  # connects to where the job is found by now, None if it is not
+    _id: int = 0  # of the last request
+    accepted: int | None = None  # the epoch of the last command, once it is accepted
+    _heard: messages.CommandProgress | None = None  # of the last command
 
     def ask(self, body: object, show: Callable[[messages.CommandProgress], None] | None = None) -> Any:
         """Return what the request is done with; `show` is told how far it has come.

@@ -5,6 +5,7 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control import reports
@@ -21,34 +22,23 @@ BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
 KEY_LENGTH_MAX = 60  # characters that are shown
 
 
+@dataclass(eq=False, repr=False)
 class Agent:
     """What a worker says of itself, and its way to the coordinator."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        address: str,
-        lines: Callable[[], int],
-        lateness: Lateness,
-        waiting: Callable[[float], int | None] = lambda now: 0,
-        moved: Callable[[Coordinates], None] = lambda word: None,
-    ) -> None:
-        """`address` is the process's port; `lines` tells how many lines were read, `lateness` how late they were.
+    _worker: Worker
+    _address: str  # the process's port
+    _lines: Callable[[], int]  # how many were read
+    _lateness: Lateness  # of those lines
+    _waiting: Callable[[float], int | None] = lambda now: 0  # lines that are due now and not read; None: unknown
+    _moved: Callable[[Coordinates], None] = lambda word: None  # called when another coordinator says that it serves
 
-        `waiting` tells how many are due now and not read, None if nobody knows; `moved` is called when another
-        coordinator says that it serves.
-        """
-        self._worker = worker
-        self._report = worker.rescaling.report  # tells the coordinator
-        self._moved = moved
-        self._address = address
-        self._lines = lines
-        self._lateness = lateness
-        self._waiting = waiting
-        self._began = worker.now()
+    def __post_init__(self) -> None:
+        self._report = self._worker.rescaling.report  # tells the coordinator
+        self._began = self._worker.now()
         self._rate = RateMeter()
         self._learning = False  # this worker has joined, and its operators do not all know their tables
-        worker.on_mail(TOPIC, self._read)
+        self._worker.on_mail(TOPIC, self._read)
 
     def joined(self) -> None:
         """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
