@@ -53,12 +53,7 @@ def _config(options: arguments.Arguments) -> Config:
     if options.join is not None:
         contacts = [address for address in options.addresses if address != options.address]
         return Config.join(
-            contacts,
-            options.address,
-            options.workers,
-            options.join,
-            report=report,
-            connect_timeout_seconds=patience,
+            contacts, options.address, options.workers, options.join, report=report, connect_timeout_seconds=patience
         )
     if options.processes == 1 and not options.growing:
         return Config.process(options.workers)

@@ -13,9 +13,6 @@ from megaflow.timely.dataflow.capture.replay import replay
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, sources
-from megaflow.timely.dataflow.operators.generic import SourceBuild
-from megaflow.timely.dataflow.operators.movement import LoopHandle
-from megaflow.timely.dataflow.operators.sources import UnorderedHandle, new_unordered_input
 from megaflow.timely.dataflow.scopes import open_child
 
 T = TypeVar("T")
@@ -45,21 +42,21 @@ class Scope:
         handle: InputHandle[Any] = InputHandle()
         return handle, self.input_from(handle)
 
-    def new_unordered_input(self) -> tuple[UnorderedHandle[Any], Capability, Stream[Any]]:
+    def new_unordered_input(self) -> tuple[sources.UnorderedHandle[Any], Capability, Stream[Any]]:
         """A handle without a present time, a capability, and the stream of what is sent through the handle.
 
         `with handle.session(capability) as session` sends at the capability's time; clones and later ones made with
         `capability.delayed(time)` may be used in any order. The stream's time waits for all that are held: release
         them. What is left when the worker's program ends is released then.
         """
-        handle, capability, port = new_unordered_input(self.ref)
+        handle, capability, port = sources.new_unordered_input(self.ref)
         return handle, capability, Stream(port)
 
     def to_stream(self, records: Iterable[T]) -> Stream[T]:
         """The records of an iterable at the least time, on every worker that calls it; read bit by bit."""
         return Stream(sources.to_stream(self.ref, records))
 
-    def source(self, name: str, build: SourceBuild[T], joinable: bool = False) -> Stream[T]:
+    def source(self, name: str, build: generic.SourceBuild[T], joinable: bool = False) -> Stream[T]:
         """A source of your own: `build(capability, info)` returns `logic(output)`.
 
         It runs once at the start, then whenever `info.activator` asks for it. While it holds its capability the
@@ -80,12 +77,12 @@ class Scope:
         """A stream that ends at once."""
         return self.to_stream(())
 
-    def feedback(self, summary: int) -> tuple[LoopHandle[Any], Stream[Any]]:
+    def feedback(self, summary: int) -> tuple[movement.LoopHandle[Any], Stream[Any]]:
         """The open end of a loop and the stream of what is fed back, `summary` later each time around."""
         handle, port = movement.feedback(self.ref, summary)
         return handle, Stream(port)
 
-    def loop_variable(self, summary: int) -> tuple[LoopHandle[Any], Stream[Any]]:
+    def loop_variable(self, summary: int) -> tuple[movement.LoopHandle[Any], Stream[Any]]:
         """The open end of a loop in an iterative scope and the stream of what is fed back, `summary` rounds later."""
         handle, port = movement.loop_variable(self.ref, summary)
         return handle, Stream(port)

@@ -2,8 +2,9 @@
 
     .venv/bin/python tests/other_pythons.py -q -m 'not slow'
 
-Each version gets a virtual environment of its own, `.venv-3.13`, made once and again when pyproject.toml changes. A
-version for which the packages cannot be had is named on standard error and left out. Exit code: 1 if a test fails.
+Each version gets a virtual environment of its own, `.venv-3.13`, made once and again when pyproject.toml changes.
+PySpark, which is pure Python and takes minutes to build, is linked from the running environment. A version for which
+the packages cannot be had is named on standard error and left out. Exit code: 1 if a test fails.
 """
 
 import glob
@@ -11,13 +12,16 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = 11  # of Python 3: requires-python
 NEWEST = 19
 COMPILED = "matplotlib,numpy,pandas,pyarrow"  # nobody waits for these to be built, where there is no wheel
+LINKED = ("pyspark", "py4j")
 
 
 def candidates(version: str) -> Iterator[str]:
@@ -34,6 +38,25 @@ def runs(python: str, version: str) -> bool:
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def requirements(project: Path) -> list[str]:
+    """Return what a developer installs, but for what is linked and megaflow itself."""
+    table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    extras = table["optional-dependencies"]
+    return [
+        each for each in (*table["dependencies"], *extras["arrow"], *extras["dev"])
+        if not each.startswith((*LINKED, table["name"]))
+    ]  # fmt: skip
+
+
+def link(environment: Path) -> None:
+    """Show the environment the packages that are the same for every version."""
+    [site] = environment.glob("lib/python3.*/site-packages")
+    for name in LINKED:
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None, name
+        (site / name).symlink_to(Path(spec.origin).parent)
+
+
 def provide(python: str, environment: Path) -> str:
     """Make the environment, unless it is there; return what went wrong."""
     stamp = environment / ".installed"
@@ -44,11 +67,13 @@ def provide(python: str, environment: Path) -> str:
     pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [python, "-m", "venv", "--clear", environment],
-        [*pip, "--no-compile", "--only-binary", COMPILED, "--editable", f"{ROOT}[dev]"],
+        [*pip, "--no-compile", "--only-binary", COMPILED, *requirements(project)],
+        [*pip, "--no-deps", "--editable", ROOT],
     ):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    link(environment)
     stamp.touch()
     return ""
 

@@ -151,15 +151,6 @@ def _has_generated_eq(kind: type) -> bool:
     return code is not None and code.co_filename == "<string>" and fields(owner) == fields(kind)
 
 
-def bin_of(hash64: int, log2_bins: int) -> int:
-    """Return the bin of a key with this hash: its high bits.
-
-    >>> bin_of(2**63, 8), bin_of(2**64 - 1, 8), bin_of(5, 0)
-    (128, 255, 0)
-    """
-    return hash64 >> (64 - log2_bins)
-
-
 def check_bins(bins: int) -> int:
     """Return the logarithm of a number of bins; raises BuildError unless it is a power of two from 1 to 2^20.
 
@@ -190,8 +181,6 @@ class BinStore:
     Invariant: `states` has the keys of the bins in `bins`, which are the owned ones, each key in its own bin; and those
     of bins that were taken and are not drawn yet.
     """
-
-    __slots__ = ("_hash", "_shift", "bins", "count", "states", "timers")
 
     def __init__(self, bins: int, hash: Callable[[Any], int] = stable_hash) -> None:
         self._hash = hash

@@ -27,16 +27,7 @@ Why it then routes exactly as all others do
 from dataclasses import dataclass
 
 from megaflow.errors import ProtocolError
-from megaflow.megaphone.routing import (
-    Bootstrap,
-    Command,
-    Map,
-    Move,
-    Numbered,
-    Reconfiguration,
-    RoutingHistory,
-    RoutingTable,
-)
+from megaflow.megaphone import routing
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_than
 
@@ -45,15 +36,15 @@ from megaflow.timely.order import Time, less_than
 class RoutingState:
     """The knowledge that F of one worker has of the routing, as it travels to another."""
 
-    table: RoutingTable  # active
+    table: routing.RoutingTable  # active
     installed: Time | None  # the time of the active table; None: it is the initial one
-    pending: tuple[Reconfiguration, ...]  # decided and not installed, by time
-    undecided: tuple[Reconfiguration, ...]  # so far: control has not passed their times
+    pending: tuple[routing.Reconfiguration, ...]  # decided and not installed, by time
+    undecided: tuple[routing.Reconfiguration, ...]  # so far: control has not passed their times
     next: int  # number of the first command that is not in it
 
-    def history(self) -> RoutingHistory:
+    def history(self) -> routing.RoutingHistory:
         """Return the history that its receiver starts with."""
-        return RoutingHistory(self.table, self.pending, self.installed)
+        return routing.RoutingHistory(self.table, self.pending, self.installed)
 
 
 class RoutingBacklog:
@@ -63,28 +54,23 @@ class RoutingBacklog:
     """
 
     def __init__(self, worker: WorkerId) -> None:
-        self.later: list[tuple[int, Numbered]] = []  # (time, command) above its Bootstrap, by number
+        self.later: list[tuple[int, routing.Numbered]] = []  # (time, command) above its Bootstrap, by number
         self._worker = worker
-        self._called: int | None = None  # number of its Bootstrap
+        self.called: int | None = None  # number of its Bootstrap; None: it has not been read
         self._given: int | None = None  # the least time at which a command gives it a bin
         self._states: dict[int, RoutingState] = {}  # next -> what it was sent
 
-    @property
-    def is_called(self) -> bool:
-        """Whether its Bootstrap has been read."""
-        return self._called is not None
-
-    def read(self, time: int, numbered: Numbered) -> bool:
+    def read(self, time: int, numbered: routing.Numbered) -> bool:
         """Take a command; return whether it may take bins from this worker, or a state, which needs a capability.
 
         Raises ProtocolError if the command names this worker before it is bootstrapped.
         """
         command: object = numbered.command
-        if not isinstance(command, (Move, Map, Bootstrap)):
+        if not isinstance(command, (routing.Move, routing.Map, routing.Bootstrap)):
             return False  # not for F
-        if self._called is None:
-            if isinstance(command, Bootstrap) and command.worker == self._worker:
-                self._called = numbered.number
+        if self.called is None:
+            if isinstance(command, routing.Bootstrap) and command.worker == self._worker:
+                self.called = numbered.number
             elif names(command, self._worker):
                 raise ProtocolError(
                     f"control: command {numbered.number} at time {time}, {command!s:.80}, names worker "
@@ -93,7 +79,7 @@ class RoutingBacklog:
             return False
         self.later.append((time, numbered))
         named = names(command, self._worker)
-        if isinstance(command, Bootstrap):
+        if isinstance(command, routing.Bootstrap):
             return named
         owns = self._given is not None and less_than(self._given, time)
         if named and not owns:
@@ -106,11 +92,11 @@ class RoutingBacklog:
 
     def answer(self) -> RoutingState | None:
         """Return the state that answers its Bootstrap once both are here: then F starts."""
-        return None if self._called is None else self._states.get(self._called + 1)
+        return None if self.called is None else self._states.get(self.called + 1)
 
 
-def names(command: Command, worker: WorkerId) -> bool:
+def names(command: routing.Command, worker: WorkerId) -> bool:
     """Tell whether a command gives this worker a bin, or makes it the server of another."""
-    if isinstance(command, Map):
+    if isinstance(command, routing.Map):
         return worker in command.workers
-    return worker == (command.server if isinstance(command, Bootstrap) else command.worker)
+    return worker == (command.server if isinstance(command, routing.Bootstrap) else command.worker)

@@ -16,7 +16,6 @@ from typing import Any
 from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
-from megaflow.timely.order import Time
 
 CHUNK_BYTES = 1 << 20
 """A chunk is cut when what is in it reaches about this size on the wire."""
@@ -140,13 +139,6 @@ class Installer:
         self._installed = installed
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
-
-    def install_all(self, arrived: Iterable[tuple[Time, list[Chunk]]]) -> None:
-        """Add what has arrived on S's state input: (time, parcel) of each."""
-        for time, parcel in arrived:
-            assert isinstance(time, int)
-            for chunk in parcel:
-                self.install(time, chunk)
 
     def install(self, time: int, chunk: Chunk) -> None:
         """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""

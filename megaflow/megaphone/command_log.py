@@ -8,18 +8,9 @@ table: see `bootstrap`.
 """
 
 from megaflow.errors import CommandRefused, ProtocolError
+from megaflow.megaphone import routing
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
-from megaflow.megaphone.routing import (
-    Bootstrap,
-    Command,
-    Map,
-    Move,
-    Numbered,
-    Reconfiguration,
-    RoutingHistory,
-    validate,
-)
 from megaflow.timely.dataflow.builder import Input
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
@@ -35,14 +26,14 @@ class ControlInput:
     def __init__(
         self,
         name: str,
-        inputs: tuple[Input[Numbered], Input[RoutingState | Credit]] | None,
+        inputs: tuple[Input[routing.Numbered], Input[RoutingState | Credit]] | None,
         shipper: Shipper,
         bins: int,
-        history: RoutingHistory | None,
+        history: routing.RoutingHistory | None,
         context: Context,
     ) -> None:
         """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet."""
-        self.history = history or RoutingHistory(())
+        self.history = history or routing.RoutingHistory(())
         self._name = name
         self._inputs = inputs
         self._shipper = shipper
@@ -51,7 +42,7 @@ class ControlInput:
         self._worker = context.allocator.index
         self._newcomer = RoutingBacklog(self._worker) if history is None else None  # until it is told the table
         self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
-        self._commands: dict[int, list[Command]] = {}  # time the control frontier has not passed -> obeyed commands
+        self._commands: dict[int, list[routing.Command]] = {}  # time control has not passed -> obeyed commands
         self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
 
     @property
@@ -62,7 +53,7 @@ class ControlInput:
     @property
     def forgotten(self) -> bool:
         """Whether the table will never be known: control has ended without a Bootstrap for this worker."""
-        return self._newcomer is not None and not self._newcomer.is_called and self.frontier.is_empty()
+        return self._newcomer is not None and self._newcomer.called is None and self.frontier.is_empty()
 
     @property
     def frontier(self) -> Antichain:
@@ -74,7 +65,7 @@ class ControlInput:
         newcomer = self._newcomer
         if self._inputs is None:
             return
-        commands, routing = self._inputs
+        commands, sent = self._inputs
         for time, batch in commands.drain():
             assert isinstance(time, int)
             for numbered in batch:
@@ -83,9 +74,9 @@ class ControlInput:
                 if newcomer is None:
                     self._obey(time, numbered)
         states: list[RoutingState] = []
-        for time, sent in routing.drain():
+        for time, answers in sent.drain():
             assert isinstance(time, int)
-            for each in sent:
+            for each in answers:
                 if isinstance(each, Credit):
                     self._shipper.credited(time, each)
                 else:
@@ -109,29 +100,29 @@ class ControlInput:
             )
         self._next_number = number + 1
 
-    def _claim(self, time: int, numbered: Numbered, sends: bool) -> None:
+    def _claim(self, time: int, numbered: routing.Numbered, sends: bool) -> None:
         """Claim what the command may need; `sends`: whether this worker can have what it asks for."""
         match numbered.command:
-            case Move() | Map() as command:
+            case routing.Move() | routing.Map() as command:
                 if sends:
                     self._shipper.claim(time)
                 if names(command, self._worker):
                     self._shipper.expect(time)
-            case Bootstrap(server, _) if sends and server == self._worker:
+            case routing.Bootstrap(server, _) if sends and server == self._worker:
                 self._serving[numbered.number] = mint(self._shipper.routing, time)
 
-    def _obey(self, time: int, numbered: Numbered) -> None:
+    def _obey(self, time: int, numbered: routing.Numbered) -> None:
         match numbered.command:
-            case Move() | Map() as command:
+            case routing.Move() | routing.Map() as command:
                 self._commands.setdefault(time, []).append(command)
-            case Bootstrap(server, worker) if server == self._worker:
+            case routing.Bootstrap(server, worker) if server == self._worker:
                 with self._serving.pop(numbered.number):
                     self._shipper.routing.ship_to(worker, time, [self._state(numbered.number + 1)])
 
     def _state(self, next: int) -> RoutingState:
         """What is known now, when all commands below `next` have been obeyed and no other."""
         history = self.history
-        undecided = [Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
+        undecided = [routing.Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
         return RoutingState(history.active, history.installed, tuple(history.pending), tuple(undecided), next)
 
     def _start(self, newcomer: RoutingBacklog, states: list[RoutingState]) -> None:
@@ -157,7 +148,7 @@ class ControlInput:
         """
         for command in self._commands[time]:
             try:
-                validate(command, self._bins, self._membership().workers)
+                routing.validate(command, self._bins, self._membership().workers)
             except CommandRefused as error:
                 raise ProtocolError(
                     f"control of {self._name}: the commands for time {time} cannot be carried out: {error}"

@@ -50,11 +50,9 @@ class SpaceSaving:
     ((5, 0), (3, 2), (3, 3))
     """
 
-    __slots__ = ("_capacity", "_counts", "_errors", "_heap", "_next", "total")
-
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._counts: dict[Any, float] = {}
+        self.counts: dict[Any, float] = {}  # held key -> its count
         self._errors: dict[Any, float] = {}  # key -> by how much its count may be too high
         self._heap: list[tuple[float, int, Any]] = []  # (a count that a held key once had, tie-breaker, key), one each
         self._next = 0  # tie-breaker
@@ -63,31 +61,27 @@ class SpaceSaving:
     @property
     def floor(self) -> float:
         """How many records a key may have that is not held; 0 while there is room for all."""
-        return self._least()[0] if len(self._counts) >= self._capacity else 0
+        return self._least()[0] if len(self.counts) >= self._capacity else 0
 
     def add(self, key: Any, count: float) -> None:
         """Count a key; `count` is more than 0."""
         self.total += count
         self._next += 1
-        if key in self._counts:
-            self._counts[key] += count
-        elif len(self._counts) < self._capacity:
-            self._counts[key], self._errors[key] = count, 0
+        if key in self.counts:
+            self.counts[key] += count
+        elif len(self.counts) < self._capacity:
+            self.counts[key], self._errors[key] = count, 0
             heappush(self._heap, (count, self._next, key))
         else:
             error, _, evicted = self._least()
-            del self._counts[evicted], self._errors[evicted]
-            self._counts[key], self._errors[key] = error + count, error
+            del self.counts[evicted], self._errors[evicted]
+            self.counts[key], self._errors[key] = error + count, error
             heapreplace(self._heap, (error + count, self._next, key))
-
-    def held(self) -> list[Any]:
-        """Return the keys that are counted."""
-        return list(self._counts)
 
     def estimate(self, key: Any) -> tuple[float, float]:
         """Return the count of any key, held or not, and by how much it may be too high."""
-        if key in self._counts:
-            return self._counts[key], self._errors[key]
+        if key in self.counts:
+            return self.counts[key], self._errors[key]
         return self.floor, self.floor
 
     def _least(self) -> tuple[float, int, Any]:
@@ -95,14 +89,14 @@ class SpaceSaving:
         heap = self._heap
         while True:
             count, number, key = heap[0]
-            if self._counts[key] == count:
+            if self.counts[key] == count:
                 return heap[0]
-            heapreplace(heap, (self._counts[key], number, key))
+            heapreplace(heap, (self.counts[key], number, key))
 
     def _check(self) -> None:
-        assert self._counts.keys() == self._errors.keys() == {key for _, _, key in self._heap}
-        assert len(self._heap) == len(self._counts) <= self._capacity
-        assert all(count <= self._counts[key] for count, _, key in self._heap)
+        assert self.counts.keys() == self._errors.keys() == {key for _, _, key in self._heap}
+        assert len(self._heap) == len(self.counts) <= self._capacity
+        assert all(count <= self.counts[key] for count, _, key in self._heap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +118,6 @@ class _Window:
 
 class LoadMeter:
     """The load of one operator on one worker. One writer: the operator, batch by batch."""
-
-    __slots__ = ("_bin_of_key", "_previous", "_sample_at", "_seen", "_window", "busy_seconds", "now", "records")
 
     def __init__(self, bin_of_key: Callable[[Any], int], now: Callable[[], float]) -> None:
         """`now` gives seconds that never go back."""
@@ -158,7 +150,7 @@ class LoadMeter:
         for bin, (records, busy) in new.bins.items():
             before = bins.get(bin, (0.0, 0.0))
             bins[bin] = (before[0] + records / seconds, before[1] + busy / seconds)
-        found = dict.fromkeys([*new.keys.held(), *old.keys.held()])
+        found = dict.fromkeys([*new.keys.counts, *old.keys.counts])
         keys = []
         for key in found:
             (count, error), (count_before, error_before) = new.keys.estimate(key), old.keys.estimate(key)

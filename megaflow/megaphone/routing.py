@@ -78,8 +78,6 @@ def apply(table: RoutingTable, commands: Iterable[Command]) -> RoutingTable:
                 result[bin] = worker
             case Map(workers):
                 result[:] = workers
-            case Bootstrap():
-                pass
     return tuple(result)
 
 
@@ -132,15 +130,13 @@ def validate(
                 raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
             _check_member(command, server, members, joined)
             if type(worker) is not int or worker not in joined:
-                _check_member(command, worker, members)
+                _check_member(command, worker, members, joined)
                 raise CommandRefused(f"{command}: worker {worker} has the routing table already")
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 
 
-def _check_member(
-    command: object, worker: WorkerId, members: Collection[WorkerId], joined: Collection[WorkerId] = ()
-) -> None:
+def _check_member(command: object, worker: int, members: Collection[WorkerId], joined: Collection[WorkerId]) -> None:
     if type(worker) is not int or worker not in members:
         if type(worker) is int and worker in joined:
             raise CommandRefused(

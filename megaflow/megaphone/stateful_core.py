@@ -96,7 +96,10 @@ class Core:
 
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
-        self._installer.install_all(self.state.drain())
+        for time, parcel in self.state.drain():
+            assert isinstance(time, int)
+            for chunk in parcel:
+                self._installer.install(time, chunk)
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it."""

@@ -27,8 +27,6 @@ class TimerStore:
     Invariant: `_bins` names exactly the (bin, time) of `_times`.
     """
 
-    __slots__ = ("_bins", "_times")
-
     def __init__(self) -> None:
         self._times: ByTime[dict[int, dict[Any, list[Any]]]] = ByTime(lambda time: {})  # bin -> key -> payloads
         self._bins: dict[int, set[int]] = {}  # bin -> its times; none empty
@@ -50,7 +48,10 @@ class TimerStore:
         """Remove what is due at a time: bin -> key -> payloads. Cost: linear in the bins with something due."""
         bins = self._times.take(time) or {}
         for bin in bins:
-            self._forget(bin, time)
+            times = self._bins[bin]
+            times.discard(time)
+            if not times:
+                del self._bins[bin]
         return bins
 
     def take(self, bin: int) -> list[Timer]:
@@ -67,12 +68,6 @@ class TimerStore:
         """Add timers that a bin has brought."""
         for time, key, payload in timers:
             self.add(time, bin, key, payload)
-
-    def _forget(self, bin: int, time: int) -> None:
-        times = self._bins[bin]
-        times.discard(time)
-        if not times:
-            del self._bins[bin]
 
     def _check(self) -> None:
         pairs = {(bin, time) for time, bins in self._times.items() for bin in bins}

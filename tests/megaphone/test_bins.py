@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from megaflow.errors import BuildError, UsageError
-from megaflow.megaphone.bins import BinStore, bin_of, check_bins, mix, stable_hash
+from megaflow.megaphone.bins import BinStore, check_bins, mix, stable_hash
+from tests.simulation.by_hand import bin_of
 
 
 class Colour(enum.Enum):

@@ -51,12 +51,12 @@ def test_its_history_has_the_table_and_what_is_pending_and_goes_on_from_there() 
 @pytest.mark.parametrize("first", ["the Bootstrap", "the state"])
 def test_a_newcomer_starts_when_it_has_read_its_bootstrap_and_has_the_answer(first: str) -> None:
     newcomer = RoutingBacklog(NEW)
-    assert not newcomer.is_called and newcomer.answer() is None
+    assert newcomer.called is None and newcomer.answer() is None
     if first == "the state":
         newcomer.receive(state(13))
         assert newcomer.answer() is None
     assert read(newcomer, (4, Bootstrap(0, NEW)), first=12) == [False]
-    assert newcomer.is_called
+    assert newcomer.called == 12
     if first == "the Bootstrap":
         assert newcomer.answer() is None
         newcomer.receive(state(13))

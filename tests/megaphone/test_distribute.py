@@ -7,10 +7,9 @@ import pytest
 
 from megaflow import Map, Move, stable_hash
 from megaflow.errors import UsageError
-from megaflow.megaphone.bins import bin_of
 from megaflow.megaphone.routing import apply, initial_table
 from megaflow.testing import Join, Leave, SimulatedCluster
-from tests.simulation.by_hand import ByHand, key_of
+from tests.simulation.by_hand import ByHand, bin_of, key_of
 
 BINS = 4
 WORD = key_of(0, BINS)

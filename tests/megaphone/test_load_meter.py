@@ -61,9 +61,9 @@ def test_a_sketch_is_never_too_low_and_too_high_by_its_error_at_most(
         count, error = sketch.estimate(key)
         assert count - error <= exact[key] <= count
         assert error <= sketch.total / capacity
-        assert key in sketch.held() or exact[key] <= sketch.floor
+        assert key in sketch.counts or exact[key] <= sketch.floor
         if exact[key] > sketch.total / capacity:
-            assert key in sketch.held()
+            assert key in sketch.counts
     if len(exact) <= capacity:
         assert all(sketch.estimate(key) == (count, 0) for key, count in exact.items())
 

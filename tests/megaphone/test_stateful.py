@@ -11,13 +11,12 @@ import pytest
 from megaflow import Map, Move, stable_hash
 from megaflow.errors import BuildError, CannotTravel, ProgramError, UsageError
 from megaflow.megaphone import stateful
-from megaflow.megaphone.bins import bin_of
 from megaflow.megaphone.routing import difference, initial_table
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange
 from megaflow.timely.communication.channel import Lane
-from tests.simulation.by_hand import ByHand, Histories, key_of
+from tests.simulation.by_hand import ByHand, Histories, bin_of, key_of
 
 BINS = 4
 KEY = key_of(0, BINS)  # of worker 0, with two workers and with three

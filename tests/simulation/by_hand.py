@@ -12,7 +12,7 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
-from megaflow.megaphone.bins import bin_of, stable_hash
+from megaflow.megaphone.bins import stable_hash
 from megaflow.scope import Scope
 from megaflow.testing import Build, Network
 from megaflow.timely.communication.channel import Lane
@@ -21,6 +21,15 @@ from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.worker import Worker
+
+
+def bin_of(hash64: int, log2_bins: int) -> int:
+    """Return the bin of a key with this hash: its high bits.
+
+    >>> bin_of(2**63, 8), bin_of(2**64 - 1, 8), bin_of(5, 0)
+    (128, 255, 0)
+    """
+    return hash64 >> (64 - log2_bins)
 
 
 def keys_of(bin: int, bins: int, count: int = 1) -> list[str]:

@@ -18,13 +18,13 @@ from random import Random
 from typing import Any
 
 from megaflow import Map, Move, stable_hash
-from megaflow.megaphone.bins import bin_of
 from megaflow.megaphone.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely import Exchange, Worker
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
+from tests.simulation.by_hand import bin_of
 
 LOG2_BINS = 3
 BINS = 1 << LOG2_BINS

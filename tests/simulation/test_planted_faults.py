@@ -218,8 +218,8 @@ FAULTS_OF_HAND_OVERS = {
     "the successor waits for no fence": Fault("Role._take", "not self._successor.silent", "True"),
     "what still comes to the old coordinator is lost": Fault(
         "Role._take",
-        "[(self._handed_to, PassedOn(source, message))]",
-        "[(self._handed_to, PassedOn(source, message))] if isinstance(message, Fence) else []",
+        "[(self._handed_to, messages.PassedOn(source, message))]",
+        "[(self._handed_to, messages.PassedOn(source, message))] if isinstance(message, messages.Fence) else []",
     ),
     "ids begin anew": Fault(
         "Sequencer.resume",

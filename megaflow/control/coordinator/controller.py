@@ -283,11 +283,8 @@ class Controller:
 
     def _tick_due(self, now: float) -> float:
         urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
-        return self._stream.pace.due(urgent, self._lags, now)
-
-    @property
-    def _lags(self) -> bool:
-        return self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
+        lags = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
+        return self._stream.pace.due(urgent, lags, now)
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued

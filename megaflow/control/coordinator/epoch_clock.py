@@ -46,8 +46,6 @@ class Pace:
     [7.01, 7.25]
     """
 
-    __slots__ = ("_advanced_at", "_busy_until", "_lively_until")
-
     def __init__(self) -> None:
         self._advanced_at = float("-inf")
         self._busy_until = float("-inf")

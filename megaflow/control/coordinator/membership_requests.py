@@ -199,7 +199,7 @@ class MembershipRequests:
         if add is None:
             return  # by hand
         seconds = {**({} if began is None else {"start": began - add.start}), **event.seconds}
-        waiting = {worker for worker in event.ids if not self._roster.is_routed(worker)}
+        waiting = set(event.ids) - self._roster.owners  # no table is known there yet
         add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, waiting))
         out += add.progress(f"{workers_text(event.ids)} joined")
         if not waiting:

@@ -33,12 +33,6 @@ class Pending:
     bytes: int = 0
     keys: int = 0
 
-    def account(self) -> Reply:
-        """Return the answer when it is done."""
-        assert self.seconds is not None, "it is done when the probe has passed"
-        report = StepReport(self.epoch, self.bins, self.bytes, self.keys, self.seconds)
-        return Reply(self.asked.client, Done(self.asked.request.id, report))
-
 
 class Reconfigurations:
     """What was commanded, and what of it is under way. One writer: the controller."""
@@ -102,7 +96,11 @@ class Reconfigurations:
 
     def finish(self, pending: Pending) -> list[Reply]:
         """Forget a reconfiguration; return its answer, once."""
-        return [pending.account()] if self._pending.pop(pending.epoch, None) else []
+        if self._pending.pop(pending.epoch, None) is None:
+            return []
+        assert pending.seconds is not None, "it is done when the probe has passed"
+        report = StepReport(pending.epoch, pending.bins, pending.bytes, pending.keys, pending.seconds)
+        return [Reply(pending.asked.client, Done(pending.asked.request.id, report))]
 
     def binds(self, ids: tuple[int, ...]) -> str | None:
         """Return why these workers still have to do with bins; None if they do not."""

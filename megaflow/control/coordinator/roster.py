@@ -35,10 +35,8 @@ class Roster:
         self.members = members
         self.leaving: tuple[WorkerId, ...] = ()  # the workers of the process that is about to leave
         self._process: dict[WorkerId, tuple[WorkerId, ...]] = {}  # worker -> the workers of its process
-        for worker in members.ids:
-            self._add_process((worker,))
-        for process in processes:
-            self._add_process(tuple(process))
+        for process in (*((worker,) for worker in members.ids), *map(tuple, processes)):
+            self._process |= dict.fromkeys(process, process)
         self._ports = {worker: (host, port) for worker, host, port in ports}
         self._routed = set(members.ids)  # know the routing table; perhaps of some that are no members yet
         self._servers: dict[WorkerId, WorkerId] = {}  # worker to whom a table is on its way -> who serves it
@@ -155,9 +153,8 @@ class Roster:
     def joined(self, ids: Collection[WorkerId], members: Membership, host: str, port: int) -> None:
         """Note that these workers of one new process are members."""
         self.members = members
-        self._add_process(tuple(ids))
-        for worker in ids:
-            self._ports[worker] = (host, port)
+        self._process |= dict.fromkeys(ids, tuple(ids))
+        self._ports |= dict.fromkeys(ids, (host, port))
 
     def bootstrap(self, server: WorkerId, workers: Iterable[WorkerId]) -> list[Bootstrap]:
         """Return the commands that give these workers the server's table, and note that they are on their way."""
@@ -169,10 +166,6 @@ class Roster:
         """Note that a worker knows the routing table; it may say so before it is known here that it has joined."""
         self._routed.add(worker)
         self._servers.pop(worker, None)
-
-    def is_routed(self, worker: WorkerId) -> bool:
-        """Return whether it does."""
-        return worker in self._routed
 
     def close(self, ids: Iterable[WorkerId]) -> tuple[WorkerId, ...]:
         """Note that the sources of these workers are told to close; return those who were not told before."""
@@ -209,13 +202,9 @@ class Roster:
     def resume(self, state: RosterState) -> None:
         """Go on from there."""
         for process in state.processes:
-            self._add_process(process)
+            self._process |= dict.fromkeys(process, process)
         self._ports = {worker: (host, port) for worker, host, port in state.ports}
         self._routed, self._closing, self._closed = set(state.routed), set(state.closing), set(state.closed)
-
-    def _add_process(self, ids: tuple[WorkerId, ...]) -> None:
-        for worker in ids:
-            self._process[worker] = ids
 
     def _check(self) -> None:
         assert self._process.keys() == self.members.workers, (self._process, self.members)

@@ -20,7 +20,8 @@ class Server:
         self._change = change
         self._host = host
         self._recorded: dict[tuple[int, WorkerId], dict[int, Stamps]] = {}  # (dataflow, sender) -> number -> batch
-        self._asked: list[tuple[WorkerId, RangeAsk]] = []  # not to be answered yet: by whom, what
+        # by whom, what, not to be answered yet; the member appends what joiners ask, `turn` answers it
+        self.asked: list[tuple[WorkerId, RangeAsk]] = []
         self.snapshot = self._cut()
 
     def record(self, graph: Graph) -> None:
@@ -31,20 +32,15 @@ class Server:
 
         graph.caster.record = keep
 
-    def ask(self, worker: WorkerId, ask: RangeAsk) -> None:
-        """Note a joiner's question; `turn` answers it."""
-        self._asked.append((worker, ask))
-
     def turn(self) -> None:
         """Answer what can be answered by now."""
-        if self._asked:
-            self._asked = [each for each in self._asked if not self._answer(*each)]
+        self.asked = [each for each in self.asked if not self._answer(*each)]
 
     def stop(self) -> None:
         """Record no more."""
         for graph in self._host.graphs.values():
             graph.caster.record = None
-        self._asked.clear()
+        self.asked.clear()
 
     def _cut(self) -> Snapshot:
         running = {}

@@ -31,8 +31,8 @@ class ChangeQueue:
         self.supervised = False  # by a program, which rules on each request
         self.hands_over = False  # the coordinator's own process is to leave, and no program has to be at rest before
         self.waiting = list(waiting)  # in order; at most WAITING_MAX
-        self._join_due: tuple[WorkerId, ...] | None = None  # the ids that the first join is to have
-        self._leave_due: tuple[WorkerId, ...] | None = None  # the workers that the first leave is about
+        # by kind of request, for the first of it: the ids that the join is to have, or the workers that are to leave
+        self._due: dict[type[JoinAsk | LeaveAsk], tuple[WorkerId, ...]] = {}
         self._granted: set[tuple[WorkerId, ...]] = set()  # of those two
 
     def add(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
@@ -44,11 +44,11 @@ class ChangeQueue:
 
     def rule(self, ids: tuple[WorkerId, ...], reason: str | None, out: Mail) -> None:
         """Take the program's ruling on the process that is due: a reason denies its request, None grants it."""
-        if ids not in (self._join_due, self._leave_due):
+        if ids not in self._due.values():
             return
         if reason is None:
             self._granted.add(ids)
-        elif ids == self._join_due:
+        elif ids == self._due.get(JoinAsk):
             self.deny([next(ask for ask in self.waiting if isinstance(ask, JoinAsk))], reason, out)
         else:
             self.deny(self._leaves_of(ids), reason, out)
@@ -72,7 +72,7 @@ class ChangeQueue:
         rest.
         """
         for ask in tuple(self.waiting):
-            if self.hands_over or (self._join_due is not None and self._join_due not in self._granted):
+            if self.hands_over or (JoinAsk in self._due and self._due[JoinAsk] not in self._granted):
                 break
             if ask not in self.waiting:
                 continue  # another worker of its process was refused
@@ -80,30 +80,28 @@ class ChangeQueue:
             if reason is not None:
                 self.deny([ask], reason, out)
             elif isinstance(ask, JoinAsk):
-                if self._may_join(tuple(range(next_id, next_id + ask.workers)), membership, out):
+                if self._may_begin(JoinAsk, tuple(range(next_id, next_id + ask.workers)), membership, out):
                     self._take_out(ask)
                     return ask
             else:
                 ids = processes[process_of(ask.worker, processes)][2]
-                if self._may_leave(ids, membership, out):
+                if self._may_begin(LeaveAsk, ids, membership, out):
                     leaves = self._leaves_of(ids)
                     for each in leaves:
                         self._take_out(each)
                     return leaves
         return None
 
-    def _may_join(self, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
-        if self.supervised and self._join_due is None:
-            self._join_due = ids
-            out.append((membership.coordinator, JoinDue(ids)))
-        return not self.supervised or ids in self._granted
-
-    def _may_leave(self, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
-        if self.supervised and self._leave_due is None:
-            self._leave_due = ids
-            out.append((membership.coordinator, LeaveDue(ids)))
-        self.hands_over = not self.supervised and membership.coordinator in ids
-        return ids in self._granted if self.supervised else not self.hands_over
+    def _may_begin(
+        self, kind: type[JoinAsk | LeaveAsk], ids: tuple[WorkerId, ...], membership: Membership, out: Mail
+    ) -> bool:
+        if not self.supervised:
+            self.hands_over = membership.coordinator in ids  # which no worker that joins is
+            return not self.hands_over
+        if kind not in self._due:
+            self._due[kind] = ids
+            out.append((membership.coordinator, JoinDue(ids) if kind is JoinAsk else LeaveDue(ids)))
+        return ids in self._granted
 
     def _leaves_of(self, ids: tuple[WorkerId, ...]) -> list[LeaveAsk]:
         return [ask for ask in self.waiting if isinstance(ask, LeaveAsk) and ask.worker in ids]
@@ -112,17 +110,13 @@ class ChangeQueue:
         """Forget a request, and what was due for it."""
         first = next((each for each in self.waiting if isinstance(each, JoinAsk)), None)
         self.waiting.remove(ask)
-        if ask is first and self._join_due is not None:
-            self._granted.discard(self._join_due)
-            self._join_due = None
-        if isinstance(ask, LeaveAsk) and self._leave_due is not None and ask.worker in self._leave_due:
-            self._granted.discard(self._leave_due)
-            self._leave_due = None
+        if ask is first or (isinstance(ask, LeaveAsk) and ask.worker in self._due.get(LeaveAsk, ())):
+            self._granted.discard(self._due.pop(type(ask), ()))
 
     def _check(self) -> None:
-        assert self._join_due is None or any(isinstance(ask, JoinAsk) for ask in self.waiting)
-        assert self._leave_due is None or self._leaves_of(self._leave_due), "a leave that is due is in the queue"
-        assert self._granted <= {self._join_due, self._leave_due}, "only what is due is granted"
+        assert JoinAsk not in self._due or any(isinstance(ask, JoinAsk) for ask in self.waiting)
+        assert LeaveAsk not in self._due or self._leaves_of(self._due[LeaveAsk]), "a leave that is due is in the queue"
+        assert self._granted <= set(self._due.values()), "only what is due is granted"
 
 
 def deny(ask: JoinAsk | LeaveAsk, reason: str, out: Mail) -> None:

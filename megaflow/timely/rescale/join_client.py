@@ -35,7 +35,11 @@ def ask_to_join(
         for contact in contacts:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise _timeout(troubles, timeout_seconds)
+                named = "; ".join(f"{address_text(contact)} ({trouble})" for contact, trouble in troubles.items())
+                raise ConnectTimeout(
+                    f"no process has let this one join for {timeout_seconds:g} s: {named}. Name processes that run, "
+                    "and run as part of a cluster"
+                )
             try:
                 return _ask(contact, secret, hello, min(left, CONNECT_SECONDS), deadline)
             except ConfigMismatch as error:
@@ -56,11 +60,3 @@ def _ask(
         case Denied(reason):
             raise JoinDenied(f"this process may not join: {reason}")
     raise ProtocolError(f"a {type(answer).__name__} where an answer to a request to join was expected")
-
-
-def _timeout(troubles: dict[tuple[str, int], str], seconds: float) -> ConnectTimeout:
-    named = "; ".join(f"{address_text(contact)} ({trouble})" for contact, trouble in troubles.items())
-    return ConnectTimeout(
-        f"no process has let this one join for {seconds:g} s: {named}. Name processes that run, and run as part of "
-        "a cluster"
-    )

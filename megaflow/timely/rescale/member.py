@@ -69,9 +69,8 @@ class Member:
         self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
         self._joining = False  # or leaving
         self._committed = False
-        self._early: dict[WorkerId, list[Envelope]] = {}  # from workers whose commit has not come
-        if admission is not None:
-            self._early = {worker: [] for worker in admission.ids if worker != host.index}
+        early = [worker for worker in (admission.ids if admission else ()) if worker != host.index]
+        self._early: dict[WorkerId, list[Envelope]] = {worker: [] for worker in early}  # their commit has not come
         self._server: Server | None = None
         self._gates = Gates(host)
         self._settled = True
@@ -185,7 +184,7 @@ class Member:
                 self._prepare(message)
             case messages.RangeAsk():
                 if self._server is not None and message.change == self._change:
-                    self._server.ask(source, message)
+                    self._server.asked.append((source, message))
             case messages.Commit():
                 self._commit(message)
             case messages.Abort():
