@@ -7,7 +7,7 @@ made. If the client dies, the job goes on with the table of the last step, and a
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from megaflow.control import messages, reports
 from megaflow.control.client.move_request import Plan
@@ -103,22 +103,19 @@ class Conversation:
 
 def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> reports.JobStatus:
     """Return the status of a job; its loads cost the workers some ten milliseconds if states are large."""
-    report: reports.JobStatus = conversation.ask(messages.StatusQuery(tables, loads))
-    return report
+    return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads)))
 
 
 def ask_explanation(conversation: Conversation) -> reports.Explanation:
     """Return the report that says what holds a job's output back."""
-    report: reports.Explanation = conversation.ask(messages.ExplainQuery())
-    return report
+    return cast(reports.Explanation, conversation.ask(messages.ExplainQuery()))
 
 
 def add_processes(
     conversation: Conversation, count: int, show: Callable[[messages.CommandProgress], None] | None = None
 ) -> reports.JoinReport:
     """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
-    report: reports.JoinReport = conversation.ask(messages.AddProcesses(count), show)
-    return report
+    return cast(reports.JoinReport, conversation.ask(messages.AddProcesses(count), show))
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:
@@ -130,14 +127,12 @@ def remove_worker(
     conversation: Conversation, worker: int, show: Callable[[messages.CommandProgress], None] | None = None
 ) -> reports.RemovalReport:
     """Have the process of a worker that owns no bins leave; return who has left."""
-    report: reports.RemovalReport = conversation.ask(messages.RemoveWorker(worker), show)
-    return report
+    return cast(reports.RemovalReport, conversation.ask(messages.RemoveWorker(worker), show))
 
 
 def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> reports.BootstrapReport:
     """Have a worker that has joined be given the routing table of another one."""
-    report: reports.BootstrapReport = conversation.ask(messages.BootstrapWorker(server, worker))
-    return report
+    return cast(reports.BootstrapReport, conversation.ask(messages.BootstrapWorker(server, worker)))
 
 
 def stop_job(conversation: Conversation) -> None:
@@ -174,8 +169,7 @@ def run_plan(
 
 def take_up_plan(conversation: Conversation) -> messages.KeptPlan:
     """Become the runner of the plan that nobody runs any more, and return it."""
-    kept: messages.KeptPlan = conversation.ask(messages.ResumePlan(this_process()))
-    return kept
+    return cast(messages.KeptPlan, conversation.ask(messages.ResumePlan(this_process())))
 
 
 def this_process() -> str:
