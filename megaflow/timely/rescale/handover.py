@@ -31,7 +31,7 @@ from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.change_stages import Due, Mail, due, in_words
 from megaflow.timely.rescale.host import Host, Supervisor
-from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, LeaveDue, PassedOn, Succeeding, Succession
+from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, LeaveDue, Succeeding, Succession
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
 
 TICK_SECONDS = 1.0  # between checks whether something takes too long
@@ -89,7 +89,7 @@ class Role:
             case Succeeding() if self._leaving_to is not None:
                 membership, self._leaving_to = self._leaving_to, None
                 return [(member, messages.Handover(membership)) for member in membership.ids]
-            case PassedOn(sender, inner):
+            case messages.PassedOn(sender, inner):
                 return self._take(sender, inner, True, now)
         return self._take(source, message, False, now)
 
@@ -156,7 +156,7 @@ class Role:
         if self.sequencer is not None:
             return self.sequencer.hear(source, message, now) + self._hand_over_if_it_leaves(now)
         if self._handed_to is not None:
-            return [(self._handed_to, PassedOn(source, message))]
+            return [(self._handed_to, messages.PassedOn(source, message))]
         raise ProtocolError(
             f"worker {source} sent worker {self._own} a {type(message).__name__}, which is for the coordinator; "
             f"worker {self._own} is not and was not"
