@@ -19,7 +19,8 @@ import click
 
 from apps.wordcount import dataflow
 from megaflow.cli.text import bytes_text, table_text
-from megaflow.control.client.commands import Conversation, ask_status, run_plan, total
+from megaflow.control.client.commands import ask_status, run_plan, total
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan, table_of
 from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.control.reports import JobStatus, MoveReport

@@ -21,7 +21,6 @@ SMALL_MODULES_MAX = 10
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
-    "megaflow/control/coordinator/status.py": "adds up reports for status and for plans",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
     "megaflow/timely/dispatch.py": "the one table from channel to handler",

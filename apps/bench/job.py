@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from megaflow.control.client.commands import Conversation, ask_status, stop_job
+from megaflow.control.client.commands import ask_status, stop_job
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError

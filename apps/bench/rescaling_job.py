@@ -7,7 +7,6 @@ from typing import Any
 
 from apps.bench.rescaling_load import key_of
 from megaflow.control.client.commands import (
-    Conversation,
     add_processes,
     ask_status,
     check_removal,
@@ -15,6 +14,7 @@ from megaflow.control.client.commands import (
     run_plan,
     total,
 )
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
 from megaflow.control.reports import MoveReport
 from megaflow.job.launcher.epoch_merge import Writer

@@ -10,7 +10,8 @@ from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
 from megaflow.cli.options import Where, counted, option, progress_bar, steering
 from megaflow.control.client import commands, move_request
-from megaflow.control.client.commands import Conversation, ask_status
+from megaflow.control.client.commands import ask_status
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import MoveReport

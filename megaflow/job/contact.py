@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from megaflow.control.client.commands import Conversation
+from megaflow.control.client.conversation import Conversation
 from megaflow.errors import JobNotFound, PeerLost, UsageError
 from megaflow.job.job_file import find
 from megaflow.job.spec import Address

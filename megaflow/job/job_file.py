@@ -134,19 +134,14 @@ def running() -> Iterator[Job]:
 
 def find(name: str | None) -> Job:
     """Return the job of this name or, if None, the only one. Raises JobNotFound, with the list where that helps."""
-    jobs = list(running())
+    jobs = {job.name: job for job in running()}
+    if name in jobs:
+        return jobs[name]
+    names = ", ".join(jobs) or "none"
     if name is not None:
-        for job in jobs:
-            if job.name == name:
-                return job
-        raise JobNotFound(f"there is no job named {name!r}; running: {names(jobs)}")
+        raise JobNotFound(f"there is no job named {name!r}; running: {names}")
     if not jobs:
         raise JobNotFound("no job is running; start one with: megaflow run FILE --lines …")
     if len(jobs) > 1:
-        raise JobNotFound(f"several jobs are running, choose one with --job: {names(jobs)}")
-    return jobs[0]
-
-
-def names(jobs: list[Job]) -> str:
-    """Return the names of jobs for a message."""
-    return ", ".join(job.name for job in jobs) or "none"
+        raise JobNotFound(f"several jobs are running, choose one with --job: {names}")
+    return next(iter(jobs.values()))

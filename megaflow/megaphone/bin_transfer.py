@@ -123,7 +123,7 @@ class Shipper:
         assert time is not None
         while parcel := freight.pop():
             self._output.ship_to(target, time, parcel)
-        if freight.is_empty:
+        if freight.next is None:
             del self._freight[target]
 
     def _finish(self) -> None:

@@ -93,13 +93,8 @@ class Freight:
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         """`chunks`: at least one; they are drawn when they are needed, and one ahead."""
         self._chunks = chunks
-        self._next = next(chunks, None)
+        self.next = next(chunks, None)  # None: all has been taken; written by `pop`
         self._under_way: deque[int] = deque()  # sizes of the parcels that are awaited, in the order of sending
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all has been taken."""
-        return self._next is None
 
     def pop(self) -> list[Chunk]:
         """Take the next parcel: one chunk, or several that are an eighth of CHUNK_BYTES together; none if it must wait.
@@ -110,13 +105,13 @@ class Freight:
         parcel: list[Chunk] = []
         size = 0
         room = CHUNK_BYTES - sum(self._under_way) if self._under_way else None  # None: anything
-        while self._next is not None and (not parcel or size + self._next.size <= CHUNK_BYTES // 8):
-            if room is not None and size + self._next.size > room:
+        while self.next is not None and (not parcel or size + self.next.size <= CHUNK_BYTES // 8):
+            if room is not None and size + self.next.size > room:
                 break
-            parcel.append(self._next)
-            size += self._next.size
-            self._next = next(self._chunks, None)
-        if parcel and self._next is not None:
+            parcel.append(self.next)
+            size += self.next.size
+            self.next = next(self._chunks, None)
+        if parcel and self.next is not None:
             parcel[-1] = replace(parcel[-1], awaited=True)
             self._under_way.append(size)
         return parcel

@@ -73,23 +73,34 @@ class ControlInput:
                 self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
                     self._obey(time, numbered)
-        states: list[RoutingState] = []
         for time, answers in sent.drain():
             assert isinstance(time, int)
             for each in answers:
                 if isinstance(each, Credit):
                     self._shipper.credited(time, each)
-                else:
-                    states.append(each)
-        if newcomer is not None:  # else a Bootstrap was not needed: who knows the table learns nothing from a state
-            self._start(newcomer, states)
+                elif newcomer is not None:  # else a Bootstrap was not needed: this worker knows the table
+                    newcomer.receive(each)
+        if newcomer is not None and (state := newcomer.answer()) is not None:
+            self._start(newcomer, state)
 
     def decide(self, passed: Antichain) -> None:
-        """Turn the commands of each time that control has passed into a reconfiguration."""
+        """Turn the commands of each time that control has passed into a reconfiguration.
+
+        Raises ProtocolError for a command that cannot be obeyed: it should have been refused before it was injected.
+        Whether it names a member is checked now and not when it is read, which may be before this worker learns of a
+        new member. Control passes a command only when all members have read it, and a worker learns what a new member
+        has read only after it has learnt of the member.
+        """
         for time in sorted(self._commands):
             if passed.less_equal(time):
                 break
-            self._check(time)
+            try:
+                for command in self._commands[time]:
+                    routing.validate(command, self._bins, self._membership().workers)
+            except CommandRefused as error:
+                raise ProtocolError(
+                    f"control of {self._name}: the commands for time {time} cannot be carried out: {error}"
+                ) from error
             self.history.append(time, self._commands.pop(time))
 
     def _check_number(self, time: int, number: int) -> None:
@@ -125,31 +136,12 @@ class ControlInput:
         undecided = [routing.Reconfiguration(time, tuple(self._commands[time])) for time in sorted(self._commands)]
         return RoutingState(history.active, history.installed, tuple(history.pending), tuple(undecided), next)
 
-    def _start(self, newcomer: RoutingBacklog, states: list[RoutingState]) -> None:
-        """If the table has come: take the state over, and obey the commands that came after it was cut."""
-        for sent in states:
-            newcomer.receive(sent)
-        state = newcomer.answer()
-        if state is not None:
-            self._newcomer = None
-            self.history = state.history()
-            for each in state.undecided:
-                assert isinstance(each.time, int)
-                self._commands[each.time] = list(each.commands)
-            for time, numbered in newcomer.later:
-                self._obey(time, numbered)
-
-    def _check(self, time: int) -> None:
-        """Raise ProtocolError for a command that cannot be obeyed: it should have been refused before it was injected.
-
-        Whether it names a member is checked now and not when it is read, which may be before this worker learns of a
-        new member. Control passes a command only when all members have read it, and a worker learns what a new member
-        has read only after it has learnt of the member.
-        """
-        for command in self._commands[time]:
-            try:
-                routing.validate(command, self._bins, self._membership().workers)
-            except CommandRefused as error:
-                raise ProtocolError(
-                    f"control of {self._name}: the commands for time {time} cannot be carried out: {error}"
-                ) from error
+    def _start(self, newcomer: RoutingBacklog, state: RoutingState) -> None:
+        """The table has come: take the state over, and obey the commands that came after it was cut."""
+        self._newcomer = None
+        self.history = state.history()
+        for each in state.undecided:
+            assert isinstance(each.time, int)
+            self._commands[each.time] = list(each.commands)
+        for time, numbered in newcomer.later:
+            self._obey(time, numbered)

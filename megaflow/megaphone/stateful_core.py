@@ -143,7 +143,6 @@ class Policy(Protocol):
 
     def run(self) -> None:
         """Do one invocation: install state, apply what is due."""
-        ...
 
 
 class PassOn:

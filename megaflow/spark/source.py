@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from megaflow.control import messages
-from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost, SourceError
+from megaflow.control.client.conversation import Conversation, Stopped
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
 from megaflow.spark.preflight import check_spark
 from megaflow.spark.push import StageJob, Transfer, choose_transfer, push_frame
 from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec
@@ -37,7 +38,6 @@ from megaflow.timely.communication.client import Client
 CONNECT_TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.1  # how late a stop or the end of the query is noticed
 MOVED_SECONDS = 5.0  # for the launcher to hear where the next coordinator is
-MOVES_MAX = 10  # a coordinator that moves faster than it can be asked
 FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
 
 log = logging.getLogger("megaflow.spark")
@@ -62,6 +62,7 @@ class SparkFeed:
     def __post_init__(self) -> None:
         self._name = str(self._lines) if isinstance(self._lines, SparkSpec) else "the streaming DataFrame"
         self.query = uuid.uuid4().hex  # the id under which the batches are committed
+        self._connected_to = self._coordinator  # at last; written by the thread that asks
         self._stopping = threading.Event()
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
         self.done = False  # whether the query has ended or failed; written by the feed's thread
@@ -109,7 +110,7 @@ class SparkFeed:
         self._report(how)
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
-        coordinator = CoordinatorConversation(lambda: self._coordinator, self._secret, self._stopping)
+        coordinator = self._converse()
         stack.callback(coordinator.close)
         if isinstance(self._lines, SparkSpec):
             session = stack.enter_context(spark.spark_session(folder))
@@ -130,23 +131,51 @@ class SparkFeed:
             raise
         if failure is not None and not self._stopping.is_set():
             raise self._batch_error or failure
-        coordinator.tell_ended(self.query)
+        self._tell_ended(coordinator)
 
-    def _stage_batch(self, coordinator: "CoordinatorConversation", transfer: Transfer, frame: Any, batch: int) -> None:
+    def _converse(self) -> Conversation:
+        """Return a conversation with the coordinator that follows it. Raises what `Client.connect` does.
+
+        It keeps its connection as long as that lasts: the coordinator takes its end for the end of what is staged.
+        """
+        client = self._connect(*self._coordinator)
+        return Conversation(
+            client, None, self._connect, self._find, patience_seconds=MOVED_SECONDS, stopping=self._stopping.wait
+        )
+
+    def _connect(self, host: str, port: int) -> Client:
+        self._connected_to = (host, port)
+        return Client.connect(host, port, self._secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
+
+    def _find(self) -> Client | None:
+        """Connect to the next coordinator; None as long as the launcher has not heard of another one."""
+        coordinator = self._coordinator
+        return None if coordinator == self._connected_to else self._connect(*coordinator)
+
+    def _stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
-            ports = tuple((worker, host, port) for worker, host, port in coordinator.ask(messages.IngestPorts()))
+            ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
             if not ports:
                 raise SourceError("no worker has a port for Spark's lines")
             job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
-            coordinator.ask(messages.CommitRequest(messages.CommitBatch(self.query, job.run, batch, chosen)))
+            _ask(coordinator, messages.CommitRequest(messages.CommitBatch(self.query, job.run, batch, chosen)))
         except Stopped:
             return  # the query is being stopped; what was not committed never enters the stream
         except Exception as error:
             self._batch_error = self._batch_error or error
             raise
+
+    def _tell_ended(self, coordinator: Conversation) -> None:
+        """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""
+        try:
+            _ask(coordinator, messages.SourceEnded(self.query), FAREWELL_SECONDS)
+        except (Stopped, ClusterError, OSError) as error:
+            if not self._stopping.is_set():
+                raise
+            log.info("the coordinator was not told that the stopped source has ended: %r", error)
 
     def _explain(self, error: Exception) -> Exception:
         """Return the error to report: ours as it is, Spark's as a SourceError with its root cause."""
@@ -157,90 +186,13 @@ class SparkFeed:
         return explained
 
 
-class Stopped(Exception):
-    """The feed was stopped while it waited for an answer."""
-
-
-class CoordinatorConversation:
-    """The feed's conversation with the coordinator, wherever that is: one question after another."""
-
-    def __init__(self, place: Callable[[], tuple[str, int]], secret: bytes, stopping: threading.Event) -> None:
-        """`place` is where the coordinator is now, for all that is known here; it is asked when one has gone.
-
-        A connection is not given up before: the coordinator takes its end for the end of what is being staged. Raises
-        what `Client.connect` does.
-        """
-        self._place = place
-        self._secret = secret
-        self._stopping = stopping
-        self._id = 0
-        self._at = place()
-        self._client = self._connect()
-
-    def close(self) -> None:
-        """Hang up."""
-        self._client.close()
-
-    def ask(self, body: object, patience_seconds: float = 0.0) -> Any:
-        """Send a request and return the result it is done with, however long that takes.
-
-        Every request is such that it may be made twice. Raises CommandRefused, or PeerLost if the coordinator is gone,
-        or Stopped if the feed is stopping and `patience_seconds` more have not brought the answer.
-        """
-        for _ in range(MOVES_MAX):
-            try:
-                answer = self._ask_here(body, patience_seconds)
-            except PeerLost:
-                if not self._has_moved():
-                    raise
-                answer = messages.Moved(self._id, *self._place())
-            match answer:
-                case messages.Done(result=result):
-                    return result
-                case messages.Refused(reason=reason):
-                    what = type(body).__name__
-                    raise CommandRefused(f"the coordinator at {self._client.address} refused {what}: {reason}")
-                case messages.Moved(_, host, port):
-                    self._client.close()
-                    self._at = (host, port)
-                    self._client = self._connect()
-        raise ClusterError(f"the coordinator has moved {MOVES_MAX} times while it was asked one thing")
-
-    def _ask_here(self, body: object, patience_seconds: float) -> Any:
-        self._id += 1
-        self._client.send(messages.Request(self._id, body))
-        while True:
-            if self._stopping.is_set():
-                if patience_seconds <= 0:
-                    raise Stopped
-                patience_seconds -= POLL_SECONDS
-            try:
-                answer = self._client.receive(POLL_SECONDS)
-            except TimeoutError:
-                continue
-            if isinstance(answer, messages.Done | messages.Refused | messages.Moved) and answer.id == self._id:
-                return answer
-
-    def _has_moved(self) -> bool:
-        """Wait for the word that the coordinator is elsewhere; False if it does not come."""
-        polls = 0
-        while self._place() == self._at:
-            polls += 1
-            if self._stopping.wait(POLL_SECONDS) or polls * POLL_SECONDS > MOVED_SECONDS:
-                return False
-        return True
-
-    def _connect(self) -> Client:
-        return Client.connect(*self._at, self._secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
-
-    def tell_ended(self, query: str) -> None:
-        """Say that the query is over, and see that it was heard; a job that is stopping may be gone already."""
-        try:
-            self.ask(messages.SourceEnded(query), FAREWELL_SECONDS)
-        except (Stopped, ClusterError, OSError) as error:
-            if not self._stopping.is_set():
-                raise
-            log.info("the coordinator was not told that the stopped source has ended: %r", error)
+def _ask(coordinator: Conversation, body: object, grace_seconds: float = 0.0) -> Any:
+    """Return what the request is done with, however long that takes; see `Conversation.ask`."""
+    try:
+        return coordinator.ask(body, grace_seconds=grace_seconds)
+    except CommandRefused as error:
+        what = type(body).__name__
+        raise CommandRefused(f"the coordinator at {coordinator.address} refused {what}: {error}") from error
 
 
 def root_cause(text: str) -> str:

@@ -36,7 +36,8 @@ class Monitor:
         if thorough and len(workers) > 1:
             for number in self._truth:
                 running = [(worker.index, g) for worker in workers for g in worker.graphs() if g.number == number]
-                self._check_frontiers(running, at_rest)
+                if running:
+                    self._check_frontiers(running, at_rest)
                 if at_rest:
                     self._check_credit(running)
 
@@ -56,8 +57,6 @@ class Monitor:
 
     def _check_frontiers(self, running: list[tuple[int, Graph]], at_rest: bool) -> None:
         """Compare what workers show of one dataflow with what all counts imply, sent or not."""
-        if not running:
-            return
         number, builder = running[0][1].number, running[0][1].builder
         counts = [(location, time, count) for (location, time), count in self._truth[number]]
         counts += [(location, time, delta) for _, graph in running for (location, time), delta in unsent(graph)]

@@ -139,9 +139,14 @@ class SimulatedCluster:
             self._rescaling.turn(self._sent)
             actions = self._actions(weights)
             if not actions:
-                if any(member.running for member in self._members) or self._rescaling.is_busy:
-                    self._stuck()
-                return
+                if not self._rescaling.is_busy and not any(member.running for member in self._members):
+                    return
+                held = "; ".join(
+                    f"worker {member.worker.index}: {describe_pointstamps(graph)}"
+                    for member in self._members
+                    for graph in member.worker.graphs()
+                )
+                raise Violation(f"seed {self.seed}: nothing can happen any more, but pointstamps are left: {held}")
             if not self._network.waiting() and not any(member.can_step for member in self._members):
                 self._look(at_rest=True)
             kinds = list(actions)
@@ -220,11 +225,3 @@ class SimulatedCluster:
         for graph in member.worker.graphs():
             graph.handoffs._check()
         self._look()
-
-    def _stuck(self) -> None:
-        held = [
-            f"worker {member.worker.index}: {describe_pointstamps(graph)}"
-            for member in self._members
-            for graph in member.worker.graphs()
-        ]
-        raise Violation(f"seed {self.seed}: nothing can happen any more, but pointstamps are left: {'; '.join(held)}")

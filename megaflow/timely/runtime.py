@@ -65,6 +65,10 @@ class Config:
     connect_timeout_seconds: float = 30.0
     around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
 
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise UsageError(f"{self.workers} workers: there must be at least one worker in a process")
+
     @staticmethod
     def thread() -> Config:
         """One worker on the calling thread."""
@@ -73,8 +77,6 @@ class Config:
     @staticmethod
     def process(workers: int) -> Config:
         """Several workers as threads of this process."""
-        if workers < 1:
-            raise UsageError(f"Config.process({workers}): there must be at least one worker")
         return Config(workers)
 
     @staticmethod
@@ -90,8 +92,6 @@ class Config:
             raise UsageError(
                 f"process {process} of {len(addresses)}: there are addresses for processes 0 to {len(addresses) - 1}"
             )
-        if workers < 1:
-            raise UsageError(f"{workers} workers: there must be at least one worker in a process")
         return Config(workers, tuple(addresses), process, listener=listener, **more)
 
     @staticmethod
@@ -111,8 +111,6 @@ class Config:
         contacts = (contact,) if isinstance(contact, str) else tuple(contact)
         if not contacts:
             raise UsageError("Config.join: name at least one process to ask, as in 'localhost:2101'")
-        if workers < 1:
-            raise UsageError(f"{workers} workers: there must be at least one worker in a process")
         if address is None and listener is None:
             raise UsageError("Config.join: give the address of this process, as in address='localhost:2103'")
         own = address_text(listener.getsockname()) if address is None and listener is not None else address
@@ -242,7 +240,7 @@ def run_workers(
     errors = [run.error for run in runs if run.error is not None]
     if errors:
         raise next((error for error in errors if not isinstance(error, PeerFailed)), errors[0])
-    return [run.result for run in runs if run.finished]
+    return [run.result for run in runs]
 
 
 @dataclass(slots=True)
@@ -254,7 +252,6 @@ class _Run(Generic[S, R]):
     make_worker: Callable[[Allocator], Worker[S]]
     main: Callable[[Worker[S]], R]
     result: Any = None
-    finished: bool = False
     error: BaseException | None = None
 
     def work(self) -> None:
@@ -269,7 +266,6 @@ class _Run(Generic[S, R]):
                 pass
             worker.part()
             self.allocator.finish()
-            self.finished = True
         except BaseException as error:  # whatever stops one worker stops all; raised again by run_workers
             self.fail(error)
 

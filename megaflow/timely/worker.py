@@ -92,8 +92,7 @@ class Worker(Generic[S]):
         )
         self.rescaling = Member(host, membership, processes, admission)
         self.rescaling.subscribe(self._dataflows.hear_of_change)
-        hear_lane = self.rescaling.hear_lane
-        self._dispatch.handlers |= {Channel.membership(lane): partial(hear_lane, lane) for lane in Lane}
+        self._dispatch.handlers |= {Channel.membership(lane): partial(self.rescaling.hear_lane, lane) for lane in Lane}
         self.on_mail(RESCALE, self.rescaling.hear)
         self.on_mail(DROP, self._dataflows.hear_of_drop)
         self.explainer = Explainer(context.membership, self.post, self._dataflows.find)

@@ -1,7 +1,7 @@
 """What `--json` prints, byte for byte: its keys, their order and its values are promised to scripts."""
 
 from megaflow.cli.json_records import to_json
-from megaflow.control.coordinator.status import operator_statuses
+from megaflow.control.coordinator.questions import operator_statuses
 from megaflow.control.messages import StatusAnswer
 from megaflow.control.reports import (
     BootstrapReport,

@@ -17,7 +17,8 @@ from megaflow.cli import steering
 from megaflow.cli.json_records import plain
 from megaflow.cli.main import cli
 from megaflow.cli.text import NOTHING, bytes_text, status_text
-from megaflow.control.client.commands import Conversation, run_plan, total
+from megaflow.control.client.commands import run_plan, total
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan
 from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import (

@@ -18,8 +18,8 @@ SECRET = b"known to the test only"
 class Office:
     """A process with a door; its coordinator, if it is here, says yes to everything. Ends with its block."""
 
-    def __init__(self, elsewhere: tuple[str, int] | None = None, leaves: bool = False) -> None:
-        """`elsewhere` is where the coordinator is; None: here. One that `leaves` does so when it has accepted."""
+    def __init__(self, elsewhere: tuple[str, int] | None = None, leaves: str = "") -> None:
+        """`elsewhere` is where the coordinator is; None: here. It `leaves` when it is "asked" or has "accepted"."""
         self.asked: list[Any] = []  # bodies of requests
         self._leaves = leaves
         self.door = ControlDoor(elsewhere, JobSettings("job", 1, None, "replace", "records"))
@@ -60,7 +60,8 @@ class Office:
         if isinstance(event, Asked):
             self.asked.append(event.request.body)
             client: Any = event.client
-            client.send(Accepted(event.request.id, 7))
+            if self._leaves != "asked":
+                client.send(Accepted(event.request.id, 7))
             if self._leaves:
                 client.close()
             else:

@@ -231,7 +231,7 @@ def test_parcels_are_cut_small_and_under_way_are_a_chunk_of_them_or_one(sizes: l
             assert under_way[-1] <= EIGHTH or len(parcel) == 1
             assert len(under_way) == 1 or sum(under_way) <= CHUNK_BYTES
             assert drawn <= sum(map(len, cut)) + 1, "no more is taken out than is sent, but for the next"
-        if freight.is_empty:
+        if freight.next is None:
             break
         assert under_way, "or it would wait for ever"
     together = [each for parcel in cut for each in parcel]

@@ -35,7 +35,7 @@ from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.job.worker.staging import Staging
 from megaflow.spark.push import VARIABLE, Transfer, choose_transfer
 from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
-from megaflow.spark.source import CoordinatorConversation, SparkFeed, check_spark
+from megaflow.spark.source import SparkFeed, check_spark
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
@@ -301,7 +301,7 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, tran
     expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
     frame = spark.read.text(str(tmp_path / "in"))
-    with closing(CoordinatorConversation(lambda: job.address, SECRET, threading.Event())) as coordinator:
+    with closing(feed._converse()) as coordinator:
         feed._stage_batch(coordinator, transfer, frame, 0)
         feed._stage_batch(coordinator, transfer, frame, 0)
         one = spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'")
@@ -323,7 +323,7 @@ def test_whatever_a_text_holds_is_staged_as_it_is_and_an_empty_partition_as_noth
     rows = [(line,) for line in odd] + [(None,)] * 5
     frame = spark.createDataFrame(rows, "value string")
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
-    with closing(CoordinatorConversation(lambda: job.address, SECRET, threading.Event())) as coordinator:
+    with closing(feed._converse()) as coordinator:
         feed._stage_batch(coordinator, transfer, frame.coalesce(1), 0)
         feed._stage_batch(coordinator, transfer, frame.where("value is null").repartition(3), 1)
         feed._stage_batch(coordinator, transfer, spark.createDataFrame(rows[:2], "value string").repartition(5), 2)
@@ -339,7 +339,7 @@ def test_bytes_that_are_not_utf_8_are_replaced_alike_in_both_transfers(
 ) -> None:
     (tmp_path / "odd.txt").write_bytes(b"\xff\n\xf0\x9f\x98\na\xc3(\n\xe2\x82\nfine\n\xc0\xaf\n\xf5\x80")
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
-    with closing(CoordinatorConversation(lambda: job.address, SECRET, threading.Event())) as coordinator:
+    with closing(feed._converse()) as coordinator:
         feed._stage_batch(coordinator, transfer, spark.read.text(str(tmp_path)), 0)
         job.wait_for_lines(7)
     assert job.lines == ["\ufffd", "\ufffd", "a\ufffd(", "\ufffd", "fine", "\ufffd\ufffd", "\ufffd\ufffd"]
@@ -347,18 +347,17 @@ def test_bytes_that_are_not_utf_8_are_replaced_alike_in_both_transfers(
 
 @pytest.mark.slow
 def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_found_when_it_has_gone(job: Job) -> None:
-    known = [job.address]
     first, last = Job(), Job()
+    feed = SparkFeed(SparkSpec("text", "unused"), first.address, SECRET)
     try:
-        known[0] = first.address
         first.moved = job.address
-        with closing(CoordinatorConversation(lambda: known[0], SECRET, threading.Event())) as coordinator:
+        with closing(feed._converse()) as coordinator:
             assert coordinator.ask(SourceEnded("q")) is None
             assert (len(first.requests), len(job.requests)) == (1, 1)
-            known[0] = job.address  # told late: a connection that is there is kept
+            feed.move(job.address)  # told late: a connection that is there is kept
             assert len(coordinator.ask(IngestPorts())) == 2 and len(job.requests) == 2
             job.close()
-            threading.Timer(0.3, lambda: known.__setitem__(0, last.address)).start()
+            threading.Timer(0.3, lambda: feed.move(last.address)).start()
             assert coordinator.ask(SourceEnded("q")) is None and len(last.requests) == 1
             last.close()
             with pytest.raises(PeerLost):  # nobody says where it is

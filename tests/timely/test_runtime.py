@@ -226,7 +226,7 @@ def is_joining(thread: threading.Thread) -> bool:
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_there_is_at_least_one_worker(workers: int) -> None:
-    with pytest.raises(UsageError, match=rf"Config.process\({workers}\): there must be at least one worker"):
+    with pytest.raises(UsageError, match=rf"{workers} workers: there must be at least one worker"):
         Config.process(workers)
     with pytest.raises(UsageError, match=rf"{workers} workers: there must be at least one worker"):
         Config.cluster(["localhost:1"], 0, workers)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client import commands
-from megaflow.control.client.commands import Conversation
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.move_request import Selection, make_plan, plan_removal
 from megaflow.control.client.rate_sample import processes_of

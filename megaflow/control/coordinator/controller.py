@@ -28,12 +28,11 @@ from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECON
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.coordinator.membership_requests import MembershipRequests
-from megaflow.control.coordinator.questions import Question, Questions
+from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster, spread
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.status import operator_statuses
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused

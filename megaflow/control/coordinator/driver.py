@@ -6,7 +6,7 @@ worker's steps.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from megaflow.control.coordinator import events
@@ -119,17 +119,14 @@ class ControllerDriver:
             if question is not None and question.silent and now < each.end:
                 waiting.append(each)
                 continue
-            report = Explanation(self._job, each.epoch, each.frontier, settled=question is None)
+            held_by: list[HeldBy] = []
             if question is not None:
                 self._worker.explainer.forget(question)
-                report = replace(
-                    report,
-                    held_by=tuple(
-                        HeldBy(one.operator, one.where, one.port, one.worker, one.time, one.count, one.kind)
-                        for one in question.holdings()
-                    ),
-                    silent=tuple(sorted(question.silent)),
-                )
+                for one in question.holdings():
+                    place = one.operator, one.where, one.port, one.worker
+                    held_by.append(HeldBy(*place, one.time, one.count, one.kind))
+            silent = () if question is None else tuple(sorted(question.silent))
+            report = Explanation(self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent)
             answer(each.asked.client, Done(each.asked.request.id, report))
         self._explaining = waiting
 
@@ -159,8 +156,9 @@ class ControllerDriver:
 
     def _leave(self, word: Resign) -> None:
         """Hand over, and with it what is reported here; what is asked here is to be asked there."""
-        rescaling, rest = self._worker.rescaling, list(self._events)
+        rescaling = self._worker.rescaling
         rescaling.coordination.give_up(BY_COMMAND)  # the leaves that wait: who has asked for them asks there
+        rest = list(self._events)  # with what was reported meanwhile
         rescaling.hand_over(word.state, [(event.source, event.body) for event in rest if isinstance(event, Mailed)])
         time = self._control.give_away()
         assert time == word.state.epoch, (time, word.state.epoch)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from megaflow.control.coordinator.job_state import RosterState
 from megaflow.control.messages import Split
+from megaflow.control.reports import workers_text
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Map, Move, validate
 from megaflow.timely.membership import Membership, WorkerId
@@ -79,7 +80,7 @@ class Roster:
     def process_of(self, worker: WorkerId) -> tuple[WorkerId, ...]:
         """Return the workers of a member's process. Raises CommandRefused if there is no such worker."""
         if type(worker) is not int or worker not in self.members.workers:
-            raise CommandRefused(f"there is no worker {worker!r:.50}; the workers are {_listed(self.members.ids)}")
+            raise CommandRefused(f"there is no worker {worker!r:.50}; the workers are {self.members.names}")
         return self._process[worker]
 
     @property
@@ -98,7 +99,8 @@ class Roster:
     def check_commands(self, commands: Iterable[object], bins: int) -> None:
         """Raise CommandRefused unless these are Move and Map commands that name existing bins and their owners."""
         if self.leaving:
-            raise CommandRefused(f"{_workers(self.leaving)} leaving: bins move again when that is done")
+            who = f"{workers_text(sorted(self.leaving))} {'is' if len(self.leaving) == 1 else 'are'}"
+            raise CommandRefused(f"{who} leaving: bins move again when that is done")
         owners = self.owners
         for command in commands:
             match command:
@@ -227,12 +229,3 @@ def spread(splits: Iterable[Split], workers: Sequence[int]) -> dict[int, tuple[S
         loads[worker] += split.end - split.start
         given[worker].append(split)
     return {worker: tuple(some) for worker, some in given.items() if some}
-
-
-def _listed(workers: Iterable[WorkerId]) -> str:
-    return ", ".join(map(str, sorted(workers)))
-
-
-def _workers(ids: Collection[WorkerId]) -> str:
-    """Return "worker 2 is" or "workers 2, 3 are"."""
-    return f"worker {_listed(ids)} is" if len(ids) == 1 else f"workers {_listed(ids)} are"

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
@@ -34,19 +35,17 @@ STDERR = 2
 STOPPED = "all other workers have been stopped"
 
 
+@dataclass(eq=False)
 class Child:
     """One worker process."""
 
-    def __init__(
-        self, address: Address, process: "subprocess.Popen[bytes] | None" = None, pipe: ReportPipe | None = None
-    ) -> None:
-        self.address = address
-        self.process = process  # None: it was started by hand
-        self.pipe = pipe
-        self.workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
-        self.running: set[int] = set()  # those that have not said `Ended`
-        self.client: Client | None = None  # None before it is connected and after it has closed
-        self.failure: str | None = None  # what it said before it ended
+    address: Address
+    process: "subprocess.Popen[bytes] | None" = None  # None: it was started by hand
+    pipe: ReportPipe | None = None
+    workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
+    running: set[int] = field(default_factory=set)  # those that have not said `Ended`
+    client: Client | None = None  # None before it is connected and after it has closed
+    failure: str | None = None  # what it said before it ended
 
     def __str__(self) -> str:
         """Return how messages name it."""
@@ -212,7 +211,8 @@ class Children:
         for child in self.all:
             if child.pipe is not None:
                 child.pipe.read()
-        lost = self._lost()
+        reports = [report for child in self.all if (report := child.report) is not None and report.kind == "lost"]
+        lost = max(reports, key=lambda report: (len(report.workers), len(report.bins)), default=None)  # that says most
         ended = [child for child in self.members if child.exit_code is not None]
         for child in ended:
             if (child.exit_code or 0) < 0 and child.failure is None:
@@ -229,12 +229,6 @@ class Children:
             if child.running and child.client is None:
                 return self._loss_of(child, lost)
         return None
-
-    def _lost(self) -> ExitReport | None:
-        """Return the report on a lost process that says most."""
-        reports = (child.report for child in self.all)
-        lost = (report for report in reports if report is not None and report.kind == "lost")
-        return max(lost, key=lambda report: (len(report.workers), len(report.bins)), default=None)
 
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         bins = ""

@@ -77,7 +77,7 @@ class Loop:
         self._pusher = LinePusher(job_input.pushed, self.children.all[0], self._selector)
         self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
         self._secret = job.secret.encode()
-        self._stop = Stop(self._secret, self._selector, report)
+        self._stop = Stop(self._secret, report)
         self._feed: SparkFeed | None = None
         self._feed_changed = Wakeup()
         if job_input.spark is not None:

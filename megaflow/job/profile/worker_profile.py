@@ -64,7 +64,7 @@ class Calls:
     def __init__(self) -> None:
         self._profiles: dict[Key, cProfile.Profile] = {None: cProfile.Profile()}
         self._on = self._profiles[None]
-        self._stats: pstats.Stats | None = None
+        self._stats = pstats.Stats()
 
     def begin(self) -> None:
         """Begin to profile, outside any operator."""
@@ -83,22 +83,16 @@ class Calls:
     def end(self) -> dict[Key, tuple[Call, ...]]:
         """Stop; return for each operator its functions, most time of its own first."""
         self._on.disable()
-        found = {}
-        for key, profile in self._profiles.items():
+        for profile in self._profiles.values():
             profile.create_stats()
-            if not profile.stats:
-                continue
-            found[key] = _functions(profile.stats)
-            if self._stats is None:
-                self._stats = pstats.Stats(profile)
-            else:
-                self._stats.add(profile)
+        ran = {key: profile for key, profile in self._profiles.items() if profile.stats}
+        found = {key: _functions(profile.stats) for key, profile in ran.items()}
+        self._stats = pstats.Stats(*ran.values())  # takes the figures out of them
         return found
 
     def dump(self, path: Path) -> None:
         """Write all of it, to be opened by `python -m pstats`. Raises OSError."""
-        if self._stats is not None:
-            self._stats.dump_stats(path)
+        self._stats.dump_stats(path)
 
     def _switch(self, profile: cProfile.Profile) -> None:
         self._on.disable()
@@ -187,25 +181,23 @@ class Profile:
         return WorkerRecord(self._worker, os.getpid(), self._ledger.seconds, processor, ended, rows)
 
     def save(self, ended: bool) -> None:
-        """Write the worker's file."""
+        """Write the worker's file and, at the end, its pstats file."""
         path = self._folder / f"worker-{self._worker}.json"
         aside = path.with_suffix(".new")
         try:
             aside.write_text(json.dumps(asdict(self.record(ended))), encoding="utf-8")
             os.replace(aside, path)
+            if ended and self._calls is not None:
+                self._calls.dump(path.with_suffix(".pstats"))
         except OSError as error:
             _log.warning("worker %s cannot write its profile: %s", self._worker, error)
 
     def _end_calls(self, calls: Calls) -> None:
-        """Give the rows their functions, and write the worker's pstats file."""
+        """Give the rows their functions."""
         functions = calls.end()
         for row in self._own_rows():
             row.calls = functions.get((row.dataflow, row.operator), ())
         self._engine[ledger.PROGRESS].calls = functions.get(None, ())
-        try:
-            calls.dump(self._folder / f"worker-{self._worker}.pstats")
-        except OSError as error:
-            _log.warning("worker %s cannot write its profile: %s", self._worker, error)
 
     # Events
 

@@ -80,9 +80,7 @@ class Acceptor:
         self.poller.watch(self.listener, 0, self._accept)
 
     def close(self) -> None:
-        """Accept nothing any more and close the listener."""
-        if self._closed:
-            return
+        """Accept nothing any more and close the listener. Nothing the second time."""
         self._closed = True
         self.poller.watch(self.listener, 0, self._accept)
         self.listener.close()

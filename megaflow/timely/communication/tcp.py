@@ -61,8 +61,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def open_listener(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes a free one. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=256)
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=256)
 
 
 def configure(connection: socket.socket) -> None:

@@ -108,8 +108,7 @@ class TcpAllocator:
 
     def forget(self, ids: Collection[int]) -> None:
         """Part with workers, newcomers or members, for ever; the process does once its last worker does."""
-        self._forgotten.update(ids)
-        self._forgotten.difference_update(self._fabric.inboxes)
+        self._forgotten |= set(ids) - self._fabric.inboxes.keys()
         self._fabric.forget(self.index, ids)
         self.flush()
 

@@ -194,15 +194,11 @@ class Graph:
         self.handoffs.start(self.builder.edges, runs_in)
         context = self.context
         self._progcaster = Progcaster(
-            self.number,
-            context.allocator,
-            context.audience,
-            self._tracker,
-            context.log,
+            self.number, context.allocator, context.audience, self._tracker, context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
             eager=context.eager,
-        )
+        )  # fmt: skip
         self.handlers[Channel.progress(self.number)] = self.receive_progress
         for node in self.nodes:
             if node.within is None:
@@ -221,6 +217,14 @@ class Graph:
     def started(self) -> bool:
         """Whether `start` has been called."""
         return self.over or self._tracker is not None
+
+    def check_started(self, verb: str) -> None:
+        """Raise BuildError if records that `verb` sends would be lost."""
+        if not self.started:
+            raise BuildError(
+                f"{verb}: dataflow {self.name!r} is still being built, its operators would miss the records; "
+                "send after the end of its `with` block"
+            )
 
     def frontier(self, location: int) -> Antichain:
         """Return the frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""

@@ -147,11 +147,7 @@ class InputHandle(Generic[T]):
 
     def _ship(self, batch: list[T]) -> None:
         for feed in self._feeds:
-            if not feed.graph.started:
-                raise BuildError(
-                    f"send: dataflow {feed.graph.name!r} is still being built, its operators would miss the records; "
-                    "send after the end of its `with` block"
-                )
+            feed.graph.check_started("send")
             feed.output.ship(self.time, batch)
 
     def _check_open(self, verb: str) -> None:

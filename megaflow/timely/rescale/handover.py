@@ -23,6 +23,7 @@ tells the program, looks at the clock, and warns. `tests/model/handover.pml` che
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,9 @@ from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, Leave
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
 
 TICK_SECONDS = 1.0  # between checks whether something takes too long
-REPORTS_MAX = 10_000  # kept for a program that does not supervise yet; each worker of a job sends ten a second
+# Reports kept for a program that does not supervise yet, and with them all messages that a successor keeps: each worker
+# of a job reports ten times a second.
+REPORTS_MAX = 10_000
 
 _log = logging.getLogger("megaflow.rescale")
 
@@ -48,13 +51,21 @@ class Successor:
         self.silent: set[Due] = due(Fence, *succession.membership.ids)
         self.heard: list[tuple[WorkerId, Any]] = []  # passed on, or direct and behind a fence; in order
         self._kept: dict[WorkerId, list[Any]] = {}  # member without a fence -> what it has sent directly
+        self._room = REPORTS_MAX - len(succession.reports)  # for messages, so that `begin` has room for each report
 
     def take(self, source: WorkerId, message: Any, forwarded: bool) -> None:
-        """Keep a message, or take note of a fence."""
+        """Keep a message, or take note of a fence. Raises ProtocolError if too many are kept."""
         if isinstance(message, Fence):
             self.silent -= due(Fence, source)
             self.heard += [(source, kept) for kept in self._kept.pop(source, [])]
-        elif not forwarded and (source, Fence.__name__) in self.silent:
+            return
+        if self._room <= 0:
+            raise ProtocolError(
+                f"worker {source} sent {message!r:.100} during a hand-over of the coordinator's role: "
+                f"{REPORTS_MAX} messages are kept for the successor already"
+            )
+        self._room -= 1
+        if not forwarded and (source, Fence.__name__) in self.silent:
             self._kept.setdefault(source, []).append(message)
         else:
             self.heard.append((source, message))
@@ -66,7 +77,7 @@ class Role:
     def __init__(self, own: WorkerId, sequencer: Sequencer | None) -> None:
         self.sequencer = sequencer  # present, and here
         self.come_over: Succession | None = None  # it is the coordinator's from now on: tell the program, then `begin`
-        self.reports: list[tuple[WorkerId, Any]] = []  # for the program here, by whom; it drains them
+        self.reports: deque[tuple[WorkerId, Any]] = deque()  # for the program here, by whom; it drains them
         self._own = own
         self._successor: Successor | None = None
         self._handed_to: WorkerId | None = None  # to whom it has handed over
@@ -232,16 +243,13 @@ class Coordination:
         if role.sequencer is None:
             self._supervisor = None
         for worker, message in mail:
-            if isinstance(message, JoinDue) and self._supervisor is not None:
-                self._supervisor.join_due(message.ids)
-            elif isinstance(message, LeaveDue) and self._supervisor is not None:
-                self._supervisor.leave_due(message.ids)
-            else:
+            if not isinstance(message, JoinDue | LeaveDue):
                 self._host.post(worker, TOPIC, message)
-        if self._supervisor is not None:
-            for source, body in role.reports:
-                self._supervisor.reported(source, body)
-            role.reports.clear()
+            elif self._supervisor is not None:  # else it has just handed over, and the next program is asked anew
+                heed = self._supervisor.join_due if isinstance(message, JoinDue) else self._supervisor.leave_due
+                heed(message.ids)
+        while self._supervisor is not None and role.reports:  # one by one: it may rule or hand over in each call
+            self._supervisor.reported(*role.reports.popleft())
         if role.waits and not self._ticking:
             self._ticking = True
             self._host.after(TICK_SECONDS, self._tick)

@@ -239,15 +239,14 @@ class Sequencer:
         join.began = now
         join.enter(ChangeStage.MINTING, set())
         join.minters = list(self.membership.ids)
-        membership = self.membership
-        workers = membership.workers | set(join.ids)
         self.processes[join.process] = (join.ask.host, join.ask.port, join.ids)
-        self._commit(join, replace(membership, version=membership.version + 1, workers=workers), join.built, out)
+        self._commit(join, self.membership.workers | set(join.ids), join.built, out)
         out += join.mint(self.membership.ids, now)
 
-    def _commit(self, change: JoinChange | LeaveChange, membership: Membership, built: int, out: Mail) -> None:
+    def _commit(self, change: JoinChange | LeaveChange, workers: frozenset[WorkerId], built: int, out: Mail) -> None:
         founds = max(built, self._fixed)
-        everybody = sorted(self.membership.workers | membership.workers)
+        everybody = sorted(self.membership.workers | workers)
+        membership = replace(self.membership, version=self.membership.version + 1, workers=workers)
         self.membership = membership
         self.foundings = add_founding(self.foundings, founds, membership)
         commit = messages.Commit(change.change, membership, founds, dict(self.processes))
@@ -257,9 +256,7 @@ class Sequencer:
     def _commit_leave(self, leave: LeaveChange, out: Mail) -> None:
         leave.drain()
         del self.processes[leave.process]
-        rest = self.membership.workers - set(leave.ids)
-        membership = replace(self.membership, version=self.membership.version + 1, workers=rest)
-        self._commit(leave, membership, max(leave.built.values()), out)
+        self._commit(leave, self.membership.workers - set(leave.ids), max(leave.built.values()), out)
 
     def _abort_if_possible(self, reason: str, out: Mail) -> None:
         if self.change is not None and not self.change.committed:

@@ -1,12 +1,17 @@
-"""Questions to all members: answered when the last one has, and whoever leaves is not waited for."""
+"""Questions to all members: answered when the last one has, and whoever leaves is not waited for.
+
+The loads that workers report become one: nothing is lost, whoever owns a bin by now.
+"""
 
 import pytest
 
 from megaflow.control.coordinator.events import Mail
-from megaflow.control.coordinator.questions import QUESTIONS_MAX, Questions
+from megaflow.control.coordinator.questions import QUESTIONS_MAX, Questions, operator_statuses
 from megaflow.control.messages import StatusAnswer, StatusAsk
-from megaflow.control.reports import LatencyQuantiles, WorkerStatus
+from megaflow.control.reports import LatencyQuantiles, OperatorLoad, OperatorStatus, WorkerStatus
 from megaflow.errors import CommandRefused
+
+Row = tuple[int, float, float, int, int]  # bin, records per second, busy ms per second, keys, bytes
 
 
 def said(id: int, worker: int) -> StatusAnswer:
@@ -40,3 +45,27 @@ def test_questions_are_bounded() -> None:
         questions.ask(number, (0,))
     with pytest.raises(CommandRefused, match="being answered already"):
         questions.ask(0, (0,))
+
+
+def loads_of(worker: int, *loads: OperatorLoad) -> StatusAnswer:
+    return StatusAnswer(0, WorkerStatus(worker, "", 1, "h:1", 0, 0, 0.0, LatencyQuantiles(), 0, 0), loads)
+
+
+def part(name: str, *rows: Row, hot: tuple[tuple[str, int, float, float], ...] = ()) -> OperatorLoad:
+    return OperatorLoad(name, *(tuple(column) for column in zip(*rows)), hot)  # type: ignore[arg-type]
+
+
+def test_the_parts_of_a_bin_that_has_moved_are_added() -> None:
+    before = part("count", (3, 10.0, 500.0, 0, 0), (1, 1.0, 0.0, 2, 20), hot=(("'the'", 3, 8.0, 1.0),))
+    after = part("count", (3, 4.0, 250.0, 7, 70), hot=(("'the'", 3, 4.0, 0.5), ("'a'", 1, 1.0, 0.0)))
+    other = part("other", (0, 0.0, 0.0, 1, 5))
+    operators = {"count": 4, "other": 4, "idle": 4}
+    assert operator_statuses([loads_of(0, before, other), loads_of(1, after)], operators, (0, 0, 0, 1)) == (
+        OperatorStatus("count", 4, (0, 0, 0, 1), part(
+            "count", (3, 14.0, 750.0, 7, 70), (1, 1.0, 0.0, 2, 20),
+            hot=(("'the'", 3, 12.0, 1.5), ("'a'", 1, 1.0, 0.0)),
+        )),
+        OperatorStatus("other", 4, (0, 0, 0, 1), other),
+        OperatorStatus("idle", 4, (0, 0, 0, 1)),
+    )  # fmt: skip
+    assert operator_statuses([loads_of(0)], {"count": 4}, None) == (OperatorStatus("count", 4),)

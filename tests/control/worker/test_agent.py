@@ -1,5 +1,6 @@
 """The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -286,6 +287,18 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     bench.coordinator.join_due((2,))
     bench.turn()
     assert "too late" in (ruled[-1][1] or "")
+
+
+def test_what_is_reported_as_the_coordinator_resigns_goes_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    given: list[tuple[int, object]] = []
+    rescaling = bench.worker.rescaling
+    monkeypatch.setattr(rescaling.coordination, "give_up", lambda reason: bench.coordinator.reported(0, "the last"))
+    monkeypatch.setattr(rescaling, "hand_over", lambda luggage, reports: given.extend(reports))
+    bench.coordinator.reported(0, "the first")
+    word: Any = SimpleNamespace(state=SimpleNamespace(epoch=bench.control.time), pending=())
+    bench.coordinator._leave(word)
+    assert given == [(0, "the first"), (0, "the last")]
 
 
 def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_tables() -> None:

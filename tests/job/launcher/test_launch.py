@@ -14,8 +14,10 @@ def test_the_launcher_loads_no_engine_and_no_worker() -> None:
     rooms = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("megaflow.")}
     assert rooms.isdisjoint(
         {
-            "control.client", "control.coordinator", "control.worker", "job.worker", "megaphone", "program", "scope",
+            "control.coordinator", "control.worker", "job.worker", "megaphone", "program", "scope",
             "stream", "timely.dataflow", "timely.progress", "timely.rescale", "timely.runtime", "timely.worker",
         }
     )  # fmt: skip
+    client = {name for name in loaded if name.startswith("megaflow.control.client.")}
+    assert client == {"megaflow.control.client.conversation"}  # by which it asks the job to stop
     assert loaded.isdisjoint({"cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})

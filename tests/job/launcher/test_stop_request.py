@@ -1,32 +1,30 @@
-"""A job is told once to stop, wherever its coordinator is."""
+"""A job is told once to stop, wherever its coordinator is; a thread asks."""
 
-import selectors
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
+from megaflow.control.client.conversation import MOVES_MAX
 from megaflow.control.messages import StopJob
-from megaflow.job.launcher.stop_request import MOVES_MAX, Stop
+from megaflow.job.launcher.stop_request import Stop
 from tests.job.offices import SECRET, Office
 
 WAIT_SECONDS = 20.0
 
 
 class Bench:
-    """The launcher's loop."""
+    """A launcher's request to stop, and what it says."""
 
     def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
         self.said: list[str] = []
-        self.stop = Stop(SECRET, self.selector, self.said.append)
+        self.stop = Stop(SECRET, self.said.append)
 
-    def run_until(self, true: Callable[[], Any]) -> None:
-        while not true():
-            events = self.selector.select(WAIT_SECONDS)
-            assert events, self.said
-            for key, _ in events:
-                key.data()
+    def ask(self, *offices: Office) -> None:
+        """Ask, and wait for the outcome."""
+        self.stop.ask(office.address for office in offices)
+        assert self.stop._thread is not None
+        self.stop._thread.join(WAIT_SECONDS)
+        assert not self.stop._thread.is_alive()
 
 
 @pytest.fixture
@@ -34,37 +32,47 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     made.stop.close()
-    made.selector.close()
 
 
 def test_the_request_follows_the_coordinator(bench: Bench) -> None:
     with Office() as last, Office(last.address) as second, Office(second.address) as first:
-        bench.stop.ask([first.address])
-        bench.run_until(lambda: last.asked)
+        bench.ask(first)
         assert last.asked == [StopJob()] and bench.said == []
 
 
 def test_when_the_coordinator_has_left_any_other_process_knows_where_the_next_one_is(bench: Bench) -> None:
     with Office() as here, Office(here.address) as other, Office() as left:
         left.close()
-        bench.stop.ask([left.address, other.address])
-        bench.run_until(lambda: here.asked)
+        bench.ask(left, other)
         assert here.asked == [StopJob()] and bench.said == []
 
 
+def test_when_the_coordinator_leaves_as_it_is_asked_any_other_process_knows_where_the_next_one_is(bench: Bench) -> None:
+    with Office() as here, Office(here.address) as other, Office(leaves="asked") as first:
+        bench.ask(first, other)
+        assert first.asked == here.asked == [StopJob()] and bench.said == []
+
+
 def test_the_end_of_the_job_is_no_news_once_it_was_asked_and_else_it_is_told(bench: Bench) -> None:
-    office = Office()
-    bench.stop.ask([office.address])
-    office.close()
-    bench.run_until(lambda: not bench.selector.get_map())
-    assert bench.said == []
-    bench.stop.ask([office.address])
+    for leaves in ("asked", "accepted"):
+        with Office(leaves=leaves) as office:
+            bench.ask(office)
+        assert office.asked == [StopJob()] and bench.said == []
+    bench.ask(office)
     assert len(bench.said) == 1 and bench.said[0].startswith("the job is ending already: ")
+
+
+def test_what_the_coordinator_does_not_answer_ends_with_the_launcher(bench: Bench) -> None:
+    with Office() as office:
+        office.door.keep(())
+        bench.stop.ask([office.address])
+        bench.stop.close()
+        assert bench.stop._thread is not None and not bench.stop._thread.is_alive() and bench.said == []
 
 
 def test_a_job_that_sends_it_in_circles_is_not_asked_for_ever(bench: Bench) -> None:
     with Office() as one, Office(one.address) as other:
         one.door.redirect(*other.address)
-        bench.stop.ask([one.address])
-        bench.run_until(lambda: bench.said)
-        assert bench.said == [f"the job was not stopped: its coordinator has moved {MOVES_MAX + 1} times"]
+        bench.ask(one)
+        moves = f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing"
+        assert bench.said == [f"the job was not stopped: {moves}"]

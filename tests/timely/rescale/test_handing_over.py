@@ -214,11 +214,114 @@ def test_reports_that_no_program_takes_break_the_protocol_in_the_end(monkeypatch
     program = Program(hands, 0, None)
     assert program.told == [(1, 0), (1, 1), (1, 2)]
     hands.workers[0].rescaling.hand_over(None)
+    hands.settle()
     for number in range(4):
         hands.workers[0].rescaling.report(number)
     with pytest.raises(ProtocolError, match="whose program takes no reports: 3 are kept"):
         hands.settle()
     assert parts
+
+
+@pytest.mark.parametrize("sender", [0, 1, 2])
+def test_what_a_successor_keeps_is_bounded_together_with_what_it_was_given(
+    sender: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "REPORTS_MAX", 3)
+    for given, error in ((1, None), (2, r"sent Report\(body=2\) during a hand-over .* 3 messages are kept")):
+        hands = Hands(3)
+        parts = hands.everywhere(hello)
+        hands.settle()
+        programs = [Program(hands, 0, None)]
+
+        def succeed(event: Event, hands: Hands = hands, programs: list[Program] = programs) -> None:
+            if isinstance(event, Succeeded):
+                programs.append(Program(hands, 1, None))
+
+        hands.workers[1].rescaling.subscribe(succeed)
+        hands.held = lambda route: route == (2, 0, Lane.MAIL) and sender != 2
+        hands.workers[0].rescaling.hand_over(None, [(0, f"given {number}") for number in range(given)])
+        for number in (1, 2):
+            hands.workers[sender].rescaling.report(number)
+        if error is None:
+            hands.settle()
+            hands.held = lambda route: False
+            hands.settle()
+            assert programs[1].told == [(0, "given 0"), (sender, 1), (sender, 2)]
+            close(hands, *parts.values())
+        else:
+            with pytest.raises(ProtocolError, match=f"worker {sender} {error}"):
+                hands.settle()
+
+
+class Patient(Program):
+    """It does not rule."""
+
+    def join_due(self, ids: tuple[int, ...]) -> None:
+        self.told.append(("join", ids))
+
+    def leave_due(self, ids: tuple[int, ...]) -> None:
+        self.told.append(("leave", ids))
+
+
+class Hasty(Program):
+    """It hands over as soon as it hears anything."""
+
+    def join_due(self, ids: tuple[int, ...]) -> None:
+        self.go(("join", ids))
+
+    def leave_due(self, ids: tuple[int, ...]) -> None:
+        self.go(("leave", ids))
+
+    def reported(self, source: int, body: object) -> None:
+        self.go((source, body))
+
+    def go(self, what: object) -> None:
+        self.told.append(what)
+        self.coordination.hand_over(None, ())
+
+
+def test_a_program_may_hand_over_in_any_call_and_the_next_one_hears_the_rest_once() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    programs: list[Program] = []
+
+    def succeed(event: Event) -> None:
+        if isinstance(event, Succeeded):
+            programs.append(Program(hands, 1, "not now"))
+
+    hands.workers[1].rescaling.subscribe(succeed)
+    for number in range(3):
+        hands.workers[2].rescaling.report(number)
+    hands.settle()
+    programs.append(Hasty(hands, 0, None))
+    hands.settle()
+    assert [program.told for program in programs] == [[(2, 0)], [(2, 1), (2, 2)]]
+    close(hands, *parts.values())
+
+
+def test_who_is_due_as_the_program_hands_over_is_due_with_the_next_one() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    programs: list[Program] = [Patient(hands, 0, None)]
+    for index, kind in ((1, Hasty), (0, Program)):
+
+        def succeed(event: Event, index: int = index, kind: type[Program] = kind) -> None:
+            if isinstance(event, Succeeded):
+                programs.append(kind(hands, index, "not now"))
+
+        hands.workers[index].rescaling.subscribe(succeed)
+    refusals: list[str | None] = []
+    hands.workers[2].rescaling.ask_leave(2, refusals.append)
+    hands.settle()
+    key = hands.ask()
+    hands.settle()
+    assert programs[0].told == [("leave", (2,)), ("join", (3,))] and not refusals
+    hands.workers[0].rescaling.hand_over(None)
+    hands.settle()
+    assert [program.told for program in programs[1:]] == [[("leave", (2,))], programs[0].told]
+    assert isinstance(hands.answers[key], Denied) and refusals[0] is not None and "not now" in refusals[0]
+    close(hands, *parts.values())
 
 
 def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:

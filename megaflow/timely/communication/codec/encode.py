@@ -85,8 +85,7 @@ def _lower_parts(values: Sequence[Any], depth: int) -> Node:
     size = tags.ARRAY_LENGTH_MAX
     while len(values) > size * tags.ARRAY_LENGTH_MAX:
         size *= tags.ARRAY_LENGTH_MAX
-    parts = [_lower_list(values[start : start + size], depth + 1) for start in range(0, len(values), size)]
-    return [tags.PARTS, parts]
+    return [tags.PARTS, [_lower_list(values[at : at + size], depth + 1) for at in range(0, len(values), size)]]
 
 
 def _lower_strs(values: Sequence[str], depth: int, nested: int) -> Node | None:

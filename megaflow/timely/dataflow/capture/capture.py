@@ -23,6 +23,7 @@ from megaflow.timely.dataflow.capture.event_format import HEADER, Event, EventDe
 from megaflow.timely.dataflow.capture.event_link import EventLink, EventPusher
 from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.fusion.stage import run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time, coordinates, minimum
@@ -61,12 +62,7 @@ def capture(port: Port[T]) -> Captured[T]:
     captured: Captured[T] = Captured()
     builder = OperatorBuilder(port.scope, "Capture")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
-
-    def logic() -> None:
-        for time, batch in source.drain():
-            captured.add(time, batch)
-
-    builder.build_releasing(logic)
+    builder.build_releasing(run_whole([source], [], captured.add))
     return captured
 
 

@@ -7,7 +7,6 @@ sequences the local frontier is empty from the start.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from megaflow.errors import SourceError, UsageError
@@ -148,15 +147,16 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
         least, activate = minimum(scope.depth), info.activator.activate
         played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
         player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
-        return partial(_run, player, activate, Backoff(info.activator, scope.graph.context.now))
+        backoff = Backoff(info.activator, scope.graph.context.now)
+
+        def logic() -> None:
+            if player.play():
+                backoff.reset()
+                activate()
+            elif not all(sequence.announces for sequence in player.sequences):
+                backoff.later()
+
+        return logic
 
     builder.build(make)
     return result
-
-
-def _run(player: _Player, activate: Callable[[], None], backoff: Backoff) -> None:
-    if player.play():
-        backoff.reset()
-        activate()
-    elif not all(sequence.announces for sequence in player.sequences):
-        backoff.later()

@@ -33,7 +33,8 @@ from megaflow.timely.dataflow.fusion.stage import Kind
 
 _KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
 
-_CALLS: Final[Mapping[Kind, str]] = {  # statements that leave the record what it is
+_CALLS: Final[Mapping[Kind, str]] = {  # statements that, but for map's, leave the record what it is
+    "map": "r{n} = f{n}({r})",
     "inspect": "f{n}({r})",
     "inspect_time": "f{n}(time, {r})",
     "map_in_place": "f{n}({r})",
@@ -145,10 +146,7 @@ class FusedFunction:
     def _write_member(self, n: int, r: str, depth: int) -> None:
         member = self._members[n]
         kind, follow = member.kind, member.follow
-        if kind == "map":
-            self._put(depth, f"r{n} = f{n}({r})", n, r)
-            self._write_next(follow[0], f"r{n}", depth)
-        elif kind == "filter":
+        if kind == "filter":
             self._put(depth, f"if not f{n}({r}):", n, r)
             self._put(depth + 1, "continue")
             self._write_next(follow[0], r, depth)
@@ -179,7 +177,7 @@ class FusedFunction:
         else:
             if kind in _CALLS:
                 self._put(depth, _CALLS[kind].format(n=n, r=r), n, r)
-            self._write_next(follow[0], r, depth)
+            self._write_next(follow[0], f"r{n}" if kind == "map" else r, depth)
 
     def _write_sides(self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int) -> None:
         """Write the two bodies of an `if`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, CapabilityError
+from megaflow.errors import CapabilityError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
@@ -68,11 +68,7 @@ class UnorderedHandle(Generic[T]):
         """
         if self._holdings.closed:
             raise CapabilityError(f"session: {self._output.title} was closed; nothing can be sent any more")
-        if not self._graph.started:
-            raise BuildError(
-                f"session: dataflow {self._graph.name!r} is still being built, its operators would miss the records; "
-                "send after the end of its `with` block"
-            )
+        self._graph.check_started("session")
         self._activator.activate()
         return self._output.session(capability)
 

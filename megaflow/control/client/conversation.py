@@ -1,0 +1,169 @@
+"""A client's questions to a job's coordinator, one after another, wherever the coordinator is by then.
+
+The command line, the driver of Spark's queries and the launcher's own request to stop all ask this way.
+ 1. Each question has a number of its own. An answer with another number is to an earlier question, and is dropped.
+ 2. `Moved` names the coordinator's new address. The client connects there and asks again, up to MOVES_MAX times.
+ 3. When a connection ends before the answer, the client asks `find` where the job is by now, and goes on asking until
+    its patience is over, as the new address may become known a little later than the old process ends. If there is no
+    other address the job has ended: PeerLost.
+ 4. After a lost connection a question is asked again only if its command had not begun (neither `Accepted` nor
+    `CommandProgress` was heard), or if it is REPEATABLE. If it may not be asked again: PeerLost.
+ 5. The client stops waiting after a time in which nothing was heard, or when its owner is `stopping`.
+
+Why nothing is done twice. A coordinator hands over only at rest (see `megaflow.control.coordinator.job_state`): what it
+has begun is finished and answered before. What it has not begun it answers with `Moved`, as does each process that
+never was the coordinator; so rule 2 repeats only what had no effect. Rule 4 needs what a coordinator has sent to arrive
+before the end of its connection does. It does: TCP discards it only if the process closes a connection from which it
+has not read all, and a client whose question was accepted has sent nothing since. A coordinator that dies without
+handing over ends its job, so nobody is left to repeat the question to. What is REPEATABLE has the same effect however
+often it is asked, and of each successor, too, which is told of commits and ended queries when it takes over.
+
+Why no question is lost when the coordinator moves between question and answer. The process that hands over keeps what
+it is asked (`ControlDoor.keep`) until its successor serves, and then answers `Moved`; what it has not read when it ends
+is told by the end of the connection, which is rule 3. So each question ends in an answer, in `Moved`, or in a lost
+connection, and only the last of these can end in an error.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from megaflow.control.messages import (
+    Accepted,
+    CommandProgress,
+    CommitRequest,
+    Done,
+    IngestPorts,
+    Moved,
+    Refused,
+    Request,
+    SourceEnded,
+)
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import address_text
+
+MOVES_MAX: Final = 10
+"""Addresses at which one question is asked: a coordinator that moves more often moves faster than it can be asked."""
+POLL_SECONDS: Final = 0.1
+"""How late a client without a timeout notices that it is to stop waiting, or that the job is elsewhere."""
+REPEATABLE: Final = (IngestPorts, CommitRequest, SourceEnded)
+"""Questions that may be asked again though they were accepted: ports are only told, a batch is committed once by its
+query and number, and a query ends once."""
+
+
+class Stopped(Exception):
+    """The answer was not waited for: the owner of the conversation is stopping."""
+
+
+class Conversation:
+    """One client's. One writer: the thread that asks."""
+
+    def __init__(
+        self,
+        client: Client,
+        timeout_seconds: float | None,
+        connect: Callable[[str, int], Client] | None = None,
+        find: Callable[[], Client | None] = lambda: None,
+        *,
+        patience_seconds: float = 0.0,
+        stopping: Callable[[float], bool] = lambda seconds: False,
+    ) -> None:
+        """`client` belongs to this from now on.
+
+        `connect` follows the coordinator to an address; without, a coordinator that has moved is an error. `find`
+        connects to where the job is found by now, None if it is not; it is called until `patience_seconds` are over.
+        Without `timeout_seconds` an answer is waited for until `stopping`, which waits for so many seconds at most (as
+        `threading.Event.wait` does), says that it is time to stop.
+        """
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._connect = connect
+        self._find = find
+        self._patience_seconds = patience_seconds
+        self._stopping = stopping
+        self._id = 0
+        self.accepted: int | None = None  # the epoch of the last command, once it is accepted
+        self._heard: CommandProgress | None = None  # of the last command
+
+    @property
+    def address(self) -> str:
+        """With whom the conversation is now, as HOST:PORT."""
+        return self._client.address
+
+    def ask(
+        self, body: object, show: Callable[[CommandProgress], None] | None = None, grace_seconds: float = 0.0
+    ) -> Any:
+        """Return what the request is done with; `show` is told how far it has come.
+
+        Raises CommandRefused with the reason, PeerLost if the job ends before, ClusterError if the coordinator cannot
+        be caught, MegaflowError if nothing is heard for the time given, Stopped if this is stopping and
+        `grace_seconds` more have not brought the answer, and what `connect` and `find` raise.
+        """
+        for _ in range(MOVES_MAX):
+            self._id += 1
+            self.accepted = self._heard = None
+            try:
+                self._client.send(Request(self._id, body))
+                answer = self._await_answer(show, grace_seconds)
+            except PeerLost as error:
+                begun = self.accepted is not None or self._heard is not None
+                if (begun and not isinstance(body, REPEATABLE)) or not self._find_again():
+                    raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
+                continue
+            if isinstance(answer, Done):
+                return answer.result
+            if self._connect is None:
+                place = address_text((answer.host, answer.port))
+                raise CommandRefused(f"the coordinator has moved to {place}: ask there")
+            self.close()
+            self._client = self._connect(answer.host, answer.port)
+        raise ClusterError(f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing")
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def _await_answer(self, show: Callable[[CommandProgress], None] | None, grace_seconds: float) -> Done | Moved:
+        while True:
+            if self._stopping(0.0):
+                if grace_seconds <= 0:
+                    raise Stopped
+                grace_seconds -= POLL_SECONDS
+            try:
+                answer = self._client.receive(POLL_SECONDS if self._timeout_seconds is None else self._timeout_seconds)
+            except TimeoutError as error:
+                if self._timeout_seconds is not None:
+                    raise MegaflowError(self._overdue(f"within {self._timeout_seconds:g} s")) from error
+                continue
+            match answer:
+                case Refused(id, reason) if id == self._id:
+                    raise CommandRefused(reason)
+                case Accepted(id, epoch) if id == self._id:
+                    self.accepted = epoch
+                case CommandProgress(id) if id == self._id:
+                    self._heard = answer
+                    if show is not None:
+                        show(answer)
+                case Done(id) | Moved(id) if id == self._id:
+                    return answer
+
+    def _find_again(self) -> bool:
+        """Connect to where the job is by now; False if that is nowhere, or where it was."""
+        waited_seconds = 0.0
+        while (client := self._find()) is None or client.address == self.address:
+            if client is not None:
+                client.close()
+            if waited_seconds >= self._patience_seconds or self._stopping(POLL_SECONDS):
+                return False
+            waited_seconds += POLL_SECONDS
+        self.close()
+        self._client = client
+        return True
+
+    def _overdue(self, waited: str) -> str:
+        if self._heard is not None:
+            what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
+            return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
+        if self.accepted is None:
+            return f"the job did not answer {waited}; a worker may be in a long step of user code"
+        return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"

@@ -1,0 +1,109 @@
+"""A client follows the coordinator, and asks nothing twice that was begun and may not be repeated."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any, TypeAlias
+
+import pytest
+
+from megaflow.control.client.conversation import MOVES_MAX, REPEATABLE, Conversation, Stopped
+from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, SourceEnded, StatusQuery, StopJob
+from megaflow.errors import CommandRefused, MegaflowError, PeerLost
+from megaflow.timely.communication.tcp import address_text
+from tests.job.offices import Office, connect
+
+Talk: TypeAlias = Callable[..., Conversation]
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    with ExitStack() as stack:
+
+        def talking(office: Office, *more: Any, timeout: float | None = 20.0, **options: Any) -> Conversation:
+            return stack.enter_context(closing(Conversation(office.client(), timeout, *more, **options)))
+
+        yield talking
+
+
+def test_a_question_goes_to_where_the_coordinator_is_said_to_be(talk: Talk) -> None:
+    with Office() as here, Office(here.address) as second, Office(second.address) as first:
+        one = talk(first, connect)
+        assert one.ask(StatusQuery()) == "yes" and here.asked == [StatusQuery()]
+        first.close()
+        second.close()
+        assert one.ask(StopJob()) == "yes" and one.accepted == 7
+
+
+def test_a_coordinator_that_has_left_without_a_word_is_looked_for(talk: Talk) -> None:
+    with Office() as first, Office() as here:
+        one = talk(first, connect, here.client)
+        assert one.ask(1) == "yes"
+        first.close()
+        assert one.ask(2) == "yes" and (first.asked, here.asked) == ([1], [2])
+
+
+def test_a_job_that_is_where_it_was_or_nowhere_has_ended(talk: Talk) -> None:
+    with Office() as first, Office() as last:
+        gone = last.client()
+        for office, more in ((first, ()), (last, (lambda: gone,))):
+            one = talk(office, connect, *more)
+            office.close()
+            with pytest.raises(PeerLost, match=f"the job has ended .*{address_text(office.address)}"):
+                one.ask(1)
+
+
+def test_what_was_accepted_is_not_asked_again(talk: Talk) -> None:
+    with Office() as here, Office(leaves="accepted") as first:
+        one = talk(first, connect, here.client)
+        with pytest.raises(PeerLost, match="the job has ended"):
+            one.ask(1)
+        assert (first.asked, here.asked) == ([1], [])
+
+
+@pytest.mark.parametrize("body", [IngestPorts(), CommitRequest(CommitBatch("q", "r", 0, {})), SourceEnded("q")])
+def test_what_may_be_repeated_is_asked_again_though_it_was_accepted(talk: Talk, body: object) -> None:
+    assert isinstance(body, REPEATABLE)
+    with Office() as here, Office(leaves="accepted") as first:
+        assert talk(first, connect, here.client).ask(body) == "yes"
+        assert (first.asked, here.asked) == ([body], [body])
+
+
+def test_where_the_job_is_by_now_is_looked_for_until_the_patience_is_over(talk: Talk) -> None:
+    with Office() as here, Office(leaves="asked") as first:
+        news = [None, first, None, here]
+        looks: list[Office | None] = []
+
+        def find() -> Any:
+            looks.append(news[len(looks)])
+            return looks[-1] and looks[-1].client()
+
+        never = threading.Event()
+        assert talk(first, connect, find, patience_seconds=20.0, stopping=never.wait).ask(1) == "yes" and looks == news
+        looks.clear()
+        with pytest.raises(PeerLost, match="the job has ended"):
+            talk(first, connect, find, patience_seconds=0.2, stopping=never.wait).ask(1)
+        assert looks == news[:3]
+
+
+def test_an_answer_is_not_waited_for_when_all_is_to_stop(talk: Talk) -> None:
+    with Office() as here:
+        here.door.keep(())  # the question waits for a coordinator
+        stopping = threading.Event()
+        one = talk(here, connect, timeout=None, stopping=stopping.wait)
+        threading.Timer(0.2, stopping.set).start()
+        with pytest.raises(Stopped):
+            one.ask(1)
+        with pytest.raises(Stopped):
+            one.ask(2, grace_seconds=0.2)
+        here.door.serve(here._serve)
+        assert one.ask(3, grace_seconds=20.0) == "yes" and here.asked == [1, 2, 3]
+
+
+def test_a_coordinator_that_cannot_be_followed_or_caught_is_an_error(talk: Talk) -> None:
+    with Office() as one, Office(one.address) as other:
+        with pytest.raises(CommandRefused, match="has moved to"):
+            talk(other).ask(1)
+        one.door.redirect(*other.address)
+        with pytest.raises(MegaflowError, match=f"moved {MOVES_MAX} times"):
+            talk(one, connect).ask(1)
