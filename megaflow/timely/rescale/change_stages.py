@@ -65,7 +65,7 @@ def check_transition(table: Mapping[S, Collection[S]], stage: S, following: S) -
 def due(what: type, *workers: WorkerId) -> set[Due]:
     """An answer of this kind from each.
 
-    >>> sorted(due(Ready, 2, 3))
+    >>> sorted(due(messages.Ready, 2, 3))
     [(2, 'Ready'), (3, 'Ready')]
     """
     return {(worker, what.__name__) for worker in workers}
@@ -79,7 +79,7 @@ def due_for(leaver: WorkerId, *workers: WorkerId) -> set[Due]:
 def in_words(silent: set[Due]) -> list[str]:
     """What is due, and from whom.
 
-    >>> in_words(due(Ready, 3, 2) | due_for(2, 0))
+    >>> in_words(due(messages.Ready, 3, 2) | due_for(2, 0))
     ['Departed of worker 2 from worker 0', 'Ready from worker 2, 3']
     """
     kinds = sorted({what for _, what in silent})
