@@ -1,6 +1,7 @@
 """The rules of style that a syntax tree can show; each test lists every place that breaks its rule."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -151,6 +152,17 @@ def shell_uses(module: Module) -> Iterator[str]:
 
 def test_every_module_has_a_docstring() -> None:
     assert [module.name for module in EVERYTHING if not ast.get_docstring(module.tree)] == []
+
+
+def test_the_docstring_of_a_package_names_each_of_its_modules_and_packages() -> None:
+    unnamed = []
+    for module in (module for module in MEGAFLOW if module.name.endswith("/__init__.py")):
+        words = set(re.findall(r"\w+", ast.get_docstring(module.tree) or ""))
+        folder = (ROOT / module.name).parent
+        rooms = {path.stem for path in folder.glob("*.py")}
+        rooms |= {path.parent.name for path in folder.glob("*/__init__.py")}
+        unnamed += [f"{module.name}: {room}" for room in sorted(rooms - words) if not room.startswith("__")]
+    assert unnamed == []
 
 
 def test_every_module_is_short() -> None:

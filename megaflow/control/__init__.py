@@ -1,1 +1,8 @@
-"""Steering a running job: plans, the controller that decides and times commands, and what asks it."""
+"""Steering a running job. Each package below runs where its name says.
+
+messages            all that the parts of a job say to each other; launcher_messages: to and from the launcher
+reports             statuses and accounts of commands
+coordinator/        in the coordinating worker: what is decided, timed and numbered
+worker/             in every worker: what it reports, and what its port answers
+client/             wherever a job is steered from: questions, plans, policies
+"""

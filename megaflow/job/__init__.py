@@ -1,1 +1,9 @@
-"""What `megaflow run` is: a launcher and its worker processes."""
+"""What `megaflow run` is: a launcher and its worker processes.
+
+spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
+job_file, contact   how a running job is found
+exit_report         why a worker process ends
+launcher/           runs in the launcher
+worker/             runs in each worker process
+profile/            `--profile`: what a worker measures of itself, and the report of all
+"""

@@ -14,6 +14,11 @@ While it runs a monitor watches, and raises `Violation` if
    account of all counts on all workers, or still admits other times when nothing is under way;
  - a bin is owned by two workers at once;
  - nothing can happen any more and the dataflow is not complete.
+
+simulated_cluster    the workers, and the dice
+network              the transport
+monitor              the account that every frontier is compared with
+membership_driver    carries out the joins and leaves that a test plans
 """
 
 from megaflow.testing.membership_driver import HandOver, Join, KillJoiner, Leave

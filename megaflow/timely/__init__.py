@@ -6,7 +6,11 @@ progress       counts of what may still arrive, and the frontiers that they impl
 communication  frames and links between workers; communication.codec turns values into bytes
 dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
 rescale        how workers join and leave while dataflows run
-runtime        starts the workers of this process; worker steps one
+runtime        starts the workers of this process, as arguments say; worker steps one
+order          logical times; membership: the workers of a cluster as a value
+dispatch       what a worker does with what arrives; dataflows: those that it runs
+progcaster     numbered batches of progress, where counts meet channels
+explain, log   why a time is not over; typed events; scheduled_calls: callbacks by the clock
 
 A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
 """

@@ -1,1 +1,12 @@
-"""Runs in the coordinating worker: what is decided, timed and numbered."""
+"""Runs in the coordinating worker: what is decided, timed and numbered.
+
+controller          the decisions, a state machine of values; events: what it is told, and what it answers
+driver              its hands: sockets, clock, and the handle of the control stream
+roster              who takes part, and what each worker may be given
+membership_requests, request_progress    processes to add and to remove, tables to give; how far each has come
+reconfigurations, plans    bins that move; whose plan is being carried out
+spark_commits       batches that sources have not taken in
+questions           questions that all members answer
+epoch_clock         what is put on the control stream, and when its time advances
+job_state           what one controller leaves to the next
+"""

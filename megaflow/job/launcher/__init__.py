@@ -1,1 +1,10 @@
-"""Runs in the launcher: worker processes, their lines, their outputs, their ends."""
+"""Runs in the launcher: worker processes, their lines, their outputs, their ends.
+
+launch              starts the processes, stays with them, ends them
+loop, wakeups       its loop, and what wakes it
+children, newcomers    the processes it started, and those that join
+launcher_input, line_pusher    where lines come from; those that the launcher reads itself
+epoch_merge         outputs in epoch order
+stop_request        its own request to stop
+python_function     `megaflow.run`
+"""

@@ -1,1 +1,8 @@
-"""Runs in each worker process: from lines to the fold to the launcher."""
+"""Runs in each worker process: from lines to the fold to the launcher.
+
+child               the process; join_by_hand: one that joins by `megaflow run --join`
+worker_program      its dataflow, and the loop that steps it
+flow                the user's function, and what it is given
+source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
+output              output records on their way to the launcher
+"""

@@ -1,1 +1,16 @@
-"""Operators, the streams between them, and the capabilities they hold."""
+"""Operators, the streams between them, and the capabilities they hold.
+
+graph, builder    one dataflow on one worker; how operators are put into it
+capability        the right to send at a time, and references to times of records being consumed
+channels, pact    how a batch gets from an output to its inputs, and to which worker
+session           how an operator sends
+input_handle, probe, notificator    how a program sends, waits, and is told that a time is over
+scopes, signature    scopes within scopes; what must be equal on all workers
+run_queue, context    which operators run next; what they get from their worker
+error_notes, leaked_capability    whose line, which record; capabilities that were forgotten
+picture           Mermaid and DOT
+operators/        the library of operators
+fusion/           stateless operators in a row, run as one generated function
+flow_control/     bounded queues and credit, with the page on backpressure
+capture/          capture and replay of streams
+"""

@@ -1,8 +1,8 @@
 """Values to bytes and back, equal in value and in type: `encode.encode`, `decode.decode`, `encode.register`.
 
 A value is first *lowered* to a tree that msgpack carries exactly: None, bool, int, float, str and bytes stand for
-themselves, everything else is a node, a list that begins with a tag. The tree is packed in one call. Decoding unpacks
-the tree and *restores* each node by its tag.
+themselves, everything else is a node, a list that begins with a tag (`tags`). The tree is packed in one call. Decoding
+unpacks the tree and *restores* each node by its tag; `user_types` finds and fills the program's own classes.
 
 Rules:
 1. Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base.

@@ -1,1 +1,10 @@
-"""The library of operators: free functions from ports to ports."""
+"""The library of operators: free functions from ports to ports.
+
+linear       map, flat_map, filter, inspect …: a batch in, at most one out
+branching    partition, branch, ok_err
+movement     exchange, broadcast, concatenate, feedback, enter, leave
+delays       delay, delay_batch, reclock
+aggregation  count, accumulate, aggregate, state_machine
+sources      to_stream, and inputs at any times in any order
+generic      operators whose logic the user writes
+"""
