@@ -66,7 +66,7 @@ class Conversation:
         find: Callable[[], Client | None] = lambda: None,
         *,
         patience_seconds: float = 0.0,
-        stopping: Callable[[float], bool] = lambda seconds: False,
+        stopping: Callable[[float], bool] | None = None,
     ) -> None:
         """`client` belongs to this from now on.
 
@@ -75,12 +75,13 @@ class Conversation:
         Without `timeout_seconds` an answer is waited for until `stopping`, which waits for so many seconds at most (as
         `threading.Event.wait` does), says that it is time to stop.
         """
+        assert stopping is not None or not patience_seconds, "`stopping` is what waits between two calls of `find`"
         self._client = client
         self._timeout_seconds = timeout_seconds
         self._connect = connect
         self._find = find
         self._patience_seconds = patience_seconds
-        self._stopping = stopping
+        self._stopping = stopping or (lambda seconds: False)
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
         self._heard: CommandProgress | None = None  # of the last command
