@@ -25,7 +25,6 @@ RECORDS = 600 * BATCH_RECORDS
 RECORD_BYTES = 250
 SLOW_SECONDS = 0.002  # for each batch: the source would make all of them in a fraction of the time
 GROWTH_BYTES_MAX = 45 << 20  # all records together are more than twice as many
-UNDER_WAY_MAX = Bounds().window_records + 3 * Bounds().queue_records + 10 * BATCH_RECORDS
 QUEUED_MAX = Bounds().window_records + 2 * BATCH_RECORDS
 
 
@@ -80,7 +79,8 @@ def test_queues_and_memory_stay_within_bounds_and_every_record_arrives(processes
     assert max(growth for _, _, _, growth in results) < GROWTH_BYTES_MAX < RECORDS * RECORD_BYTES / 2
 
 
-LINES = 200_000
+LINES = 450_000
+UNDER_WAY_MAX = 4 * Bounds().window_records  # under way, taken and not due yet, and both once more at the reader
 
 # Worker 0 reads; worker 1 is slow. Both keep what they have done in a file, where the slow one sees how much there is
 # between them.
@@ -104,7 +104,7 @@ def dataflow(flow):
         note(1 + me)
         if me == 0:
             return None, []
-        if done[2] % 20 == 0:
+        if done[2] % 60 == 0:
             time.sleep(0.001)
         lines, fast, slow = (int.from_bytes(os.pread(shared, 8, 8 * place), "little") for place in range(3))
         return None, [lines - fast - slow]

@@ -65,7 +65,7 @@ def test_what_is_piped_in_is_applied_in_its_order(start: Callable[..., Run], tmp
         assert run.process.stdin is not None
         with run.process.stdin as pipe:
             while not enough.is_set():
-                pipe.writelines(f"{number}\n" for number in range(written, written + 1000))
+                pipe.writelines(f"{number:200}\n" for number in range(written, written + 1000))  # few are on their way
                 written += 1000
 
     writer = threading.Thread(target=write)

@@ -36,7 +36,10 @@ class Flow:
         self._lines: Stream[str] | None = None
 
     def lines(self) -> Stream[str]:
-        """Return the lines of the job, each on one worker, without their ends. Called twice: the same stream."""
+        """Return the lines of the job, without their ends. Called twice: the same stream.
+
+        The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
+        """
         if self._lines is None:
             self._lines = self._read()
         return self._lines
