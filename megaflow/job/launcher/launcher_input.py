@@ -10,13 +10,14 @@ import difflib
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
+from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec
 
 BLOCK_BYTES = 64 * 1024
@@ -178,3 +179,14 @@ def _find_files(path: str) -> list[str]:
         if mark and difflib.get_close_matches(option.lower(), [UNORDERED]):
             raise SourceError(f"{error}; did you mean {f'{body}?{UNORDERED}'!r}?") from None
         raise
+
+
+def files_read(lines: str) -> Iterator[str | int]:
+    """Yield the files of this machine that a specification stands for, by name; standard input by its number."""
+    path, _ = split_option(lines)
+    if path == "-":
+        yield STDIN
+    elif lines.startswith("spark:"):
+        yield from local_files(parse_spark_spec(lines))
+    else:
+        yield from _find_files(path)
