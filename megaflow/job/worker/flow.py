@@ -14,6 +14,7 @@ from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
@@ -73,9 +74,11 @@ def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
     if isinstance(app, PickledFunction):
         sys.path[:] = app.path
         made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
+        user_types.add_names(made)
         return made
     path = Path(app.path)
     sys.path.insert(0, str(path.parent))
+    user_types.add_folder(str(path.parent))
     name = module_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
