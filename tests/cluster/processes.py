@@ -209,9 +209,9 @@ class Run:
         self.process = self.megaflow("run", *words, **options)
         self.said = self.process.errors
 
-    def megaflow(self, *words: str, **options: Any) -> Process:
-        """Start another command beside it."""
-        return Process([sys.executable, "-m", "megaflow", *words], env=self.environment, **options)
+    def megaflow(self, *words: str, python: Sequence[str] = (), **options: Any) -> Process:
+        """Start another command beside it; `python`: options of the interpreter."""
+        return Process([sys.executable, *python, "-m", "megaflow", *words], **{"env": self.environment, **options})
 
     def end(self) -> tuple[int, str, list[str]]:
         """Wait for its end; return exit code, output and what it said."""

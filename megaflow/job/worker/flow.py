@@ -68,7 +68,12 @@ class App:
 
 
 def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
-    """Run the user's module, which may import its neighbours, or unpickle the function; return the function."""
+    """Run the user's module or unpickle the function; return the function.
+
+    The module may import its neighbours, as if it were run by `python FILE`: its folder comes first in the path. By now
+    all that a worker needs is imported, so a neighbour of the same name cannot break it; `import` gives the module that
+    is loaded already.
+    """
     if isinstance(app, PickledFunction):
         sys.path[:] = app.path
         made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
