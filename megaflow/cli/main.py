@@ -16,12 +16,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from megaflow.cli.options import option, say
+from megaflow.cli.options import ArgsCommand, SpecType, only_one, option, say
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
-NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors")  # the job has them
+NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append")  # the job has them
 
 
 class Commands(click.Group):
@@ -80,13 +81,19 @@ def control() -> None:
     """Inspect a running job and steer it."""
 
 
-@cli.command()
+@cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC",
-        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH.")  # fmt: skip
+@option("--lines", env="LINES", metavar="SPEC", multiple=True, type=SpecType(), callback=only_one,
+        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
+        "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
-        help="Where records go: - for standard output, jsonl:PATH, or none.")  # fmt: skip
+        help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
+        "of JSON lines, or none.")  # fmt: skip
+@option("--overwrite", env="OVERWRITE", is_flag=True,
+        help="Let jsonl:PATH be a file that is not empty: the job's first output replaces what it has.")  # fmt: skip
+@option("--append", env="APPEND", is_flag=True,
+        help="Let jsonl:PATH be a file that is not empty: the job's output comes behind what it has.")  # fmt: skip
 @option("--processes", env="PROCESSES", metavar="N", type=int, default=1, show_default=True, help="Worker processes.")
 @option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
 @option("--rate", env="RATE", metavar="N", type=float,
@@ -112,15 +119,15 @@ def control() -> None:
         help="With --join: the worker that provides the routing table.")  # fmt: skip
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
-    profile: str | None, profile_calls: bool, **more: Any,
+    profile: str | None, profile_calls: bool, overwrite: bool, append: bool, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
     The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
     """
     from megaflow.job.app import find_app
-    from megaflow.job.launcher.epoch_merge import open_writer
     from megaflow.job.launcher.launch import launch
+    from megaflow.job.launcher.output_file import Mode, open_writer
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
 
@@ -135,9 +142,14 @@ def run(
         )
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
+    if overwrite and append:
+        raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
+    mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     spec = JobSpec(find_app(app), args=args, **more)
     started = show_started(spec.processes * spec.workers)
-    summary = launch(spec, lines, lambda: open_writer(output), report=say, started=started, signals=True)
+    summary = launch(
+        spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
+    )
     say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
@@ -148,6 +160,7 @@ def join_running(app: str, target: str, server: int | None, **more: Any) -> None
     from megaflow.job.app import find_app
     from megaflow.job.contact import find_contact
     from megaflow.job.spec import JobSpec
+    from megaflow.job.worker.child import empty_standard_input
     from megaflow.job.worker.join_by_hand import join_job
 
     context = click.get_current_context()
@@ -156,6 +169,7 @@ def join_running(app: str, target: str, server: int | None, **more: Any) -> None
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
     contact, secret = find_contact(target)
+    empty_standard_input()  # as in the job's other processes
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
         join_job(JobSpec(find_app(app), **more), contact, secret, server, say)
 
@@ -166,7 +180,7 @@ def show_started(count: int) -> Callable[[Any], None]:
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
 
 
-@cli.command()
+@cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @option("--format", "language", env="GRAPH_FORMAT", type=click.Choice(LANGUAGES), default="mermaid",
@@ -183,6 +197,17 @@ def graph(app: str, args: tuple[str, ...], language: str) -> None:
     print(picture)
 
 
+def leave_out_current_directory() -> None:
+    """Import nothing from it, neither here nor in what is started, because of an empty part of PYTHONPATH."""
+    path = os.environ.get("PYTHONPATH", "")
+    wanted = [part for part in path.split(os.pathsep) if part]
+    if path != (cleaned := os.pathsep.join(wanted)):
+        os.environ["PYTHONPATH"] = cleaned
+        if (here := os.getcwd()) in sys.path and here not in map(os.path.abspath, wanted):
+            sys.path.remove(here)
+
+
 def main() -> None:
     """Run the command line and exit."""
+    leave_out_current_directory()
     cli(prog_name="megaflow")

@@ -33,7 +33,8 @@ def run(
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
     `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
-    DataFrame; `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
+    DataFrame. One worker reads a file, or the iterable, in order; several read a file given as `"PATH?unordered"`.
+    `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
     """
     spec = JobSpec(

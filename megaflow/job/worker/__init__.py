@@ -4,5 +4,5 @@ child               the process; join_by_hand: one that joins by `megaflow run -
 worker_program      its dataflow, and the loop that steps it
 flow                the user's function, and what it is given
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
-output              output records on their way to the launcher
+output              output records on their way to the launcher; json_lines: as JSON
 """

@@ -14,6 +14,7 @@ from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
@@ -36,7 +37,10 @@ class Flow:
         self._lines: Stream[str] | None = None
 
     def lines(self) -> Stream[str]:
-        """Return the lines of the job, each on one worker, without their ends. Called twice: the same stream."""
+        """Return the lines of the job, without their ends. Called twice: the same stream.
+
+        The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
+        """
         if self._lines is None:
             self._lines = self._read()
         return self._lines
@@ -64,13 +68,20 @@ class App:
 
 
 def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
-    """Run the user's module, which may import its neighbours, or unpickle the function; return the function."""
+    """Run the user's module or unpickle the function; return the function.
+
+    The module may import its neighbours, as if it were run by `python FILE`: its folder comes first in the path. By now
+    all that a worker needs is imported, so a neighbour of the same name cannot break it; `import` gives the module that
+    is loaded already.
+    """
     if isinstance(app, PickledFunction):
         sys.path[:] = app.path
         made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
+        user_types.add_names(made)
         return made
     path = Path(app.path)
     sys.path.insert(0, str(path.parent))
+    user_types.add_folder(str(path.parent))
     name = module_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
