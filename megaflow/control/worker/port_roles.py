@@ -111,7 +111,7 @@ class LauncherDoor:
             case Started() | StartFailed() if self._launched is not None and conforms(value, type(value)):
                 self._launched(value)
             case _:
-                raise ProtocolError(f"the launcher sent a {type(value).__name__} that it may not send")
+                raise ProtocolError(f"the launcher sent an object of type {type(value).__name__} that it may not send")
 
     def lost(self, connection: Connection) -> None:
         """Note that the launcher has closed its connection."""
@@ -174,7 +174,7 @@ class ControlDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
         if not conforms(value, messages.Request):
-            raise ProtocolError(f"a control client sent a {type(value).__name__}, which is not a request")
+            raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, which is not a request")
         if connection.pending_bytes > ANSWERS_BYTES_MAX:
             raise ProtocolError("a control client asks and does not read the answers")
         if not _is_sound(value.body):
@@ -221,7 +221,7 @@ class IngestDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
         if not conforms(value, messages.StageLines | messages.StageEnd):
-            raise ProtocolError(f"an executor sent a {type(value).__name__} that it may not send")
+            raise ProtocolError(f"an executor sent an object of type {type(value).__name__} that it may not send")
         stager = self._stagers.get(value.worker)
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker}, which is not in this process")
