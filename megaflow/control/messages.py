@@ -5,7 +5,7 @@
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
    some `CommandProgress`, and later `Done`.
 3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
-4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
+4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
 
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
 some records carry, are in `megaflow.control.reports`.
@@ -338,6 +338,26 @@ class StatusAsk:
 
     id: int
     loads: bool = False  # with the loads of its operators
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAsk:
+    """The coordinator asks whether what is in these bins can travel, and whether these classes are known here."""
+
+    by: int  # the coordinator; it and the id come back in the answer
+    id: int
+    bins: tuple[int, ...]
+    classes: tuple[tuple[int, str, str], ...] = ()  # see the codec's `ClassName`
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """What came of it."""
+
+    by: int
+    id: int
+    fault: str | None  # operator, key and type of what cannot travel; or the class that is not known
+    classes: tuple[tuple[int, str, str], ...]  # of what is in the bins
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,4 +191,5 @@ class WorkerProgram:
         credit = self._queue.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))
-        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over
+        due = self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over
+        return 0.0 if self._agent.is_trying else due
