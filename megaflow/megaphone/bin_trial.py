@@ -50,16 +50,17 @@ def trial(
     for bin in bins:
         keys = list(store.bins.get(bin, ()))
         for start in range(0, len(keys), SCANNED_KEYS):
-            held = [(key, store.states[key]) for key in keys[start : start + SCANNED_KEYS] if key in store.states]
-            yield from _try(name, STATE, _worth_trying(held), now, met)
-        timers = [(key, payload) for _, key, payload in store.timers.of(bin)]
-        yield from _try(name, PAYLOAD, _worth_trying(timers), now, met)
+            some = keys[start : start + SCANNED_KEYS]
+            states = list(map(store.states.get, some))  # None of those that are gone
+            yield from _try(name, STATE, _worth_trying(some, states), now, met)
+        timers = [timer[1:] for timer in store.timers.of(bin)]
+        yield from _try(name, PAYLOAD, _worth_trying(*map(list, zip(*timers))) if timers else [], now, met)
 
 
-def _worth_trying(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    if {type(part) for pair in pairs for part in pair} <= SCALARS:
+def _worth_trying(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]]:
+    if set(map(type, keys)) | set(map(type, values)) <= SCALARS:
         return []
-    return [pair for pair in pairs if type(pair[0]) not in SCALARS or type(pair[1]) not in SCALARS]
+    return [pair for pair in zip(keys, values) if type(pair[0]) not in SCALARS or type(pair[1]) not in SCALARS]
 
 
 def _try(

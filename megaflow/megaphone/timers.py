@@ -62,10 +62,10 @@ class TimerStore:
 
     def take(self, bin: int) -> list[Timer]:
         """Remove the timers of a bin; return them by time. Cost: linear in them, amortised."""
-        taken = self.of(bin)
-        for time in self._bins.pop(bin, ()):
+        taken: list[Timer] = []
+        for time in sorted(self._bins.pop(bin, ())):
             bins = self._times[time]
-            del bins[bin]
+            taken += [(time, key, payload) for key, payloads in bins.pop(bin).items() for payload in payloads]
             if not bins:
                 self._times.take(time)
         return taken
@@ -98,6 +98,7 @@ class Timers:
     def at(self, time: int, payload: Any) -> None:
         """Let `payload` come back to the fold, at a later time, for the present key.
 
+        In `megaflow run` a time is the number of an epoch, which lasts longer or shorter by the load: it is no clock.
         Raises ProgramError unless `time` is an int greater than the present time.
         """
         present = self.time

@@ -78,7 +78,7 @@ class Controller:
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
-        self._trials = Trials(self._roster, self._moves, self._stream.issue)
+        self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._changes = MembershipRequests(
             self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
@@ -106,7 +106,7 @@ class Controller:
             case events.Ticked(frontier):
                 self._tick(frontier, out, now)
             case events.Gone():
-                self._commits.staged(event.client)
+                self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
                 self._trials.gone(event.client)
             case JoinDue(ids):
@@ -163,14 +163,14 @@ class Controller:
                 case messages.StatusQuery():
                     self._ask(asked, out)
                 case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure():
-                    self._check_bins()
+                    self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
                 case messages.StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
-                case messages.CommitRequest(messages.CommitBatch() as commit):
-                    self._commit(asked, commit, out, now)
+                case messages.CommitRequest(messages.CommitBatch() as commit, ordered):
+                    self._commit(asked, commit, bool(ordered), out, now)
                 case messages.SourceEnded(str(query)):
                     self._commits.end(query)
                     self._commits.staged(client)
@@ -195,16 +195,16 @@ class Controller:
         if reason := self._too_late():
             raise CommandRefused(reason)
 
-    def _check_bins(self) -> None:
-        self._refuse_if_ended()
-        if not self._moves.table:
-            raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
-
-    def _commit(self, asked: Asked, commit: messages.CommitBatch, out: list[Instruction], now: float) -> None:
+    def _commit(
+        self, asked: Asked, commit: messages.CommitBatch, ordered: bool, out: list[Instruction], now: float
+    ) -> None:
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
             self._commits.check(commit, self._roster.stagers)
+            if ordered and not self._commits.is_next(commit):
+                self._commits.queue(asked)
+                return
             epoch = self._stream.issue([commit], out, now)
             self._commits.add(commit, epoch)
         self._commits.staged(asked.client)
@@ -227,6 +227,8 @@ class Controller:
                 self._pushed = False
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
+                for asked in () if self._too_late() else self._commits.take_queue():
+                    self._answer(asked, out, now)
                 self._release_commits(out)
             case messages.BinsInstalled(entries):
                 self._moves.note(entries)

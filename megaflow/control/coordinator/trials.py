@@ -47,9 +47,14 @@ class Trials:
     """The requests that move bins. One writer: the controller."""
 
     def __init__(
-        self, roster: Roster, moves: Reconfigurations, issue: Callable[[Iterable[Any], list[Instruction], float], int]
+        self,
+        job: str,
+        roster: Roster,
+        moves: Reconfigurations,
+        issue: Callable[[Iterable[Any], list[Instruction], float], int],
     ) -> None:
         """`issue` puts commands on the stream and returns their epoch."""
+        self._job = job
         self._roster = roster
         self._moves = moves
         self._issue = issue
@@ -81,6 +86,8 @@ class Trials:
     def _wanted(self, asked: Asked) -> RoutingTable:
         """Return the table that a request leads to. Raises CommandRefused if it may not be carried out now."""
         body, table = asked.request.body, self._moves.table
+        if not table:
+            raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
         if not isinstance(body, Reconfigure):
             return self._moves.plans.check(asked, table, self._roster)
         self._moves.check(asked, body)
