@@ -1,7 +1,7 @@
 """What the parts of a running job say to each other, each conversation a set of frozen records.
 
 1. *On the control stream*, numbered, from the coordinator to every operator: the routing commands of
-   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
+   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
    some `CommandProgress`, and later `Done`.
 3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
@@ -47,6 +47,13 @@ class CommitBatch:
     run: str  # one call of foreachBatch
     batch: int
     winners: dict[int, tuple[int, int, int]]  # partition -> (worker, task attempt, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPushed:
+    """The launcher's lines are to be read by this worker from now on; its process gets them."""
+
+    worker: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +304,9 @@ class CommitTaken:
 
 @dataclass(frozen=True, slots=True)
 class PushedEnded:
-    """The launcher's lines are over and taken in."""
+    """The launcher's lines are over and taken in, or, if the others go elsewhere, those that came here are."""
+
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

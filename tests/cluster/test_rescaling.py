@@ -373,18 +373,6 @@ def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 
-@pytest.mark.slow
-def test_where_the_launchers_lines_come_in_the_coordinator_stays(start: Callable[..., Run], tmp_path: Path) -> None:
-    run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
-    run.status_when(lambda record: len(record["workers"]) == 2)
-    refused = run.control("remove-workers", "--id", "0")
-    assert refused.returncode == 1 and "standard input" in refused.stderr, refused
-    assert [worker["bins"] for worker in run.status()["workers"]] == [128, 128], "it is refused before bins move"
-    assert run.process.stdin is not None
-    run.process.stdin.close()
-    assert run.end()[0] == 0
-
-
 def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":
     """Start a process that wants to join."""
     command = [sys.executable, "-m", "megaflow", "run", str(app), *words]

@@ -82,7 +82,7 @@ class Controller:
         )
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}
-        self._pushed = pushed
+        self._pushed, self._reads_pushed = pushed, True  # the launcher has more lines; somebody was told to read them
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
@@ -165,8 +165,8 @@ class Controller:
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
-                case messages.CommitRequest(messages.CommitBatch() as commit, ordered):
-                    self._commit(asked, commit, bool(ordered), out, now)
+                case messages.CommitRequest(messages.CommitBatch()) as body:
+                    self._commit(asked, body, out, now)
                 case messages.SourceEnded(str(query)):
                     self._commits.end(query)
                     self._commits.staged(client)
@@ -203,14 +203,13 @@ class Controller:
         epoch = self._stream.issue(body.commands, out, now)
         out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
-    def _commit(
-        self, asked: Asked, commit: messages.CommitBatch, ordered: bool, out: list[Instruction], now: float
-    ) -> None:
+    def _commit(self, asked: Asked, body: messages.CommitRequest, out: list[Instruction], now: float) -> None:
+        commit = body.commit
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
             self._commits.check(commit, self._roster.stagers)
-            if ordered and not self._commits.is_next(commit):
+            if body.ordered and not self._commits.is_next(commit):
                 self._commits.queue(asked)
                 return
             epoch = self._stream.issue([commit], out, now)
@@ -231,8 +230,10 @@ class Controller:
                 self._stream.pace.busy(body, now)
             case messages.SplitRead(number):
                 self._unread.discard(number)
-            case messages.PushedEnded():
-                self._pushed = False
+            case messages.PushedEnded(elsewhere):
+                self._pushed, self._reads_pushed = elsewhere, True
+                if elsewhere and not self.ended:
+                    self._stream.issue([messages.ReadPushed(self._roster.pushed_to)], out, now)
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 for asked in () if self._too_late() else self._commits.take_queue():
@@ -294,13 +295,13 @@ class Controller:
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
-        return passed and not self._moves and self._commits.at_rest
+        return passed and not self._moves and self._commits.at_rest and (self._reads_pushed or not self._pushed)
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
-            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
+            self._pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
             self._moves.plans.kept,
         )  # fmt: skip
         out.append(events.Resign(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
@@ -312,6 +313,7 @@ class Controller:
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
         self._moves.table, self._unread = state.table, set(state.unread)
+        self._pushed, self._reads_pushed = state.pushed, False
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)

@@ -73,8 +73,7 @@ class WorkerProgram:
         self._lateness = Lateness()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
-        if not spec.pushed:
-            self._queue.share_alike(worker.peers)
+        self._queue.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting, self._redirect
@@ -126,6 +125,8 @@ class WorkerProgram:
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report
         )
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
+            if self._shared.spec.pushed:
+                self._queue.expect_pushed()
             launcher.serve(self._queue, source.activate)
         return Stream(source.lines)
 
@@ -134,7 +135,7 @@ class WorkerProgram:
         if isinstance(event, Succeeded):
             assert isinstance(event.luggage, JobState)
             self._succeed(event.luggage)
-        if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
+        if isinstance(event, Joined | Left):
             self._queue.share_alike(len(event.membership.ids))
         if isinstance(event, Joined) and self._coordinator is not None:
             self._shared.launcher.send(ProcessJoined(*event.process))
