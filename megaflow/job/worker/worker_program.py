@@ -107,10 +107,15 @@ class WorkerProgram:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
         with self._worker.dataflow(spec.name) as scope:
+            graph = scope.ref.graph
+            graph.where = "megaflow"
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
+            graph.where = None
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
+            last = graph.nodes[stream.port.node]
+            graph.where = f"the output of {last.name!r}, {last.where}"
             self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
             Stream(self._output.sent).probe_with(self._probe)
 
