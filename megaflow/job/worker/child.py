@@ -71,8 +71,8 @@ def _read_exactly(file: int, size: int) -> bytes:
 class Process:
     """The workers of this process, and what happens when one fails."""
 
-    def __init__(self, spec: ChildSpec, joined: Callable[[int], None] = lambda worker: None) -> None:
-        """`joined` is told of each worker that has joined a running job, on its thread."""
+    def __init__(self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None) -> None:
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one."""
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job

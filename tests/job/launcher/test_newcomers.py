@@ -35,8 +35,9 @@ class Bench:
         )
         monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: self.connect(child))
 
-    def _start(self, count: int, contact: Address) -> list[Child]:
+    def _start(self, count: int, contact: Address, other_code: bool) -> list[Child]:
         self.contacts.append(contact)
+        self.other_code = other_code
         started = []
         for code in self.codes[:count]:
             pipe = ReportPipe()
