@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from megaflow.cli.options import option, say
+from megaflow.cli.options import ArgsCommand, SpecType, only_one, option, say
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
@@ -26,7 +26,8 @@ ONLY_WITH_JOIN = {
     "no_bootstrap": "is about the routing table of a joining process",
     "allow_other_code": "is about the code of a joining process",
 }
-NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors")  # the job has them
+NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append")  # the job has them
 
 
 class Commands(click.Group):
@@ -85,13 +86,18 @@ def control() -> None:
     """Inspect a running job and steer it."""
 
 
-@cli.command()
+@cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC",
+@option("--lines", env="LINES", metavar="SPEC", multiple=True, type=SpecType(), callback=only_one,
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
-        help="Where records go: - for standard output, jsonl:PATH, or none.")  # fmt: skip
+        help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
+        "of JSON lines, or none.")  # fmt: skip
+@option("--overwrite", env="OVERWRITE", is_flag=True,
+        help="Let jsonl:PATH be a file that is not empty: the job's first output replaces what it has.")  # fmt: skip
+@option("--append", env="APPEND", is_flag=True,
+        help="Let jsonl:PATH be a file that is not empty: the job's output comes behind what it has.")  # fmt: skip
 @option("--processes", env="PROCESSES", metavar="N", type=int, default=1, show_default=True, help="Worker processes.")
 @option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
 @option("--rate", env="RATE", metavar="N", type=float,
@@ -123,15 +129,16 @@ def control() -> None:
         "process by process.")  # fmt: skip
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
-    no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, **more: Any,
+    no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
+    append: bool, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
     The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
     """
     from megaflow.job.app import find_app
-    from megaflow.job.launcher.epoch_merge import open_writer
     from megaflow.job.launcher.launch import launch
+    from megaflow.job.launcher.output_file import Mode, open_writer
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
 
@@ -144,9 +151,14 @@ def run(
     check_without_join()
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
+    if overwrite and append:
+        raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
+    mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     spec = JobSpec(find_app(app), args=args, **more)
     started = show_started(spec.processes * spec.workers)
-    summary = launch(spec, lines, lambda: open_writer(output), report=say, started=started, signals=True)
+    summary = launch(
+        spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
+    )
     say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
@@ -185,7 +197,7 @@ def show_started(count: int) -> Callable[[Any], None]:
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
 
 
-@cli.command()
+@cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @option("--format", "language", env="GRAPH_FORMAT", type=click.Choice(LANGUAGES), default="mermaid",

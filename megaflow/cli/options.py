@@ -2,11 +2,15 @@
 
 import contextlib
 import functools
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import click
+from click.types import StringParamType
+
+from megaflow.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -16,6 +20,40 @@ Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and 
 def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
     """Declare an option together with its environment variable, which --help shows."""
     return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+
+
+class SpecType(StringParamType):
+    """The type of an option that may come once: its callback is `only_one`, and the environment gives it whole."""
+
+    name = "spec"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Return the one value; it may have spaces."""
+        return [rv]
+
+
+def only_one(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> str | None:
+    """Return the value of an option; raise UsageError for a second one, of which click would take the last."""
+    if len(values) > 1:
+        first, second = (f"{parameter.opts[0]} {value}" for value in values[:2])
+        raise UsageError(f"{first} and {second}: give one of them; a folder or a quoted glob stands for several files")
+    return values[0] if values else None
+
+
+class ArgsCommand(click.Command):
+    """A command whose ARGS, which are for the program, come after `--` and nowhere else."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; raise UsageError for ARGS before the `--`, such as those that a shell makes of a glob."""
+        dashes = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:dashes])
+        if stray := ctx.params["args"]:
+            words = ", ".join(map(repr, stray[:2])) + (f" and {len(stray) - 2} more" if len(stray) > 2 else "")
+            hint = "if the shell made them of a glob, quote the glob: --lines 'FOLDER/*.txt'; "
+            hint = hint if all(map(os.path.exists, stray)) else ""
+            raise UsageError(f"nothing takes {words}: {hint}what the program is to get as its arguments goes after --")
+        ctx.params["args"] = tuple(args[dashes + 1 :])
+        return rest
 
 
 def steering(command: Callable[..., None]) -> Callable[..., None]:

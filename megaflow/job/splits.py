@@ -15,6 +15,7 @@
 import glob
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -71,14 +72,26 @@ def cut(sizes: Iterable[tuple[str, int]], workers: int) -> list[Split]:
 
 
 def plan_splits(files: Iterable[str], workers: int) -> list[Split]:
-    """Cut files of this machine into splits. Raises SourceError if one cannot be examined."""
-    sizes = []
-    for path in files:
-        try:
-            sizes.append((os.path.abspath(path), os.stat(path).st_size))
-        except OSError as error:
-            raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
-    return cut(sizes, workers)
+    """Cut files of this machine into splits. Raises SourceError if one cannot be examined, or hides its size."""
+    return cut([(os.path.abspath(path), size_of(path)) for path in files], workers)
+
+
+def size_of(path: str) -> int:
+    """Return a file's size in bytes. Raises SourceError if it cannot be had: files under /proc say 0."""
+    try:
+        size = os.stat(path).st_size
+        if size == 0:
+            with open(path, "rb", buffering=0) as file:
+                if file.read(1):
+                    raise SourceError(f"cannot read {path!r} as a file: {no_size(path)}")
+    except OSError as error:
+        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+    return size
+
+
+def no_size(path: str) -> str:
+    """Return the end of a sentence about a file of the system's own, whose size is not that of its content."""
+    return f"the system does not say how long it is; pipe it in: cat {shlex.quote(path)} | megaflow run … --lines -"
 
 
 def line_start(file: int, position: int) -> int:
@@ -268,8 +281,9 @@ class SplitReader:
         except OSError as error:
             raise SourceError(f"cannot read {self.split.path!r}: {error.strerror}") from error
         if not data:
+            path = self.split.path
             raise SourceError(
-                f"{self.split.path!r} became shorter while it was read: nothing at byte {self.position}, "
-                f"where {self.end - self.position} more were expected"
+                f"{path!r} became shorter while it was read: nothing at byte {self.position}, "
+                f"where {self.end - self.position} more were expected. If nobody has written to it, {no_size(path)}"
             )
         return data

@@ -1,16 +1,19 @@
-"""What can be known to fail before Spark starts: no Java, an old one, no such folder."""
+"""What can be known before Spark starts: no Java, an old one, no such folder; which files of this machine it reads."""
 
 import glob
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from urllib.parse import unquote, urlsplit
 
 from megaflow.errors import SourceError
 from megaflow.spark.query_spec import FILE_FORMATS, SparkSpec
 
 JAVA_VERSION_MIN = 17
+HIDDEN = (".", "_")  # how the names of files and folders begin that Spark leaves out
 REMEDY = (
     "install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
     "or point JAVA_HOME to it, or read files without Spark: --lines 'FOLDER/*.txt'"
@@ -29,6 +32,20 @@ def check_spark(spec: SparkSpec) -> None:
         )
     if not glob.has_magic(spec.path) and "{" not in spec.path and not os.path.isdir(spec.path):
         raise SourceError(f"{spec}: there is no folder {os.path.abspath(spec.path)}")
+
+
+def local_files(spec: SparkSpec) -> Iterator[str]:
+    """Yield the files of this machine that Spark might read: those that are there, at any depth of its folders."""
+    path = unquote(urlsplit(spec.path).path) if spec.path.startswith("file:") else re.sub(r"{.*?}", "*", spec.path)
+    wanted = next((value for name, value in spec.options.items() if name.lower() == "pathglobfilter"), "*")
+    for place in glob.iglob(path):
+        if os.path.isfile(place):
+            yield place
+        for folder, folders, names in os.walk(place):
+            folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+            yield from (
+                os.path.join(folder, name) for name in names if fnmatch(name, wanted) and not name.startswith(HIDDEN)
+            )
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> str:

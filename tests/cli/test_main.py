@@ -102,6 +102,15 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--rate", "nan"], "--rate"),
         (["run", "APP", "--lines", "APP", "--name", "a/b"], "--name a/b"),
         (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
+        (["run", "APP", "--lines", "APP", "--output", "jsonl:APP"], "the job would read it as its input"),
+        (["run", "APP", "--lines", "APP", "--output", "jsonl:x", "--append", "--overwrite"], "give one of them"),
+        (["run", "APP", "--lines", "APP", "--append"], "--append says what becomes of a file"),
+        (["run", "APP", "--lines", "a", "--lines", "b c"], "--lines a and --lines b c: give one of them"),
+        (["run", "APP", "--lines", "APP", "APP"], "quote the glob: --lines 'FOLDER/*.txt'"),
+        (["run", "--lines", "APP", "APP", "APP", "APP", "APP"], "nothing takes 'APP', 'APP' and 1 more: if the shell"),
+        (["run", "APP", "--lines", "APP", "17", "--", "x"], "nothing takes '17': what the program is to get"),
+        (["graph", "APP", "17"], "as its arguments goes after --"),
+        (["run", "--", "APP", "--lines", "APP"], "FILE[:FUNCTION]"),
         (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
         (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
         (["run", "--profile", "APP", "--lines", "APP"], "is a file"),
@@ -139,7 +148,7 @@ def test_no_environment_variable_means_two_things() -> None:
 def test_wrong_words_are_explained_with_exit_code_2(app: str, words: list[str], said: str) -> None:
     result = megaflow(*(word.replace("APP", app) for word in words))
     assert result.exit_code == 2, result.output
-    assert said in result.stderr and result.stdout == ""
+    assert said.replace("APP", app) in result.stderr and result.stdout == ""
 
 
 def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_path: Path) -> None:
@@ -148,6 +157,17 @@ def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_pa
     result = megaflow("run", app, "--lines", str(tmp_path / "nothing.txt"), "--output", f"jsonl:{out}")
     assert result.exit_code == 1 and "no such file" in result.stderr
     assert out.read_text() == "precious"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/cpuinfo"), reason="only Linux has it")
+def test_a_file_that_hides_its_size_is_refused_with_the_remedy(app: str) -> None:
+    result = megaflow("run", app, "--lines", "/proc/cpuinfo")
+    assert result.exit_code == 1 and "cat /proc/cpuinfo | megaflow run … --lines -" in result.stderr
+
+
+def test_lines_from_the_environment_may_have_spaces(app: str, tmp_path: Path) -> None:
+    result = megaflow("run", app, MEGAFLOW_LINES=str(tmp_path / "no such file"))
+    assert result.exit_code == 1 and "no such file'" in result.stderr
 
 
 def test_options_and_arguments_reach_the_launcher(

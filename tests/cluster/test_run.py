@@ -134,6 +134,52 @@ def test_an_empty_input_is_an_empty_output(start: Callable[..., Run], tmp_path: 
         assert (code, output) == (0, "") and said[-1].startswith("megaflow: 0 lines, 0 records"), said
 
 
+# Records of several types; a line "bad" becomes one that JSON has no form for.
+TYPES = """
+import datetime
+from typing import NamedTuple
+
+class Point(NamedTuple):
+    x: int
+    y: object
+
+class Stranger:
+    pass
+
+def record(line):
+    if line == "bad":
+        return Stranger()
+    return Point(len(line), {"nan": float("nan"), 1: {line, datetime.date(2026, 1, 2)}})
+
+def dataflow(flow):
+    return flow.lines().map(record)
+"""
+
+
+def test_jsonl_is_json_by_rule_and_keeps_what_a_file_has_until_there_is_something_new(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    app, lines, out = tmp_path / "shapes.py", tmp_path / "lines.txt", tmp_path / "out.jsonl"
+    app.write_text(TYPES)
+    out.write_text("old\n")
+
+    def run(*lines_read: str) -> tuple[int, str, list[str]]:
+        lines.write_text("\n".join(lines_read))
+        words = ("--lines", str(lines), "--output", f"jsonl:{out}", "--overwrite", "--processes", "2")
+        return start(str(app), *words).end()
+
+    code, _, said = run("bad")
+    assert code == 1 and out.read_text() == "old\n"
+    assert "JSON has no form for <shapes.Stranger object" in said[-2] and "of type shapes.Stranger" in said[-2], said
+    assert "in operator 'Output'" in said[-1] and "time 0, record <shapes.Stranger" in said[-1], said
+    code, _, said = run("a")
+    assert code == 0 and json.loads(out.read_text())["record"] == {"x": 1, "y": {"nan": None, "1": ["2026-01-02", "a"]}}
+    app.write_text("import nowhere_at_all\n" + TYPES)
+    before = out.read_text()
+    code, _, said = run("a")
+    assert code == 1 and out.read_text() == before and "nowhere_at_all" in said[-1], said
+
+
 def test_an_exception_ends_the_job_with_the_users_traceback_last(start: Callable[..., Run], tmp_path: Path) -> None:
     app, lines = tmp_path / "failing.py", tmp_path / "lines.txt"
     app.write_text(FAILING)

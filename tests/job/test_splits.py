@@ -162,6 +162,15 @@ def test_what_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:
         find_files(str(tmp_path / "fifo"))
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux has it")
+def test_a_file_that_hides_its_size_is_refused_with_the_remedy_and_an_empty_one_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert os.stat("/proc/self/status").st_size == 0 and Path("/proc/self/status").read_bytes()
+    assert plan_splits([str(tmp_path / "empty")], 2) == []
+    with pytest.raises(SourceError, match=r"cat /proc/self/status \| megaflow run … --lines -"):
+        plan_splits([str(tmp_path / "empty"), "/proc/self/status"], 2)
+
+
 @given(
     sizes=st.lists(st.integers(0, 300_000_000), max_size=20).map(
         lambda sizes: [(f"f{i}", n) for i, n in enumerate(sizes)]

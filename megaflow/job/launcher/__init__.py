@@ -4,7 +4,7 @@ launch              starts the processes, stays with them, ends them
 loop, wakeups       its loop, and what wakes it
 children, newcomers    the processes it started, and those that join
 launcher_input, line_pusher    where lines come from; those that the launcher reads itself
-epoch_merge         outputs in epoch order
+epoch_merge         outputs in epoch order; output_file: what `--output` names, and the files that it protects
 stop_request        its own request to stop
 python_function     `megaflow.run`
 """

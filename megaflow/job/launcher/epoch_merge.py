@@ -4,16 +4,14 @@
 come. Closed epochs leave in increasing order, each in order of worker id, each worker's records in the order it sent
 them. Workers may come and go: the launcher hears of a new worker before that sends anything (it has nothing for epochs
 that are closed by then: see `megaflow.job.worker.output`); a worker that leaves is waited for until it has closed
-everything. A `Writer` takes the closed epochs.
+everything. A `Writer` takes the closed epochs; those of the command line are in `megaflow.job.launcher.output_file`.
 """
 
-import io
-import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
-from megaflow.errors import ProtocolError, UsageError
+from megaflow.errors import ProtocolError
 from megaflow.job.spec import Form
 
 
@@ -70,7 +68,7 @@ class Writer:
         """Write the records of one epoch; epochs increase."""
 
     def flush(self) -> None:
-        """Make what was written visible."""
+        """Make what was written visible; at the job's end also that nothing was. A failed job does not call it then."""
 
     def close(self) -> None:
         """Flush, and let go of what is open."""
@@ -91,57 +89,3 @@ class ListWriter(Writer):
     def write(self, epoch: int, records: list[Any]) -> None:
         """Keep them."""
         self.records += records
-
-
-class TextWriter(Writer):
-    """`--output -`: one line a record."""
-
-    form: Form = "text"
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, epoch: int, records: list[Any]) -> None:
-        """Write one line a record."""
-        self._stream.write("\n".join(records) + "\n" if records else "")
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Flush the stream, which its owner closes."""
-        self._stream.flush()
-
-
-class JsonLinesWriter(TextWriter):
-    """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
-
-    form: Form = "jsonl"
-
-    def __init__(self, path: str) -> None:
-        """Create the file, or empty it. Raises UsageError if that fails."""
-        try:
-            # A lone surrogate leaves as its escape, which is what JSON has for it.
-            file = open(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n")  # noqa: SIM115
-        except OSError as error:
-            raise UsageError(f"--output jsonl:{path}: cannot write there: {error.strerror}") from error
-        super().__init__(file)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-
-def open_writer(output: str) -> Writer:
-    """Return the writer for what `--output` says. Raises UsageError for wrong words and for files it cannot write."""
-    kind, _, path = output.partition(":")
-    if output == "-":
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")
-        return TextWriter(sys.stdout)
-    if output == "none":
-        return NothingWriter()
-    if kind == "jsonl" and path:
-        return JsonLinesWriter(path)
-    raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")

@@ -76,6 +76,7 @@ def launch(
         loop = stack.enter_context(contextlib.closing(Loop(children, start, job_input, writer, received, report, job)))
         try:
             summary = loop.run(spec.connect_timeout_seconds)
+            writer.flush()
         except BaseException:
             children.kill(children.all)  # before anything that takes time
             raise

@@ -6,13 +6,14 @@ The launcher reads its standard input or an iterable, block by block (see `megaf
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
+from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 
 BLOCK_BYTES = 64 * 1024
@@ -149,3 +150,13 @@ def find_input(lines: Any, workers: int, encoding_errors: str) -> JobInput:
         f"lines must be a specification such as 'books/*.txt', an iterable of str "
         f"or a streaming DataFrame, not {lines!r:.80} ({type(lines).__name__})"
     )
+
+
+def files_read(lines: str) -> Iterator[str | int]:
+    """Yield the files of this machine that a specification stands for, by name; standard input by its number."""
+    if lines == "-":
+        yield STDIN
+    elif lines.startswith("spark:"):
+        yield from local_files(parse_spark_spec(lines))
+    else:
+        yield from find_files(lines)

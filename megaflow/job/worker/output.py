@@ -8,7 +8,6 @@ knows of it; therefore every worker tells by the frontier *behind* what is kept 
 That frontier takes all workers into account: at none does it pass a time at which another keeps something.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form
+from megaflow.job.worker.json_lines import as_json_lines
 from megaflow.job.worker.source_operator import epoch_of
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
@@ -43,27 +43,6 @@ def as_text(epoch: int, records: list[Any]) -> list[str]:
     ['a', "('a', 1)"]
     """
     return [record if type(record) is str else repr(record) for record in records]
-
-
-def as_json_lines(epoch: int, records: list[Any]) -> list[str]:
-    """Return one JSON object a record, with its epoch as the time.
-
-    >>> as_json_lines(17, [("word", 3)])
-    ['{"time": 17, "record": ["word", 3]}']
-    """
-    return [f'{{"time": {epoch}, "record": {to_json(record)}}}' for record in records]
-
-
-def to_json(record: Any) -> str:
-    """Return the record as JSON; what JSON has no form for appears as its repr.
-
-    >>> to_json(("é", 3, {1})), to_json({(1, 2): 3})
-    ('["é", 3, "{1}"]', '"{(1, 2): 3}"')
-    """
-    try:
-        return json.dumps(record, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError):  # keys of a dict that are no strings; a value that contains itself
-        return json.dumps(repr(record), ensure_ascii=False)
 
 
 RENDERERS: dict[Form, Render] = {"records": as_records, "text": as_text, "jsonl": as_json_lines}

@@ -1,9 +1,5 @@
-"""Outputs leave in epoch order, once their epoch is closed everywhere; and look as promised."""
+"""Outputs leave in epoch order, once their epoch is closed everywhere."""
 
-import io
-import json
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
-from megaflow.errors import ProtocolError, UsageError
-from megaflow.job.launcher.epoch_merge import (
-    EpochMerge,
-    JsonLinesWriter,
-    ListWriter,
-    NothingWriter,
-    TextWriter,
-    open_writer,
-)
-from megaflow.job.worker.output import as_json_lines, as_text
+from megaflow.errors import ProtocolError
+from megaflow.job.launcher.epoch_merge import EpochMerge, ListWriter
 
 WORKERS = (0, 2, 5)
 
@@ -103,38 +91,6 @@ def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> 
     for batch in (OutputBatch(0, 4, ["a"]), OutputBatch(1, 9, ["a"])):
         with pytest.raises(ProtocolError, match=f"worker {batch.worker}"):
             merge.add(batch)
-
-
-def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
-    stream = io.StringIO()
-    writer = TextWriter(stream)
-    writer.write(1, as_text(1, ["a b", ("a", 1), None, "'", 2.5]))
-    writer.write(2, [])
-    writer.close()
-    assert stream.getvalue() == "a b\n('a', 1)\nNone\n'\n2.5\n"
-
-
-def test_json_lines_hold_time_and_record(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    writer = open_writer(f"jsonl:{path}")
-    assert isinstance(writer, JsonLinesWriter)
-    writer.write(17, as_json_lines(17, [("wörd", 3), "line\nend", "\ud800"]))
-    writer.flush()
-    assert path.read_text(encoding="utf-8").splitlines()[0] == '{"time": 17, "record": ["wörd", 3]}'
-    writer.write(18, as_json_lines(18, [date(2026, 1, 2), {(1, 2): 3}]))
-    writer.close()
-    objects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(o["time"], o["record"]) for o in objects] == [
-        (17, ["wörd", 3]), (17, "line\nend"), (17, "\ud800"), (18, "datetime.date(2026, 1, 2)"), (18, "{(1, 2): 3}"),
-    ]  # fmt: skip
-
-
-def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
-    assert isinstance(open_writer("none"), NothingWriter)
-    assert isinstance(open_writer("-"), TextWriter)
-    for words in ("", "jsonl:", "json:x", "out.txt", f"jsonl:{tmp_path}/no/such/folder/x", f"jsonl:{tmp_path}"):
-        with pytest.raises(UsageError, match="--output"):
-            open_writer(words)
 
 
 def test_a_list_keeps_the_records() -> None:

@@ -1,0 +1,151 @@
+"""What `--output` names, as a writer; and which files it leaves alone.
+
+1. A regular file that is not empty is refused unless the user has said what is to become of it: `--overwrite` or
+   `--append`. Devices and pipes are written to.
+2. A file that the job reads is refused whatever was said, under whatever name, and so is a new one that a directory,
+   a glob or a folder of Spark's would pick up.
+3. The file is opened before the job starts, so that it is known to be writable and stays the one that was checked; but
+   nothing in it changes before the first epoch is written, or the job has come to its end without any. A job that fails
+   before leaves a file as it was, and none where there was none.
+4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing.
+"""
+
+import contextlib
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, TextIO, TypeAlias
+
+from megaflow.errors import UsageError
+from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
+from megaflow.job.launcher.launcher_input import STDIN, files_read
+from megaflow.job.spec import Form
+
+STDOUT = 1
+STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+Mode: TypeAlias = Literal["new", "overwrite", "append"]
+"""What becomes of what a file has; with `new` it must have nothing."""
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+FLAGS: dict[Mode, int] = {"new": _CREATE, "overwrite": _CREATE, "append": _CREATE | os.O_APPEND}
+
+
+class TextWriter(Writer):
+    """`--output -`: one line a record."""
+
+    form: Form = "text"
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        self._stream.write("\n".join(records) + "\n" if records else "")
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Flush the stream, which its owner closes."""
+        self._stream.flush()
+
+
+class JsonLinesWriter(TextWriter):
+    """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
+
+    form: Form = "jsonl"
+
+    def __init__(self, path: str, mode: Mode = "new") -> None:
+        """Open the file, which does not change by that. Raises UsageError if it cannot be opened."""
+        self._path = path
+        self._mode = mode
+        self._made = not os.path.exists(path)  # by this, and still empty
+        self._begun = False
+        try:
+            self._file = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
+        except OSError as error:
+            raise refusal(path, f"cannot write there: {error.strerror}") from error
+        super().__init__(open(self._file, "w", encoding="utf-8", newline="\n"))  # noqa: SIM115
+        self._is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self._file).st_mode)
+
+    def check(self, read: Iterable[str | int]) -> None:
+        """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return
+        for other in read:
+            with contextlib.suppress(FileNotFoundError):  # it has just been there
+                if os.path.samestat(os.stat(other), os.fstat(self._file)):
+                    name = "standard input" if other == STDIN else repr(other)
+                    raise refusal(self._path, f"the job would read it as its input ({name}); name another file")
+        if self._is_regular and self._mode == "new" and os.fstat(self._file).st_size:
+            raise refusal(
+                self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
+            )
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write one line a record."""
+        self._begin()
+        super().write(epoch, records)
+
+    def flush(self) -> None:
+        """Flush the file; from now on it has what this job has written, and nothing that it is to replace."""
+        self._begin()
+        super().flush()
+
+    def close(self) -> None:
+        """Close the file; one that was made for nothing goes."""
+        self._stream.close()
+        if self._made and not self._begun:
+            Path(os.path.realpath(self._path)).unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        if self._is_regular and self._mode == "overwrite":
+            os.ftruncate(self._file, 0)
+        if self._is_regular and self._mode == "append" and not ends_line(self._path):
+            self._stream.write("\n")  # an earlier job was killed in a line
+
+
+def ends_line(path: str) -> bool:
+    """Tell whether a file ends where a line ends."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
+
+
+def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
+    """Return the writer for what `--output` says, of a job that reads `lines`.
+
+    Raises UsageError for wrong words, for files that cannot be written to and for those that must not.
+    """
+    kind, _, path = output.partition(":")
+    if kind == "jsonl" and path:
+        writer = JsonLinesWriter(path, mode)
+        try:
+            writer.check(files_read(lines))
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+    if output not in ("-", "none"):
+        raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")
+    if mode != "new":
+        raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
+    if output == "none":
+        return NothingWriter()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return TextWriter(sys.stdout)
+
+
+def refusal(path: str, why: str) -> UsageError:
+    """Return the error for a file."""
+    return UsageError(f"--output jsonl:{path}: {why}")

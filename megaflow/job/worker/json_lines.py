@@ -1,0 +1,203 @@
+"""Records as lines of JSON, for `--output jsonl:PATH`: by the rules below, or refused; never by their repr.
+
+| Python | JSON |
+|---|---|
+| None, bool, int, float, str | as they are; NaN and infinities: null; a lone surrogate: U+FFFD |
+| dict, Counter, any mapping | object |
+| dataclass, NamedTuple | object, by the names of its fields |
+| list, other tuples, deque, range, any sequence | array |
+| set, frozenset | array, sorted: by value where its elements compare, otherwise by their JSON |
+| datetime, date, time | string, ISO 8601 |
+| timedelta | number of seconds |
+| Enum | what its value is |
+| Decimal, UUID, Path | string; a Decimal that is NaN or infinite: null |
+| numpy scalar, array | what its elements are in Python; datetime64: ISO 8601; timedelta64: seconds; NaT: null |
+
+A key is named by its JSON, without quotes if that is a string: 1 is "1", None is "null", a date is its ISO form. Keys
+that are arrays or objects are refused, so are NaN and infinities, and so are two keys of one name. Everything else is
+refused: bytes, functions, instances of other classes, what contains itself.
+
+Every line is valid UTF-8 and valid JSON. Most records hold nothing but what JSON has, by exact type: those go through
+json's own encoder, which writes a NamedTuple as an array and a key 1 as "1" without a word, and so is not asked about
+anything else.
+"""
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from megaflow.errors import ProgramError
+
+ATOMS = frozenset((str, int, float, bool, type(None)))
+STRINGS = frozenset((str,))
+LONGEST_SHOWN = 80  # characters of a value in a message
+REMEDY = "map the records to values that JSON has before you return them, or use --output -"
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def as_json_lines(epoch: int, records: list[Any]) -> list[str]:
+    """Return one JSON object a record, with its epoch as the time. Raises ProgramError for a record without a form.
+
+    >>> as_json_lines(17, [("word", 3)])
+    ['{"time": 17, "record": ["word", 3]}']
+    """
+    return [f'{{"time": {epoch}, "record": {to_json(record)}}}' for record in records]
+
+
+def to_json(record: Any) -> str:
+    """Return the record as JSON. Raises ProgramError if it has no form there.
+
+    >>> to_json(("é", 3, {2, 1})), to_json({1: float("nan")})
+    ('["é", 3, [1, 2]]', '{"1": null}')
+    """
+    try:
+        if is_plain(record):
+            with contextlib.suppress(ValueError):  # a NaN or an infinity
+                text = _encode(record)
+                if text.isascii() or is_utf8(text):
+                    return text
+        return _encode(plain(record))
+    except RecursionError:
+        raise ProgramError(f"--output jsonl: a record contains itself, or is nested too deeply; {REMEDY}") from None
+    except ValueError as error:  # an int of thousands of digits
+        raise ProgramError(f"--output jsonl: {error}; {REMEDY}") from None
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a value holds nothing but what JSON has, by exact type; it may hold a NaN."""
+    kind = type(value)
+    if kind is dict:
+        if not STRINGS.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    elif kind is not tuple and kind is not list:
+        return kind in ATOMS
+    for each in value:  # not all(map(is_plain, value)): most of what it sees are atoms
+        if type(each) not in ATOMS and not is_plain(each):
+            return False
+    return True
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether UTF-8 has a form for a text: not if it has a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def plain(value: Any) -> Any:
+    """Return a value as None, bool, int, finite float, str, list and dict, by the rules above."""
+    match value:
+        case None | bool():
+            return value
+        case Enum():
+            return plain(value.value)
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case date() | time():  # a datetime is a date; pandas' NaT is one, too, that differs from itself
+            return value.isoformat() if value == value else None
+        case timedelta():
+            return plain(value.total_seconds())
+        case Decimal():
+            return str(value) if value.is_finite() else None
+        case UUID() | PurePath():
+            return plain(str(value))
+        case bytes() | bytearray() | memoryview():
+            raise refusal(value, "decode() makes a string of it, base64.b64encode(…).decode() of any bytes")
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case tuple() if hasattr(value, "_fields"):
+            return dict(zip(value._fields, map(plain, value)))
+        case Mapping():
+            return named(value)
+        case Set():
+            return ordered(map(plain, value))
+        case Sequence():
+            return list(map(plain, value))
+    return of_numpy(value)
+
+
+def named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a mapping with its keys as names."""
+    found: dict[str, Any] = {}
+    origins: dict[str, Any] = {}  # name -> the key that it stands for
+    for origin, value in mapping.items():
+        name = name_of(origin)
+        if name in origins:
+            raise ProgramError(
+                f"--output jsonl: the keys {shown(origins[name])} and {shown(origin)} of one dict would both be named "
+                f"{name!r}; {REMEDY}"
+            )
+        origins[name] = origin
+        found[name] = plain(value)
+    return found
+
+
+def name_of(origin: Any) -> str:
+    """Return the name of a key."""
+    name = plain(origin)
+    if isinstance(name, str):
+        return name
+    if isinstance(name, list | dict) or (name is None and origin is not None):
+        raise refusal(origin, "as a key of a dict it has no name there; a list of pairs holds any keys")
+    return _encode(name)
+
+
+def ordered(elements: Iterable[Any]) -> list[Any]:
+    """Return plain values in an order that depends on nothing but them."""
+    values = list(elements)
+    try:
+        return sorted(values)  # whether all compare does not depend on their order: neighbours are always compared
+    except TypeError:
+        return sorted(values, key=_encode)
+
+
+def of_numpy(value: Any) -> Any:
+    """Return what a numpy scalar or array stands for; refuse all else. numpy is not imported for it."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        match value:
+            case numpy.bool_() | numpy.integer() | numpy.floating():
+                return plain(float(value) if isinstance(value, numpy.longdouble) else value.item())
+            case numpy.timedelta64():
+                return plain(float(value / numpy.timedelta64(1, "s")))
+            case numpy.datetime64():
+                return None if numpy.isnat(value) else str(value)
+            case numpy.ndarray() if value.ndim:
+                return [plain(each) for each in value]
+            case numpy.ndarray() if not isinstance(value[()], numpy.ndarray):
+                return plain(value[()])
+    raise refusal(value, REMEDY)
+
+
+def refusal(value: Any, remedy: str) -> ProgramError:
+    """Return the error for a value without a form."""
+    return ProgramError(
+        f"--output jsonl: JSON has no form for {shown(value)} of type "
+        f"{type(value).__module__}.{type(value).__qualname__}; {remedy}"
+    )
+
+
+def shown(value: Any) -> str:
+    """Return a value's repr, shortened, whatever its class makes of it."""
+    try:
+        text = repr(value)
+    except Exception as failure:  # a user's __repr__; it must not hide what is wrong here
+        return f"a value whose repr raises {type(failure).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"

@@ -1,0 +1,151 @@
+"""What `--output` names is written to as promised; what a user would miss is left alone."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from megaflow.errors import UsageError
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, TextWriter, open_writer
+from megaflow.job.worker.json_lines import as_json_lines
+from megaflow.job.worker.output import as_text
+
+
+def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
+    stream = io.StringIO()
+    writer = TextWriter(stream)
+    writer.write(1, as_text(1, ["a b", ("a", 1), None, "'", 2.5]))
+    writer.write(2, [])
+    writer.close()
+    assert stream.getvalue() == "a b\n('a', 1)\nNone\n'\n2.5\n"
+
+
+def test_json_lines_hold_time_and_record(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = open_writer(f"jsonl:{path}")
+    assert isinstance(writer, JsonLinesWriter)
+    writer.write(17, as_json_lines(17, [("wörd", 3), "line\nend", "\ud800"]))
+    writer.flush()
+    assert path.read_text(encoding="utf-8").splitlines()[0] == '{"time": 17, "record": ["wörd", 3]}'
+    writer.write(18, as_json_lines(18, [{1: 2}]))
+    writer.close()
+    objects = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(o["time"], o["record"]) for o in objects] == [
+        (17, ["wörd", 3]), (17, "line\nend"), (17, "\ufffd"), (18, {"1": 2})
+    ]  # fmt: skip
+
+
+def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
+    assert isinstance(open_writer("none"), NothingWriter)
+    assert isinstance(open_writer("-"), TextWriter)
+    for words in ("", "jsonl:", "json:x", "out.txt", f"jsonl:{tmp_path}/no/such/folder/x", f"jsonl:{tmp_path}"):
+        with pytest.raises(UsageError, match="--output"):
+            open_writer(words)
+    with pytest.raises(UsageError, match=r"--append .* goes with --output jsonl:PATH"):
+        open_writer("none", mode="append")
+
+
+def test_a_file_that_is_not_empty_is_refused_unless_told_what_becomes_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.touch()
+    open_writer(f"jsonl:{path}").close()
+    path.write_text("old")
+    with pytest.raises(UsageError, match="not empty; --overwrite replaces what it has, --append writes behind it"):
+        open_writer(f"jsonl:{path}")
+    assert path.read_text() == "old"
+    wanted: dict[Mode, str] = {"append": "old\nnew\n", "overwrite": "new\n"}
+    for mode, text in wanted.items():
+        writer = open_writer(f"jsonl:{path}", mode=mode)
+        writer.write(1, ["new"])
+        writer.close()
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_job_that_fails_before_its_first_output_leaves_the_file_as_it_was(tmp_path: Path, mode: Mode) -> None:
+    path, new = tmp_path / "out.jsonl", tmp_path / "new.jsonl"
+    path.write_text("old")
+    open_writer(f"jsonl:{path}", mode=mode).close()
+    assert path.read_text() == "old"
+    open_writer(f"jsonl:{new}", mode=mode).close()
+    assert not new.exists(), "it would only be in the way"
+
+
+def test_a_job_without_output_empties_what_it_replaces_at_its_end(tmp_path: Path) -> None:
+    path, new = tmp_path / "out.jsonl", tmp_path / "new.jsonl"
+    path.write_text("old\n")
+    wanted: list[tuple[Path, Mode, str]] = [(path, "append", "old\n"), (path, "overwrite", ""), (new, "new", "")]
+    for each, mode, text in wanted:
+        writer = open_writer(f"jsonl:{each}", mode=mode)
+        writer.flush()
+        writer.close()
+        assert each.read_text() == text
+
+
+def test_devices_and_pipes_pass(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    modes: tuple[Mode, ...] = ("new", "overwrite", "append")
+    for mode in modes:
+        for path in (pipe, Path(os.devnull)):
+            writer = open_writer(f"jsonl:{path}", mode=mode)
+            writer.write(1, [mode])
+            writer.close()
+    assert os.read(reading, 100) == b"new\noverwrite\nappend\n"
+    os.close(reading)
+
+
+def test_standard_output_goes_on_where_the_shell_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    with path.open("w") as file:
+        file.write("old\n")
+        file.flush()
+        monkeypatch.setattr("megaflow.job.launcher.output_file.STDOUT", file.fileno())
+        writer = open_writer("jsonl:/dev/stdout", mode="overwrite")
+        writer.write(1, ["new"])
+        writer.close()
+    assert path.read_text() == "old\nnew\n"
+
+
+def test_what_the_job_reads_is_never_its_output(tmp_path: Path) -> None:
+    folder, text = tmp_path / "books", tmp_path / "books" / "a.txt"
+    folder.mkdir()
+    text.write_text("precious")
+    (tmp_path / "hard.txt").hardlink_to(text)
+    (tmp_path / "soft.txt").symlink_to(text)
+    (folder / "sub").mkdir()
+    spark = f"spark:text:{folder}"
+    glob, late = f"spark:text:{tmp_path}/b*?latestFirst=true", f"spark:text:{folder}?pathGlobFilter=*.txt"
+    everywhere = (str(text), str(folder), f"{folder}/*.txt", f"{tmp_path}/**/*.txt", spark, glob, f"spark:text:file://{folder}")
+    for path in (text, tmp_path / "hard.txt", tmp_path / "soft.txt"):
+        for lines in everywhere:
+            for mode in ("new", "overwrite", "append"):
+                with pytest.raises(UsageError, match="the job would read it as its input"):
+                    open_writer(f"jsonl:{path}", lines, mode)  # type: ignore[arg-type]
+    for path, lines in (
+        (folder / "new.txt", str(folder)), (folder / "new.txt", f"{folder}/*"), (folder / "new.txt", spark),
+        (folder / "sub" / "new.txt", spark), (folder / "new.txt", late),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="would read it"):
+            open_writer(f"jsonl:{path}", lines)
+        assert not path.exists()
+    assert text.read_text() == "precious"
+    for path, lines in (
+        (folder / "new.jsonl", f"{folder}/*.txt"), (folder / ".new", spark), (folder / "_out" / "new", spark),
+        (folder / "new.jsonl", late), (tmp_path / "new.jsonl", spark), (folder / "new.txt", "spark:rate:"),
+    ):  # fmt: skip
+        path.parent.mkdir(exist_ok=True)
+        open_writer(f"jsonl:{path}", lines).close()
+
+
+def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text"
+    path.write_text("precious")
+    with path.open() as file:
+        monkeypatch.setattr("megaflow.job.launcher.launcher_input.STDIN", file.fileno())
+        with pytest.raises(UsageError, match="would read it"):
+            open_writer(f"jsonl:{path}", "-", "overwrite")
