@@ -36,8 +36,9 @@ class SourceRecord:
 
     def install(self) -> None:
         """Note from now on what this process imports."""
-        path_finders = [index for index, finder in enumerate(sys.meta_path) if finder is PathFinder]
-        sys.meta_path.insert(path_finders[0] if path_finders else len(sys.meta_path), self)
+        finders = sys.meta_path
+        paths = [finder is PathFinder or isinstance(finder, SourceRecord) for finder in finders]
+        finders.insert(paths.index(True) if True in paths else len(finders), self)  # built-in modules are found before
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -124,3 +124,11 @@ def test_built_in_modules_are_still_found_before_files_of_the_same_name(tmp_path
     words = [sys.executable, "-c", script, str(path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("noted_app.py\n", "")
+
+
+def test_the_record_of_the_last_app_is_the_one_that_notes(tmp_path: Path) -> None:
+    (tmp_path / "beside_app.py").write_text("")
+    with fresh_imports():
+        SourceRecord("/elsewhere").install()
+        code = taken(tmp_path, "import beside_app\ndef dataflow(flow): pass\n")
+    assert sorted(code.files) == ["beside_app.py", "noted_app.py"]
