@@ -90,7 +90,8 @@ def control() -> None:
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @option("--lines", env="LINES", metavar="SPEC", multiple=True, type=SpecType(), callback=only_one,
-        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH.")  # fmt: skip
+        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
+        "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
         "of JSON lines, or none.")  # fmt: skip
@@ -179,6 +180,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
     from megaflow.job.app import find_app
     from megaflow.job.contact import find_contact
     from megaflow.job.spec import JobSpec, JoiningProcess
+    from megaflow.job.worker.child import empty_standard_input
     from megaflow.job.worker.join_by_hand import join_job
 
     context = click.get_current_context()
@@ -187,6 +189,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
     contact, secret = find_contact(target)
+    empty_standard_input()  # as in the job's other processes
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
         join_job(JobSpec(find_app(app), **more), JoiningProcess(contact, **part), secret, say)
 
@@ -214,6 +217,17 @@ def graph(app: str, args: tuple[str, ...], language: str) -> None:
     print(picture)
 
 
+def leave_out_current_directory() -> None:
+    """Import nothing from it, neither here nor in what is started, because of an empty part of PYTHONPATH."""
+    path = os.environ.get("PYTHONPATH", "")
+    wanted = [part for part in path.split(os.pathsep) if part]
+    if path != (cleaned := os.pathsep.join(wanted)):
+        os.environ["PYTHONPATH"] = cleaned
+        if (here := os.getcwd()) in sys.path and here not in map(os.path.abspath, wanted):
+            sys.path.remove(here)
+
+
 def main() -> None:
     """Run the command line and exit."""
+    leave_out_current_directory()
     cli(prog_name="megaflow")

@@ -26,6 +26,7 @@ from megaflow.spark.query_spec import SparkSpec
 MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
 STOP_TIMEOUT_SECONDS = 10
 OPTIONS = {
+    "spark.executorEnv.PYTHONSAFEPATH": "1",  # its Python processes import nothing from the directory they start in
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",

@@ -613,3 +613,24 @@ def test_help_loads_neither_the_engine_nor_the_launcher_and_names_what_they_have
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert tuple(LANGUAGES) == module.LANGUAGES
+
+
+@pytest.mark.parametrize(
+    ("path", "left", "kept"),
+    [
+        ("/a:/b", "/a:/b", True),
+        (":/a", "/a", False),
+        ("/a:", "/a", False),
+        (":", "", False),
+        ("/a::HERE", "/a:HERE", True),
+    ],
+)
+def test_an_empty_part_of_pythonpath_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, left: str, kept: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["/a", str(tmp_path)])
+    monkeypatch.setenv("PYTHONPATH", path.replace("HERE", str(tmp_path)))
+    module.leave_out_current_directory()
+    assert os.environ["PYTHONPATH"] == left.replace("HERE", str(tmp_path))
+    assert (str(tmp_path) in sys.path) is kept

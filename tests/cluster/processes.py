@@ -209,9 +209,9 @@ class Run:
         self.process = self.megaflow("run", *words, **options)
         self.said = self.process.errors
 
-    def megaflow(self, *words: str, **options: Any) -> Process:
-        """Start another command beside it."""
-        return Process([sys.executable, "-m", "megaflow", *words], env=self.environment, **options)
+    def megaflow(self, *words: str, python: Sequence[str] = (), **options: Any) -> Process:
+        """Start another command beside it; `python`: options of the interpreter."""
+        return Process([sys.executable, *python, "-m", "megaflow", *words], **{"env": self.environment, **options})
 
     def end(self) -> tuple[int, str, list[str]]:
         """Wait for its end; return exit code, output and what it said."""
@@ -241,8 +241,8 @@ class Run:
         return found[0]
 
     def reading(self) -> dict[str, Any]:
-        """Return the status once all workers have read something."""
-        return self.status_when(lambda record: all(worker["lines"] for worker in record["workers"]))
+        """Return the status once all workers have read something, or applied it."""
+        return self.status_when(lambda record: all(each["lines"] or each["records"] for each in record["workers"]))
 
     def files(self) -> list[Path]:
         return list(self.folder.glob("*.json"))

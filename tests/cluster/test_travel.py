@@ -1,5 +1,8 @@
 """Records of the user's own types between two real processes."""
 
+import logging
+import re
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, Flag
 from fractions import Fraction
@@ -43,6 +46,18 @@ class Tree:
     parts: dict[Point, set[Color]] = field(default_factory=dict)
 
 
+class Session:
+    """As a newcomer writes it."""
+
+    def __init__(self, user: str) -> None:
+        self.user, self.clicks = user, OrderedDict(home=Path("/"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Polynomial:
     """A class that megaflow knows nothing of."""
 
@@ -56,6 +71,7 @@ class Polynomial:
 
 
 megaflow.register(Polynomial, lambda value: list(value.factors), lambda factors: Polynomial(*factors))
+megaflow.register(logging.Filter)  # a class of a library, by its fields
 megaflow.register(Fraction, lambda value: (value.numerator, value.denominator), lambda pair: Fraction(*pair))
 
 LEAF = Leaf("leaf", Point(1, 2.5))
@@ -67,6 +83,8 @@ RECORDS: list[Any] = [
     Tree([LEAF, LEAF], Color.RED, {Point(0, 0.5): {Color.RED, Color.GREEN}}),
     Polynomial(1, 2, 3),
     [Fraction(1, 3), (Polynomial(), Color.RED)],
+    Session("ada"),
+    {"words": re.compile("a|b", re.I), "pages": range(3)},
 ]
 
 
@@ -138,9 +156,10 @@ def test_objects_that_hold_a_lock_are_refused_between_processes_by_type_operator
         ended = started.end()
     assert [each.code for each in ended] == [1, 1]
     for each in ended:  # the one that tried and the one that was told
-        assert "a value of type __main__.Job cannot travel between processes" in each.errors
+        assert "a value of type __main__.Job cannot travel because of its field 'lock'" in each.errors
+        assert "a value of type _thread.lock cannot travel between processes" in each.errors
         assert "use a plain Python value, a dataclass, a NamedTuple or an enum" in each.errors
-        assert "or call megaflow.register(Job, encode, decode)" in each.errors
+        assert "or call megaflow.register(lock, encode, decode)" in each.errors
         assert f"in operator '{operator}' ({program}:" in each.errors
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, chdir, closing
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,11 @@ def job() -> Iterator[Job]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from megaflow.spark.spark_session import spark_session
 
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+    foreign = tmp_path_factory.mktemp("foreign")  # Spark starts here; its Python processes import nothing from it
+    (foreign / "socket.py").write_text("raise RuntimeError('foreign code')")
+    with ExitStack() as stack:
+        with chdir(foreign):
+            session = stack.enter_context(spark_session(tmp_path_factory.mktemp("spark")))
         session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
         yield session
 

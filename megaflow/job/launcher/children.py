@@ -1,8 +1,8 @@
 """The worker processes of a job as the launcher sees them: started, connected to, watched, ended, blamed.
 
 1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
-2. It gets its `ChildSpec` over its standard input, which then stays open: however the launcher dies, the children see
-   the end of their input and stop.
+2. It gets its `ChildSpec` over a pipe, at first its standard input, which then stays open: however the launcher dies,
+   the children see the end of the pipe and stop.
 3. It leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
 4. What it prints goes to the launcher's standard error: standard output is for records.
 5. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes
@@ -10,6 +10,8 @@
 6. A child that is to join the running job becomes part of it when the coordinator says so; if it ends before, that
    does not concern the job. A process that was started by hand is a child, too, once it has joined, but the launcher
    cannot kill it or see it die.
+7. It runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its path
+   (`-P`), and the folder of megaflow only while `megaflow` itself is imported.
 """
 
 import contextlib
@@ -21,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
@@ -29,7 +32,11 @@ from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
-COMMAND = (sys.executable, "-m", "megaflow.job.worker.child")
+BOOT = (
+    "import sys, typing; sys.path.insert(0, sys.argv.pop()); import megaflow; del sys.path[0]; "
+    "from megaflow.job.worker.child import main; sys.exit(main())"
+)
+COMMAND = (sys.executable, "-P", "-c", BOOT, str(Path(__file__).parents[3]))
 EXIT_SECONDS = 5.0  # from its exit report to the end of a process
 STDERR = 2
 STOPPED = "all other workers have been stopped"

@@ -1,11 +1,18 @@
-"""A worker process: `python -m megaflow.job.worker.child`, started by the launcher.
+"""A worker process, started by the launcher.
 
-It reads its `ChildSpec` from standard input, which then stays open: its end is the launcher's end,
+It reads its `ChildSpec` from a pipe, which then stays open: its end is the launcher's end,
 and the process stops. Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
 launcher as `Failed`, to be shown there last and alone, and as its exit report if it is no member yet;
 only what cannot be sent is logged here.
 
 `Process` also runs in a process that was started by hand, to join: see `megaflow.job.worker.join_by_hand`.
+
+What the user's code starts gets nothing that is the worker's own:
+1. The launcher's pipe comes as standard input. It moves to a descriptor that is not inherited, as are all others of
+   ours, and the null device takes its place: what reads standard input is at its end at once.
+2. A fork inherits all descriptors. It gets the null device in place of the pipes, before any code of the user's runs in
+   it; of the connections it lets go, and ends if it comes back to the engine: see
+   `megaflow.timely.communication.tcp_fabric`. So a worker's end is seen though a fork of it lives on.
 
 Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
 rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
@@ -23,6 +30,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from megaflow.control.launcher_messages import Failed
@@ -71,8 +79,13 @@ def _read_exactly(file: int, size: int) -> bytes:
 class Process:
     """The workers of this process, and what happens when one fails."""
 
-    def __init__(self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None) -> None:
-        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one."""
+    def __init__(
+        self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None, pipe: int | None = None
+    ) -> None:
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
+
+        `pipe` is the launcher's.
+        """
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
@@ -81,6 +94,7 @@ class Process:
         self.spec = spec
         self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, joined)
         self.told = False  # the launcher knows why this process fails
+        self._pipe = pipe
         self._running = job.workers
         self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
@@ -93,7 +107,7 @@ class Process:
         more: dict[str, Any] = {
             "secret": spec.secret,
             "roles": self._roles,
-            "watch": {STDIN: self._launcher_ended} if spec.report_fd is not None else {},
+            "watch": {} if self._pipe is None else {self._pipe: partial(self._launcher_ended, self._pipe)},
             "connect_timeout_seconds": spec.job.connect_timeout_seconds,
         }
         if spec.job.profile is not None:
@@ -158,8 +172,8 @@ class Process:
         if self._unreported.acquire(blocking=False):
             write_report(self.spec.report_fd, report)
 
-    def _launcher_ended(self) -> None:
-        if not os.read(STDIN, 1) and self._running:
+    def _launcher_ended(self, pipe: int) -> None:
+        if not os.read(pipe, 1) and self._running:
             raise PeerLost("the launcher has ended; the job ends with it")
 
 
@@ -170,12 +184,29 @@ def settle_memory() -> None:
     gc.set_threshold(GC_THRESHOLD, 20, 100)
 
 
+def empty_standard_input() -> None:
+    """Put the null device in its place, for this process and all that it starts."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, STDIN)
+    os.close(null)
+
+
+def keep_from_forks(*files: int) -> None:
+    """Put the null device in the place of these descriptors in each fork of this process; its numbers stay taken."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.register_at_fork(after_in_child=lambda: [os.dup2(null, file, inheritable=False) for file in files])
+
+
 def main() -> int:
     """Run this process's part of a job; return the exit code."""
-    process = Process(read_spec(STDIN))
-    if process.spec.report_fd is not None:
-        os.set_inheritable(process.spec.report_fd, False)  # its end is this process's end
-    sys.stdin = open(os.devnull)  # noqa: SIM115  what the user's code would read is not for it
+    pipe = os.dup(STDIN)
+    empty_standard_input()
+    spec = read_spec(pipe)
+    assert spec.report_fd is not None, "the launcher reads it"
+    os.set_inheritable(spec.report_fd, False)  # its end is this process's end
+    os.set_inheritable(spec.listener_fd, False)
+    keep_from_forks(pipe, spec.report_fd)
+    process = Process(spec, pipe=pipe)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         process.run()
@@ -189,7 +220,3 @@ def main() -> int:
             _log.error("%s", format_user_traceback(error, process.spec.job.debug).rstrip())
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from megaflow.errors import UsageError
+from megaflow.errors import BuildError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
 from megaflow.job.worker.fingerprint import Fingerprint
 from megaflow.job.worker.source_record import SourceRecord
@@ -17,6 +17,7 @@ from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
@@ -39,7 +40,10 @@ class Flow:
         self._lines: Stream[str] | None = None
 
     def lines(self) -> Stream[str]:
-        """Return the lines of the job, each on one worker, without their ends. Called twice: the same stream."""
+        """Return the lines of the job, without their ends. Called twice: the same stream.
+
+        The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
+        """
         if self._lines is None:
             self._lines = self._read()
         return self._lines
@@ -48,6 +52,19 @@ class Flow:
     def reads_lines(self) -> bool:
         """Whether `lines` was called."""
         return self._lines is not None
+
+
+def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> Stream[Any]:
+    """Call the user's function; return its output. Raises BuildError unless that is a Stream, and all lines are read.
+
+    `has_lines`: there are some to read.
+    """
+    stream = function(flow)
+    if not isinstance(stream, Stream):
+        raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
+    if has_lines and not flow.reads_lines:
+        raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+    return stream
 
 
 class App:
@@ -75,16 +92,20 @@ class App:
 
 
 def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> Callable[[Any], Any]:
-    """Run the user's module, which may import its neighbours, or unpickle the function; return the function.
+    """Run the user's module or unpickle the function; return the function.
 
-    `record` notes which source of the module and its neighbours is loaded, from then on.
+    The module may import its neighbours, as if it were run by `python FILE`: its folder comes first in the path. By now
+    all that a worker needs is imported, so a neighbour of the same name cannot break it; `import` gives the module that
+    is loaded already. `record` notes which source of the module and its neighbours is loaded, from then on.
     """
     if isinstance(app, PickledFunction):
         sys.path[:] = app.path
         made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
+        user_types.add_names(made)
         return made
     path = Path(app.path)
     sys.path.insert(0, str(path.parent))
+    user_types.add_folder(str(path.parent))
     name = module_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -25,6 +25,9 @@ class Pollable(Protocol):
     def close(self) -> None:
         """Close at once."""
 
+    def let_go(self) -> None:
+        """Close this copy of it, in a fork of the process."""
+
 
 class Poller:
     """A selector with a pipe to wake it, scheduled calls, and the links that have something to send."""
@@ -91,9 +94,18 @@ class Poller:
         if not self.closed:
             for link in list(self.links):
                 link.close()
-            self.closed = True
-            self.dirty.clear()
-            self._scheduled.clear()
-            self._selector.close()
-            self._near.close()
-            self._far.close()
+            self._close()
+
+    def let_go(self) -> None:
+        """Do the same in a fork of the process, but unregister nothing: it shares what the selector watches."""
+        for link in list(self.links):
+            link.let_go()
+        self._close()
+
+    def _close(self) -> None:
+        self.closed = True
+        self.dirty.clear()
+        self._scheduled.clear()
+        self._selector.close()
+        self._near.close()
+        self._far.close()

@@ -198,6 +198,12 @@ class Link:
         self._poller.watch(self._socket, 0, self.ready)
         self._socket.close()
 
+    def let_go(self) -> None:
+        """Close this copy of it, in a fork of the process: nothing leaves, and the connection stays as it is."""
+        self._lock = threading.Lock()
+        self.closed = True
+        self._socket.close()
+
     def _take(self) -> None:
         """Commit about one frame's worth of bytes, if nothing is committed."""
         if self._leaving:

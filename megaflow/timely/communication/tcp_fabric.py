@@ -8,13 +8,21 @@
 4. Normal end: every worker finishes; the process's goodbye leaves after everything else and shuts its direction;
    the process reads on until each member's goodbye has come. An end of stream without one is a lost peer. The process
    does not wait for newcomers and departed peers, but gives them a moment to take what is on its way to them.
+5. A fork of the process, made by the user's code, first closes its copies of all descriptors and says nothing: the
+   connections are those of the process alone, and end with it. It shares the set that the kernel's selector watches,
+   too, so it unregisters nothing. It may do as it likes and end, but if it comes back to the engine, by returning or by
+   an exception, it ends there. Its locks are new: a thread that is not there may have held them.
 """
 
+import logging
+import os
 import selectors
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch
@@ -34,6 +42,8 @@ LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients t
 CHECK_INTERVAL_SECONDS = 5.0  # for silent hosts, and for connections that have no reason to be open any more
 
 JOIN_ROLE = "join"
+
+_log = logging.getLogger("megaflow.wire")
 
 
 class TcpFabric:
@@ -69,6 +79,8 @@ class TcpFabric:
         self._failure: ClusterError | None = None  # the first, never replaced
         self._unfinished = list(local_ids)
         self._acceptor = Acceptor(self.poller, listener, secret, self._admit, handshake_seconds)
+        self._is_fork = False  # this is not the process that the connections belong to
+        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
 
     def connect(self, peers: Sequence[PeerAddress], process: int, workers: int, timeout_seconds: float = 30.0) -> None:
         """Connect to all other processes; `peers` lists every process, this one included.
@@ -268,8 +280,23 @@ class TcpFabric:
         while not is_done() and time.monotonic() < deadline:
             self.poll(max(0.0, deadline - time.monotonic()))
 
+    def let_go(self) -> None:
+        """Close everything here, in a fork of the process, and nothing there."""
+        self._is_fork = True
+        self._io, self._state = threading.RLock(), threading.Lock()
+        self._failure = ClusterError("this is a fork of a worker's process")  # found by the next `check`
+        self._acceptor.listener.close()
+        self.poller.let_go()
+
     def _close_down(self, failure: ClusterError) -> None:
-        """Pass the reason on, give the peers a moment to take it, and close; once."""
+        """Pass the reason on, give the peers a moment to take it, and close; once. In a fork: end it."""
+        if self._is_fork:
+            _log.error(
+                "a fork of a worker's process (pid %d) has come back to the engine, and ends here; a fork must end "
+                "itself, by os._exit: better start processes with subprocess or multiprocessing",
+                os.getpid(),
+            )
+            os._exit(1)
         with self._io:
             if self._closed:
                 return
@@ -280,3 +307,8 @@ class TcpFabric:
                 peer.link.half_close()
             self._linger(lambda: all(peer.link.has_ended() for peer in present))
             self.close()
+
+
+def _let_go(fabric: "weakref.ref[TcpFabric]") -> None:
+    if (found := fabric()) is not None:
+        found.let_go()

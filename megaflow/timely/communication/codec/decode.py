@@ -1,16 +1,18 @@
 """Bytes to values: a value is built again from the tree that `encode` has taken it apart into.
 
 The tree is not trusted. Nothing is imported, and nothing is called that the tree names: a class is looked up in
-`sys.modules`, must be a dataclass, NamedTuple or enum, and is filled without running its `__init__`.
+`sys.modules`, must be one that may travel, and is filled without running its `__init__`. See the package's rules.
 """
 
+import re
 import struct
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -18,7 +20,7 @@ from zoneinfo import ZoneInfo
 import msgpack
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec import array_types, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
 
@@ -126,6 +128,42 @@ def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[s
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 
+def _restore_object(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
+    kind = user_types.find_class(module, qualname)
+    if why := user_types.why_not_by_fields(kind):
+        raise ProtocolError(f"an object of {user_types.describe(kind)} arrived, but {why}: it may not travel by fields")
+    return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
+
+
+def _restore_path(depth: int, name: str, text: str) -> PurePath:
+    return tags.PATHS[name](_text(text))
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ProtocolError(f"{value!r:.50} arrived where a text should be")
+    return value
+
+
+def _restore_pattern(depth: int, pattern: str | bytes, flags: int) -> re.Pattern[Any]:
+    if type(pattern) not in (str, bytes) or type(flags) is not int or not tags.is_modest(pattern, flags):
+        raise ProtocolError("a regular expression arrived that is too long, or with flags that may not travel")
+    return re.compile(pattern, flags)
+
+
+def _restore_range(depth: int, items: Node) -> range:
+    parts = _restore_list(items, depth)
+    if len(parts) != 3 or any(type(part) is not int for part in parts):  # __index__ of another type would run
+        raise ProtocolError("a range arrived without its three numbers")
+    return range(*parts)
+
+
+def _restore_timestamp(
+    depth: int, count: Any, unit: Any = None, fold: Any = None, name: Any = None, zone: Node = None
+) -> Any:
+    return array_types.restore_timestamp(count, unit, fold, name, restore(zone, depth + 1))
+
+
 def _restore_registered(depth: int, name: str, node: Node) -> Any:
     if name not in user_types.decoders:
         raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
@@ -157,4 +195,14 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.NAMED_TUPLE: _restore_named_tuple,
     tags.DATACLASS: _restore_dataclass,
     tags.REGISTERED: _restore_registered,
+    tags.OBJECT: _restore_object,
+    tags.ORDERED_DICT: lambda depth, keys, values: OrderedDict(_restore_dict(depth, keys, values)),
+    tags.PATH: _restore_path,
+    tags.PATTERN: _restore_pattern,
+    tags.RANGE: _restore_range,
+    tags.ARRAY: lambda depth, *parts: array_types.restore_array(*parts),
+    tags.NUMPY_SCALAR: lambda depth, *parts: array_types.restore_scalar(*parts),
+    tags.NUMPY_TEXT: lambda depth, content: array_types.restore_text(content),
+    tags.TIMESTAMP: _restore_timestamp,
+    tags.PANDAS_TIMEDELTA: lambda depth, *parts: array_types.restore_timedelta(*parts),
 }

@@ -4,21 +4,23 @@ Types are told apart by `type(value)`, never by isinstance: a subclass never tur
 alone, and the columns of lists of tuples, become one run of bytes without Python code per element.
 """
 
+import re
 import struct
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias, TypeVar, overload
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgpack
 
 from megaflow.errors import CannotTravel, UsageError
-from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec import array_types, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
 T = TypeVar("T")
@@ -26,6 +28,7 @@ Lower: TypeAlias = Callable[[Any, int], Node]  # (value, depth) -> node
 
 COLUMN_LENGTH_MIN: Final = 4  # a shorter list costs less element by element
 ARITY_MAX: Final = 64  # a wider tuple would make many short columns
+_BY_FIELD: Final = " because of its field "
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
 
 
@@ -42,16 +45,32 @@ def encode(value: object) -> bytes:
     return packed
 
 
-def register(cls: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
-    """Let values of exactly this class travel: `encode` gives a value that can travel, `decode` turns it back.
+@overload
+def register(cls: type[Any]) -> None: ...
+@overload
+def register(cls: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None: ...
+def register(
+    cls: type[T], encode: Callable[[T], object] | None = None, decode: Callable[[Any], T] | None = None
+) -> None:
+    """Let values of exactly this class travel, as keys, states and records.
 
-    Both sides must register the class under the same name before the first value is sent.
+    `encode` gives a value that can travel, `decode` turns it back. Without them an object of the class is taken apart
+    into its fields, or by its own `__getstate__` if it has one, and is made again without `__init__`, by its own
+    `__setstate__` if it has one. So a class of a library travels when the program says so; what its objects hold must
+    be able to travel, too. Each process must register the class, under the same name, before the first value is sent:
+    call this at the top level of the program. Raises UsageError for a class that needs the two functions.
     """
     if cls in _BUILT_IN:
         raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} travel already")
+    if encode is None or decode is None:
+        why = "one function is given" if encode or decode else user_types.why_not_by_state(cls)
+        if why is not None:
+            raise UsageError(f"register({cls.__name__}): {why}; give both, register({cls.__name__}, encode, decode)")
+        encode, decode = user_types.by_state(cls)
     name = f"{cls.__module__}.{cls.__qualname__}"
     user_types.decoders[name] = decode
-    _LOWER[cls] = lambda value, depth: [tags.REGISTERED, name, lower(encode(value), depth + 1)]
+    taken_apart: Callable[[T], object] = encode
+    _LOWER[cls] = lambda value, depth: [tags.REGISTERED, name, lower(taken_apart(value), depth + 1)]
 
 
 def lower(value: Any, depth: int = 0) -> Node:
@@ -142,6 +161,20 @@ def _lower_defaultdict(value: defaultdict[Any, Any], depth: int) -> Node:
     return _lower_items(tags.DEFAULTDICT, name)(value, depth)
 
 
+def _lower_path(value: PurePath, depth: int) -> Node:
+    return [tags.PATH, type(value).__name__, str(value)]
+
+
+def _lower_pattern(value: re.Pattern[Any], depth: int) -> Node:
+    if not tags.is_modest(value.pattern, value.flags):
+        raise CannotTravel(
+            f"a compiled regular expression of {len(value.pattern)} characters, flags {value.flags}, cannot travel: at "
+            f"most {tags.PATTERN_LENGTH_MAX} characters, {tags.PATTERN_DASHES_MAX} of them dashes, and no DEBUG; "
+            "send its name, and compile it at the top level of the program"
+        )
+    return [tags.PATTERN, value.pattern, value.flags]
+
+
 def _lower_zone_info(value: ZoneInfo, depth: int) -> Node:
     if value.key is None:
         raise CannotTravel("a ZoneInfo made from a file without a key cannot travel: make it by name")
@@ -170,30 +203,39 @@ _LOWER: Final[dict[type, Lower]] = {
     timezone: _of_fields(tags.TIMEZONE, lambda zone: zone.__getinitargs__()),
     ZoneInfo: _lower_zone_info,
     Counter: _lower_items(tags.COUNTER),
+    OrderedDict: _lower_items(tags.ORDERED_DICT),
     defaultdict: _lower_defaultdict,
     deque: lambda value, depth: [tags.DEQUE, value.maxlen, _lower_list(list(value), depth)],
+    range: lambda value, depth: [tags.RANGE, _lower_list((value.start, value.stop, value.step), depth)],
+    re.Pattern: _lower_pattern,
+    **dict.fromkeys(tags.PATHS.values(), _lower_path),
 }  # class -> how; written by register and, as a cache of the program's own classes, by _lower_of_class
 
 _BUILT_IN: Final = tags.SCALARS.union(_LOWER)
 
 
 def _lower_of_class(kind: Any) -> Lower:
-    """Return how values of one of the program's classes are lowered, and remember it."""
-    lower: Lower
-    if issubclass(kind, Enum):
-        lower = _lower_enum
-    elif user_types.is_named_tuple(kind):
-        lower = _lower_named_tuple
-    elif user_types.is_plain_dataclass(kind):
-        lower = partial(_lower_dataclass, user_types.storage_of(kind))
-    else:
-        raise CannotTravel(
-            f"a value of {user_types.describe(kind)} cannot travel between processes: use a plain Python value, a "
-            f"dataclass, a NamedTuple or an enum, or call megaflow.register({kind.__name__}, encode, decode)"
-        )
-    user_types.check_findable(kind)
-    _LOWER[kind] = lower
-    return lower
+    """Return how values of one of the program's classes, or of a library's, are lowered, and remember it."""
+    lowered = array_types.lowering(kind, lower)
+    if lowered is None:
+        if issubclass(kind, Enum):
+            lowered = _lower_enum
+        elif user_types.is_named_tuple(kind):
+            lowered = _lower_named_tuple
+        elif user_types.is_plain_dataclass(kind):
+            lowered = partial(_lower_fields, tags.DATACLASS, user_types.storage_of(kind))
+        elif (why := user_types.why_not_by_fields(kind)) is None:
+            lowered = partial(_lower_fields, tags.OBJECT, user_types.storage_of(kind))
+        else:
+            functions = ", encode, decode" if user_types.why_not_by_state(kind) else ""
+            raise CannotTravel(
+                f"a value of {user_types.describe(kind)} cannot travel between processes, for {why}: use a plain "
+                "Python value, a dataclass, a NamedTuple or an enum, or call "
+                f"megaflow.register({kind.__name__}{functions})"
+            )
+        user_types.check_findable(kind)
+    _LOWER[kind] = lowered
+    return lowered
 
 
 def _lower_enum(value: Any, depth: int) -> Node:
@@ -212,7 +254,22 @@ def _lower_named_tuple(value: Any, depth: int) -> Node:
     return [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__, _lower_list(tuple(value), depth)]
 
 
-def _lower_dataclass(storage: user_types.Storage, value: Any, depth: int) -> Node:
+def _lower_fields(tag: int, storage: user_types.Storage, value: Any, depth: int) -> Node:
     names, values = storage.take_apart(value)
     kind = storage.cls
-    return [tags.DATACLASS, kind.__module__, kind.__qualname__, names, _lower_list(values, depth)]
+    try:
+        return [tag, kind.__module__, kind.__qualname__, names, _lower_list(values, depth)]
+    except CannotTravel as error:
+        raise _field_error(kind, names, values, depth, error) from None
+
+
+def _field_error(kind: type, names: Sequence[str], values: Sequence[Any], depth: int, error: CannotTravel) -> Exception:
+    """Return the error with the field that is to blame; the innermost one is enough."""
+    if _BY_FIELD in str(error) or str(error) == _TOO_DEEP:
+        return error
+    for name, value in zip(names, values):
+        try:
+            lower(value, depth + 1)
+        except CannotTravel:
+            return CannotTravel(f"a value of {user_types.describe(kind)} cannot travel{_BY_FIELD}{name!r}: {error}")
+    return error

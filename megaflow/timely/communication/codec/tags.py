@@ -4,6 +4,8 @@ None, bool, int, float, str and bytes stand for themselves, because msgpack carr
 node, a list that begins with a tag. The tags are part of the wire format.
 """
 
+import re
+from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, Final, TypeAlias
 
 Node: TypeAlias = Any  # what msgpack carries: a scalar, or [tag, ...]
@@ -17,6 +19,19 @@ FACTORIES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset)
 }  # name -> what a defaultdict may make
+PATHS: Final[dict[str, type[PurePath]]] = {
+    kind.__name__: kind for kind in (PurePosixPath, PureWindowsPath, PosixPath, WindowsPath)
+}
+PATTERN_LENGTH_MAX: Final = 1000  # characters
+PATTERN_DASHES_MAX: Final = 32  # a range of all characters takes 20 ms to compile if their case is ignored
+PATTERN_FLAGS: Final = re.A | re.I | re.L | re.M | re.S | re.U | re.X  # not DEBUG, which prints
+
+
+def is_modest(pattern: str | bytes, flags: int) -> bool:
+    """Tell whether a regular expression may travel: whoever receives it compiles it, in less than a second."""
+    dashes = pattern.count("-") if isinstance(pattern, str) else pattern.count(b"-")
+    return len(pattern) <= PATTERN_LENGTH_MAX and dashes <= PATTERN_DASHES_MAX and not flags & ~PATTERN_FLAGS
+
 
 # Lists: [tag, content], told from the other nodes by a tag of at most COLUMNS.
 LIST: Final = 0  # [value or node, ...]
@@ -50,5 +65,15 @@ FLAG: Final = 26
 NAMED_TUPLE: Final = 27
 DATACLASS: Final = 28
 REGISTERED: Final = 29
+OBJECT: Final = 30
+ORDERED_DICT: Final = 31
+PATH: Final = 32
+PATTERN: Final = 33
+RANGE: Final = 34
+ARRAY: Final = 35
+NUMPY_SCALAR: Final = 36
+NUMPY_TEXT: Final = 37
+TIMESTAMP: Final = 38
+PANDAS_TIMEDELTA: Final = 39
 
 LETTERS: Final = {INT32S: ("i", 4), INT64S: ("q", 8), FLOATS: ("d", 8)}  # tag -> letter of struct, bytes

@@ -1,36 +1,88 @@
 """The program's own classes, as the codec meets them: found by name, taken apart and filled without running their code.
 
-A class may travel when it is a dataclass, NamedTuple or enum that stands at the top level of a module (or in a class
-there) under its own name: the other side then finds it by the same name in `sys.modules`. What travels is what the
-object stores, slots and `__dict__`, so attributes set beside the fields arrive too.
+A class may travel when it stands at the top level of a module (or in a class there) under its own name: the other side
+finds it by the same name in `sys.modules`, or in what a pickled function of the program has brought (`add_names`). What
+travels is what the object stores, slots and `__dict__`, so attributes set beside the fields of a dataclass arrive too.
+
+Which classes are made by their fields when a peer names them, besides dataclasses, NamedTuples and enums
+ 1. Those of the program's own modules: a module that has a file which is not Python's, not megaflow's and not in a
+    folder where packages are installed; one in the folder of the app (`add_folder`); `__main__` without a file; what a
+    pickled function has brought. All of this is set up by who loads the program, nothing by what arrives.
+ 2. Only those whose objects are nothing but their fields: no built-in base but object, and in no class of the MRO a
+    `__del__`, which would run when the object goes, nor one of the methods by which a class says that its fields are
+    not the whole story: `__reduce__`, `__reduce_ex__`, `__getstate__`, `__setstate__`.
+ 3. A metaclass other than `type` and `ABCMeta` could run code when its class is looked at: refused before it is.
+ 4. Values are put into slots by the descriptors that `__slots__` has made, and else into the `__dict__` that Python
+    keeps, never by `setattr`. A name that the class uses for a method or a data descriptor (a property, say) is
+    refused: an object that the program has made holds no such value, and one that does would behave as no other.
 """
 
 import dataclasses
+import os
 import sys
-from collections.abc import Callable, Sequence
+from abc import ABCMeta
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MemberDescriptorType
-from typing import Any, Final
+from pathlib import Path
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any, Final, Generic
 
 from megaflow.errors import CannotTravel, ProtocolError
 
+HOOKS: Final = ("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")  # see rule 2
+_FOREIGN_FOLDERS: Final = frozenset(("site-packages", "dist-packages"))
+_FOREIGN_ROOTS: Final = frozenset(("pyspark", "py4j", *sys.stdlib_module_names))  # found by a path, too
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # Py_TPFLAGS_…: made by a class statement, or at least not by C alone
+
+_vars_of_module: Final = vars(ModuleType)["__dict__"].__get__  # not vars(): that asks the object, which may run code
+_vars_of_class: Final = vars(type)["__dict__"].__get__
+_mro_of: Final = vars(type)["__mro__"].__get__
+
 decoders: Final[dict[str, Callable[[Any], Any]]] = {}  # name of a registered class -> its decode
+_names: Final[dict[str, Mapping[str, Any]]] = {}  # module -> what a pickled function has brought of it
+_folders: Final = {  # of modules -> whether they are the program's own
+    os.path.realpath(os.path.dirname(os.__file__)): False,
+    str(Path(__file__).resolve().parents[3]): False,  # megaflow's
+}
+
+
+def add_folder(path: str) -> None:
+    """Note that modules in and below this folder are the program's own, unless packages are installed into it."""
+    path = os.path.realpath(path)
+    if os.path.basename(path) not in _FOREIGN_FOLDERS:
+        _folders.setdefault(path, True)
+
+
+def add_names(function: Any) -> None:
+    """Note that the classes that an unpickled function refers to are the program's own, under its module's name."""
+    if isinstance(function, FunctionType):
+        _names[function.__module__] = function.__globals__
 
 
 def find_class(module: str, qualname: str) -> type:
     """Return the class of that name in a module that is already imported; raises ProtocolError if there is none."""
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        if found is None:
-            break
-        found = vars(found).get(part)  # not getattr: a module's __getattr__ may import
-    if not isinstance(found, type):
+    first, *rest = qualname.split(".")
+    names = _names.get(module)
+    if names is None or first not in names:
+        names = _vars_of(sys.modules.get(module))
+    found: Any = names.get(first)
+    for part in rest:
+        found = _vars_of(found).get(part)
+    if not issubclass(type(found), type):
         raise ProtocolError(
             f"a value of class {module}.{qualname} arrived, but this process has imported no such class; "
             "every process must import its module"
         )
-    return found
+    return found  # type: ignore[no-any-return]
+
+
+def _vars_of(owner: object) -> Mapping[str, Any]:
+    """Return what a module or class defines, without running code of it: a module's `__getattr__` may import."""
+    kind = type(owner)
+    if issubclass(kind, ModuleType):
+        return _vars_of_module(owner)  # type: ignore[no-any-return]
+    return _vars_of_class(owner) if issubclass(kind, type) else {}
 
 
 def check_findable(cls: type) -> None:
@@ -48,7 +100,8 @@ def check_findable(cls: type) -> None:
 
 def describe(cls: type) -> str:
     """Return how errors name the class."""
-    return f"type {cls.__module__}.{cls.__qualname__}"
+    module, name = (type.__getattribute__(cls, each) for each in ("__module__", "__qualname__"))  # not the metaclass's
+    return f"type {module}.{name}"
 
 
 def is_named_tuple(cls: type) -> bool:
@@ -56,9 +109,13 @@ def is_named_tuple(cls: type) -> bool:
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
 
 
+@lru_cache(maxsize=1024)
 def is_plain_dataclass(cls: type) -> bool:
-    """Tell whether this is a dataclass that stores nothing but slots and a `__dict__`: not one built upon list, say."""
-    if not dataclasses.is_dataclass(cls):
+    """Tell whether this is a dataclass that stores nothing but slots and a `__dict__`: not one built upon list, say.
+
+    Nor may it have a `__del__`, which runs when an object goes, whoever has made it.
+    """
+    if not has_own(cls, "__dataclass_fields__") or has_own(cls, "__del__"):
         return False
     try:
         object.__new__(cls)
@@ -67,13 +124,61 @@ def is_plain_dataclass(cls: type) -> bool:
     return True
 
 
+def why_not_by_fields(cls: type) -> str | None:
+    """Return why no peer may have objects of this class made by their fields: rules 1 to 3; None if it may."""
+    if type(cls) not in (type, ABCMeta):
+        return f"its metaclass is {type(cls).__qualname__}"
+    return _why_not_by_fields(cls)
+
+
+@lru_cache(maxsize=1024)
+def _why_not_by_fields(cls: type) -> str | None:
+    if not _is_own(cls):
+        return "its class is none of the program's own modules"
+    return built_in_base(cls) or next((f"its class has {hook}" for hook in HOOKS if has_own(cls, hook)), None)
+
+
+def built_in_base(cls: type) -> str | None:
+    """Return why an object is more than its fields: it has a built-in base other than object; None if it is not."""
+    for base in cls.__mro__:
+        if base not in (object, Generic) and base.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) != _HEAP_TYPE:
+            return f"it builds upon {base.__qualname__}, which stores more than fields"
+    return None
+
+
+def has_own(cls: type, name: str) -> bool:
+    """Tell whether the class, or one that it inherits from, defines this; what object has does not count."""
+    return any(name in _vars_of_class(base) for base in _mro_of(cls) if base is not object)
+
+
+def _is_own(cls: type) -> bool:
+    """Tell whether the class is one of the program's own: rule 1."""
+    name, first = cls.__module__, cls.__qualname__.partition(".")[0]
+    if first in _names.get(name, ()):
+        return True
+    module = sys.modules.get(name)
+    file = _vars_of(module).get("__file__")
+    if type(file) is not str:
+        return name == "__main__" and module is not None
+    file = within = os.path.realpath(file)
+    for folder in sorted(_folders, key=len, reverse=True):  # the innermost one says it
+        if file.startswith(folder + os.sep):
+            if not _folders[folder]:
+                return False
+            within = file[len(folder) :]
+            break
+    return name.partition(".")[0] not in _FOREIGN_ROOTS and _FOREIGN_FOLDERS.isdisjoint(within.split(os.sep))
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the objects of a dataclass keep their values."""
+    """Where the objects of a class keep their values."""
 
     cls: type
     slots: dict[str, MemberDescriptorType]  # name -> the descriptor that reads and writes it
+    beside: GetSetDescriptorType | None  # gives the `__dict__`; None: there is none
     fields: frozenset[str]  # what each object must have
+    barred: frozenset[str]  # what none may have in its `__dict__`
 
     def take_apart(self, value: Any) -> tuple[list[str], list[Any]]:
         """Return the names and values of all that the object stores."""
@@ -84,12 +189,17 @@ class Storage:
             except AttributeError:  # an empty slot
                 continue
             names.append(name)
-        beside = getattr(value, "__dict__", {})
+        beside: dict[str, Any] = {} if self.beside is None else self.beside.__get__(value)
         names.extend(beside)
         values.extend(beside.values())
         if not self.fields.issubset(names):
             missing = ", ".join(sorted(self.fields.difference(names)))
             raise CannotTravel(f"a value of {describe(self.cls)} cannot travel: it stores no value for {missing}")
+        if wrong := [name for name in beside if type(name) is not str or name in self.barred]:
+            raise CannotTravel(
+                f"a value of {describe(self.cls)} cannot travel: its attribute {wrong[0]!r} hides what the class has "
+                "under that name; rename it"
+            )
         return names, values
 
     def fill(self, names: Sequence[str], values: Sequence[Any]) -> Any:
@@ -97,22 +207,66 @@ class Storage:
         if len(names) != len(values) or not self.fields.issubset(names):
             raise ProtocolError(f"a value of {describe(self.cls)} arrived with other fields than this process knows")
         result: Any = object.__new__(self.cls)
+        beside: dict[str, Any] | None = None if self.beside is None else self.beside.__get__(result)
         for name, value in zip(names, values):
             member = self.slots.get(name)
             if member is not None:
                 member.__set__(result, value)
+            elif beside is None or type(name) is not str or name in self.barred:
+                raise ProtocolError(f"an object of {describe(self.cls)} arrived with a field {name!r:.100}")
             else:
-                result.__dict__[name] = value
+                beside[sys.intern(name)] = value
         return result
 
 
 @lru_cache(maxsize=1024)
 def storage_of(cls: type) -> Storage:
-    """Describe where a class keeps its values; `is_plain_dataclass` holds for it."""
-    slots = {
-        name: member
-        for base in reversed(cls.__mro__)
-        for name, member in vars(base).items()
-        if isinstance(member, MemberDescriptorType)
-    }
-    return Storage(cls, slots, frozenset(field.name for field in dataclasses.fields(cls)))
+    """Describe where a class keeps its values, which has no built-in base other than object."""
+    defined: dict[str, Any] = {}
+    slots: dict[str, MemberDescriptorType] = {}
+    beside = None
+    for base in reversed(cls.__mro__):
+        names = _vars_of_class(base)
+        defined.update(names)
+        slots.update((name, each) for name, each in names.items() if isinstance(each, MemberDescriptorType))
+        if isinstance(names.get("__dict__"), GetSetDescriptorType):
+            beside = names["__dict__"]
+    if dataclasses.is_dataclass(cls):
+        return Storage(cls, slots, beside, frozenset(field.name for field in dataclasses.fields(cls)), frozenset())
+    barred = frozenset(name for name, each in defined.items() if _is_fixed(each))
+    return Storage(cls, slots, beside, frozenset(), barred)
+
+
+def _is_fixed(attribute: object) -> bool:
+    """Tell whether objects have no attribute of their own where their class has this one."""
+    kind = type(attribute)
+    methods = (FunctionType, classmethod, staticmethod, *map(type, (object.__init__, object.__dir__, object.__new__)))
+    return kind in methods or hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def why_not_by_state(cls: type) -> str | None:
+    """Return why a class needs two functions to be registered; None if `by_state` will do."""
+    reduces = (f"its class has {hook}" for hook in ("__reduce__", "__reduce_ex__") if has_own(cls, hook))
+    return built_in_base(cls) or next(reduces, None)
+
+
+def by_state(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return how a class that the program has registered is taken apart, and made again; it is trusted.
+
+    By its own `__getstate__` and `__setstate__` if it has any of the two, as pickle would, otherwise by its fields.
+    """
+    storage = storage_of(cls)
+    if not (has_own(cls, "__getstate__") or has_own(cls, "__setstate__")):
+        return storage.take_apart, lambda parts: storage.fill(*parts)
+
+    def make(state: Any) -> Any:
+        result: Any = object.__new__(cls)
+        if state is not None and has_own(cls, "__setstate__"):
+            result.__setstate__(state)
+        elif state is not None:
+            beside, slots = state if isinstance(state, tuple) else (state, None)  # as object.__getstate__ gives it
+            for name, value in {**(beside or {}), **(slots or {})}.items():
+                object.__setattr__(result, name, value)
+        return result
+
+    return lambda value: value.__getstate__(), make

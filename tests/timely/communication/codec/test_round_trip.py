@@ -7,9 +7,13 @@ import datetime
 import decimal
 import enum
 import math
+import pathlib
 import random
+import re
+import string
 import struct
 import sys
+import threading
 import tracemalloc
 import types
 import zoneinfo
@@ -99,6 +103,41 @@ class Plain:
         self.value = value
 
 
+class Slotted:
+    __slots__ = ("__private", "empty")
+
+    def __init__(self, value: object) -> None:
+        self.__private = value
+
+
+class Both(Slotted):
+    """Slots inherited, and a __dict__."""
+
+    kind = "both"
+
+    def __init__(self, value: object, **more: object) -> None:
+        super().__init__(value)
+        vars(self).update(more)
+
+
+class Odd:
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("ran")
+
+
+class Finalized:
+    def __del__(self) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class Guarded(Finalized):
+    value: int = 0
+
+
 class Words(str):
     pass
 
@@ -133,6 +172,10 @@ def same(a: Any, b: Any) -> bool:
         return same_sets(list(a), list(b))
     if isinstance(a, (datetime.datetime, datetime.time)):
         return repr(a) == repr(b) and a.fold == b.fold
+    if isinstance(a, (Plain, Slotted)):
+        return same(list(getattr(a, "__dict__", {}).items()), list(getattr(b, "__dict__", {}).items())) and all(
+            same(getattr(a, name, "nothing"), getattr(b, name, "nothing")) for name in ("_Slotted__private", "empty")
+        )
     if dataclasses.is_dataclass(a) and not isinstance(a, type):
         return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
     return bool(a == b)
@@ -172,6 +215,12 @@ hashable_scalars = st.one_of(
     st.times(timezones=zones),
     st.datetimes(timezones=zones, allow_imaginary=True),
     st.timedeltas(),
+    st.builds(range, st.integers(), st.integers(), st.integers().filter(bool)),
+    st.builds(pathlib.PurePosixPath, texts),
+    st.builds(pathlib.PureWindowsPath, texts),
+    st.builds(pathlib.Path, texts),
+    st.builds(re.compile, st.sampled_from(["a|b", "(?i)x+", "", "\ud800"]), st.sampled_from([0, re.I, re.A | re.M])),
+    st.builds(re.compile, st.sampled_from([rb"\d+", b"\xff"]), st.sampled_from([0, re.L, re.S])),
     st.sampled_from([*Colour, *Level, *Mode, *Name, Mode.READ | Mode.FAR, Mode(0), Product(Product(1, 2), 3)]),
 )
 hashables = st.recursive(
@@ -211,6 +260,10 @@ values = st.recursive(
         st.builds(Point, inner, inner),
         st.builds(Loose, inner, inner),
         st.builds(Tight, inner, inner),
+        st.builds(Plain, inner),
+        st.builds(Slotted, inner),
+        st.builds(Both, inner, a=inner, b=inner),
+        st.dictionaries(hashables, inner, max_size=3).map(collections.OrderedDict),
     ),
     max_leaves=12,
 )
@@ -311,14 +364,19 @@ for _ in range(tags.DEPTH_MAX + 2):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (Plain(1), ["Plain", "dataclass", "register"]),
+        (Odd(1), ["Odd", "__reduce__", "dataclass", "register(Odd, encode, decode)"]),
+        (Finalized(), ["Finalized", "__del__", "register(Finalized)"]),
+        (Guarded(), ["Guarded", "__del__"]),
+        (decimal.Context(), ["Context", "none of the program's own", "register(Context, encode, decode)"]),
+        (string.Template("a"), ["Template", "none of the program's own", "register(Template)"]),
+        (Plain(threading.Lock()), ["_thread.lock", "Plain", "field 'value'"]),
+        (Plain(Plain(open)), ["builtin_function_or_method", "Plain", "field 'value'"]),
         (Words("a"), ["Words", "register"]),
         ([Words("a")] * 9, ["Words"]),
         (["a", "b", "c", Words("a")], ["Words"]),
         ([("a", 1)] * 9 + [Subtuple(("a", 1))], ["Subtuple"]),
         (Pairs(a=1), ["Pairs"]),
         (Stack("s"), ["Stack"]),
-        (collections.OrderedDict(a=1), ["OrderedDict"]),
         (memoryview(b"a"), ["memoryview"]),
         (msgpack.Timestamp(1), ["Timestamp"]),
         (object(), ["object"]),
@@ -327,7 +385,7 @@ for _ in range(tags.DEPTH_MAX + 2):
         (int, ["type"]),
         (local_class(), ["Local", "top level"]),
         (collections.defaultdict(lambda: 0), ["defaultdict", "factory"]),
-        (range(3), ["range"]),
+        (re.compile("a" * 1001), ["regular expression", "1001"]),
         (iter([]), ["list_iterator"]),
         (cyclic, ["contains itself"]),
         (cyclic_dict, ["contains itself"]),
@@ -425,9 +483,10 @@ trees = st.recursive(
     | st.floats()
     | st.text(max_size=5)
     | st.binary(max_size=9)
-    | st.sampled_from([__name__, "Loose", "Point", "Colour", "os", "system", "builtins", "list", "a", "b"]),
+    | st.sampled_from([__name__, "Loose", "Point", "Colour", "Plain", "Both", "PosixPath", "<f8"])
+    | st.sampled_from(["os", "system", "builtins", "list", "a", "b"]),
     lambda inner: (
-        st.builds(lambda tag, rest: [tag, *rest], st.integers(0, 31), st.lists(inner, max_size=6))
+        st.builds(lambda tag, rest: [tag, *rest], st.integers(0, 42), st.lists(inner, max_size=6))
         | st.lists(inner, max_size=4)
     ),
     max_leaves=12,
@@ -464,6 +523,17 @@ def decode_or_refuse(data: bytes) -> None:
         [tags.SET, [tags.LIST, [[tags.LIST, []]]]],
         [tags.ZONE_INFO, "../../etc/passwd"],
         [tags.TIME, 25, 0, 0, 0, 0, None],
+        [tags.PATTERN, "a" * 1001, 0],
+        [tags.PATTERN, "[\0-\uffff]" * 33, int(re.I)],
+        [tags.PATTERN, "a", int(re.DEBUG)],
+        [tags.PATTERN, "(", 0],
+        [tags.PATTERN, [tags.LIST, []], 0],
+        [tags.PATH, "PosixPath", 1],
+        [tags.PATH, "Path", "a"],
+        [tags.RANGE, [tags.LIST, [1, 2]]],
+        [tags.RANGE, [tags.LIST, [1.0, 2, 3]]],
+        [tags.RANGE, [tags.LIST, [1, 2, [tags.NAMED_TUPLE, __name__, "Point", [tags.LIST, [1, 2]]]]]],
+        [tags.ORDERED_DICT, [tags.LIST, [1, 2]], [tags.LIST, [1]]],
         [99],
         [],
         {},
