@@ -139,6 +139,13 @@ class KeptPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TryBins:
+    """Ask whether all that is in these bins can travel, as is asked before bins move; change nothing."""
+
+    bins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AddProcesses:
     """Start this many worker processes, have them join, and make their workers ready to own bins."""
 

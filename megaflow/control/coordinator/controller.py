@@ -162,7 +162,7 @@ class Controller:
             match request.body:
                 case messages.StatusQuery():
                     self._ask(asked, out)
-                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure():
+                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
                     self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
                 case messages.StopJob():
