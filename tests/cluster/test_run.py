@@ -41,7 +41,7 @@ def test_a_file_is_counted_and_nothing_is_left(start: Callable[..., Run], tmp_pa
     assert code == 0, said
     assert sorted(output.splitlines()) == ["('a', 1)", "('a', 2)", "('b', 1)"]
     assert said[0].startswith("megaflow: job 'wordcount' on 1 worker; steer it with: megaflow control status")
-    assert said[1].startswith("megaflow: 1 lines, 3 records, ") and len(said) == 2
+    assert said[1].startswith("megaflow: 1 line, 3 records, ") and len(said) == 2
     assert run.files() == []
 
 

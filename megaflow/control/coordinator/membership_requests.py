@@ -41,6 +41,7 @@ from megaflow.control.reports import (
     JoinedProcess,
     JoinReport,
     RemovalReport,
+    quantity,
     workers_text,
 )
 from megaflow.errors import CommandRefused
@@ -117,7 +118,7 @@ class MembershipRequests:
             case AddProcesses(count):
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                what = "1 process" if count == 1 else f"{count} processes"
+                what = quantity(count, "process")
                 add = self._adds[self.starts] = Add([asked], now, count, steps=2 * count)
                 out += [events.StartWorkers(count, self.starts), *add.progress(f"{what} to start", 0)]
                 self.starts += 1
