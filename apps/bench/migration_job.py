@@ -90,10 +90,10 @@ class KeyCount:
 
 
 @contextlib.contextmanager
-def calm_job(load: Load, lines: Path) -> Iterator[KeyCount]:
+def calm_job(load: Load, lines: str) -> Iterator[KeyCount]:
     """Give a job whose keys all have their state and whose lines are in time; it is stopped after the block."""
     outputs = Packed(load.keys)
-    with Running(key_count, str(lines), outputs, processes=PROCESSES, rate=load.rate, args=load.args) as running:
+    with Running(key_count, lines, outputs, processes=PROCESSES, rate=load.rate, args=load.args) as running:
         job = KeyCount(running, running.converse(), outputs, load)
         while not outputs.began:
             running.rest(CALM_SECONDS)
@@ -115,7 +115,7 @@ def rate_for(given: float, value_bytes: int, folder: Path) -> float:
     path = folder / "trial.txt"
     write_numbers(path, TRIAL_LINES)
     args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
-    account = launch(JobSpec(pickle_app(key_count), processes=PROCESSES, args=args), str(path), NothingWriter)
+    account = launch(JobSpec(pickle_app(key_count), processes=PROCESSES, args=args), f"{path}?unordered", NothingWriter)
     return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
 
 

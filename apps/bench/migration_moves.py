@@ -54,6 +54,7 @@ class Sizes:
     steady: float = size(2.0, "Seconds before each move.")
     after: float = size(1.0, "Seconds after it that belong to it.")
     repeat: int = size(3, "Repetitions, of two moves for each strategy.")
+    ordered: bool = size(False, "Whether worker 0 reads all lines, in order; else both read.")
 
 
 def measure(sizes: Sizes) -> Record:
@@ -71,7 +72,7 @@ def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
     each = sizes.steady + sizes.after + sizes.bins / 2 * STEP_SECONDS
     write_numbers(path, round(load.rate * (WARM_UP_SECONDS + 2 * sizes.repeat * len(STRATEGIES) * each)))
     moves: list[Record] = []
-    with calm_job(load, path) as job, Memory(job.pids) as memory:
+    with calm_job(load, str(path) if sizes.ordered else f"{path}?unordered") as job, Memory(job.pids) as memory:
         source, target = sorted(job.pids)
         table = table_of(ask_status(job.talk))
         half = [bin for bin, owner in enumerate(table) if owner == source]

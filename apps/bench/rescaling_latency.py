@@ -83,7 +83,7 @@ def measure_steady(sizes: Sizes, path: Path) -> Record:
     write_numbers(path, lines)
     tally = Tally(lines)
     args = (str(sizes.steady_bins), *LIGHT)
-    with Running(numbered, str(path), tally, processes=2, rate=sizes.rate, args=args) as running:
+    with Running(numbered, f"{path}?unordered", tally, processes=2, rate=sizes.rate, args=args) as running:
         talk = running.converse()
         running.rest(sizes.steady)
         growth = grow(talk)

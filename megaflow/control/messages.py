@@ -164,6 +164,7 @@ class CommitRequest:
     """Commit a staged Spark batch; `Done` carries the epoch. A replay is answered alike."""
 
     commit: CommitBatch
+    ordered: bool = True  # its lines enter only when all those of the query's batches before have
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Files as splits: byte ranges, so that several workers read the lines of a file without asking each other.
+"""Files as splits, the byte ranges that workers read: a file is one, or several if order within it does not matter.
+
+Several workers can then read the lines of a file without asking each other.
 
 1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
    `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
@@ -57,22 +59,30 @@ def find_files(spec: str) -> list[str]:
     return files
 
 
-def cut(sizes: Iterable[tuple[str, int]], workers: int) -> list[Split]:
-    """Cut files, given as (path, bytes), into numbered splits: a few for each worker, none empty.
+def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Split]:
+    """Make numbered splits, none empty, of files given as (path, bytes): one of each, which keeps its lines in order.
 
+    With a number of workers, files are cut into a few pieces for each of them.
+
+    >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)])]
+    [('a', 0, 40000), ('b', 0, 10)]
     >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)], workers=1)]
     [('a', 0, 10003), ('a', 10003, 20006), ('a', 20006, 30009), ('a', 30009, 40000), ('b', 0, 10)]
     """
     files = [(path, size) for path, size in sizes if size > 0]
-    total = sum(size for _, size in files)
-    piece = -(-total // (workers * SPLITS_PER_WORKER))
-    piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
-    ranges = [(path, start, min(start + piece, size)) for path, size in files for start in range(0, size, piece)]
+    ranges = [(path, 0, size) for path, size in files]
+    if workers is not None:
+        piece = -(-sum(size for _, size in files) // (workers * SPLITS_PER_WORKER))
+        piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
+        ranges = [(path, start, min(start + piece, size)) for path, size in files for start in range(0, size, piece)]
     return [Split(number, path, start, end) for number, (path, start, end) in enumerate(ranges)]
 
 
-def plan_splits(files: Iterable[str], workers: int) -> list[Split]:
-    """Cut files of this machine into splits. Raises SourceError if one cannot be examined, or hides its size."""
+def plan_splits(files: Iterable[str], workers: int | None = None) -> list[Split]:
+    """Make splits of files of this machine, as `cut` does.
+
+    Raises SourceError if one cannot be examined, or hides its size.
+    """
     return cut([(os.path.abspath(path), size_of(path)) for path in files], workers)
 
 

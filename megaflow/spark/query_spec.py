@@ -11,6 +11,7 @@ OTHER_FORMATS = ("kafka", "rate", "rate-micro-batch", "socket")
 FILES_PER_BATCH = "64"  # bounds what is staged at once; Spark's own default is every file there is
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
 EXAMPLE = "spark:text:FOLDER"
+UNORDERED = "unordered"  # the option of a program that needs no order
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class SparkSpec:
     path: str = ""  # "" where the format has none
     options: dict[str, str] = field(default_factory=dict)
     trigger_seconds: float | None = TRIGGER_SECONDS  # None: what is there now, then end
+    unordered: bool = False  # a batch may enter before all of the one before has
 
     def __str__(self) -> str:
         return f"spark:{self.format}:{self.path}"
@@ -29,13 +31,13 @@ class SparkSpec:
 def parse_spark_spec(text: str) -> SparkSpec:
     """Read a line specification that begins with `spark:`; raise UsageError for a wrong one.
 
-    Options are percent-decoded and handed to Spark, all but `trigger`. A format outside the
-    list is one of Spark's plug-ins and is named by its class.
+    Options are percent-decoded and handed to Spark, all but `trigger` and `unordered`. A format outside the list is
+    one of Spark's plug-ins and is named by its class.
 
     >>> parse_spark_spec("spark:text:books/?trigger=availableNow")
-    SparkSpec(format='text', path='books/', options={'maxFilesPerTrigger': '64'}, trigger_seconds=None)
-    >>> parse_spark_spec("spark:rate:?rowsPerSecond=5&trigger=1.5")
-    SparkSpec(format='rate', path='', options={'rowsPerSecond': '5'}, trigger_seconds=1.5)
+    SparkSpec(format='text', path='books/', options={'maxFilesPerTrigger': '64'}, trigger_seconds=None, unordered=False)
+    >>> parse_spark_spec("spark:rate:?rowsPerSecond=5&trigger=1.5&unordered")
+    SparkSpec(format='rate', path='', options={'rowsPerSecond': '5'}, trigger_seconds=1.5, unordered=True)
     >>> parse_spark_spec("spark:txt:books/")
     Traceback (most recent call last):
         ...
@@ -47,11 +49,12 @@ def parse_spark_spec(text: str) -> SparkSpec:
     if scheme != "spark" or not kind:
         raise _wrong(text, f"must be spark:FORMAT:PATH, such as {EXAMPLE}")
     _check_format(text, kind, path)
-    options = _options(text, query)
+    parts = query.split("&")
+    options = _options(text, "&".join(part for part in parts if part != UNORDERED))
     trigger_seconds = _trigger_seconds(text, options.pop("trigger", None))
     if kind in FILE_FORMATS and "maxBytesPerTrigger" not in options:
         options.setdefault("maxFilesPerTrigger", FILES_PER_BATCH)
-    return SparkSpec(kind, path, options, trigger_seconds)
+    return SparkSpec(kind, path, options, trigger_seconds, UNORDERED in parts)
 
 
 def _check_format(text: str, kind: str, path: str) -> None:
@@ -75,6 +78,8 @@ def _options(text: str, query: str) -> dict[str, str]:
     for name, value in pairs:
         if name in options:
             raise _wrong(text, f"option '{name}' is given twice")
+        if name == UNORDERED:
+            raise _wrong(text, f"option '{name}' takes no value")
         if name.lower() == "checkpointlocation":
             raise _wrong(text, "the checkpoint belongs to the job and cannot be chosen; leave out 'checkpointLocation'")
         options[name] = value

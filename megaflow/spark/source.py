@@ -11,6 +11,10 @@ Staged lines that are not committed never enter the stream, and a batch is commi
 retried tasks and replayed batches neither add nor lose a line while the job lives. The
 checkpoint is the job's and goes with it.
 
+Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all of the
+one before have (see `megaflow.control.coordinator.spark_commits`), while Spark stages it. If the specification says
+`unordered` they need not wait. Between batches that costs a tick or two, that is some 10 ms.
+
 The coordinator may change, but not while a batch is being staged. The old one says where the next one is, which knows
 what was committed; if the old one has left when it is asked, the launcher has been told where the next one is (`move`).
 """
@@ -62,6 +66,7 @@ class SparkFeed:
     def __post_init__(self) -> None:
         self._name = str(self._lines) if isinstance(self._lines, SparkSpec) else "the streaming DataFrame"
         self.query = uuid.uuid4().hex  # the id under which the batches are committed
+        self._ordered = not (isinstance(self._lines, SparkSpec) and self._lines.unordered)
         self._connected_to = self._coordinator  # at last; written by the thread that asks
         self._stopping = threading.Event()
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
@@ -161,7 +166,8 @@ class SparkFeed:
             job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
-            _ask(coordinator, messages.CommitRequest(messages.CommitBatch(self.query, job.run, batch, chosen)))
+            commit = messages.CommitBatch(self.query, job.run, batch, chosen)
+            _ask(coordinator, messages.CommitRequest(commit, self._ordered))
         except Stopped:
             return  # the query is being stopped; what was not committed never enters the stream
         except Exception as error:

@@ -7,7 +7,7 @@ test can search hundreds of interleavings a minute, and a seed that fails fails 
 
     cluster = SimulatedCluster(seed, workers=2)
     cluster.at(record=1000, do=Join())
-    outputs = cluster.run(build, feeds)
+    outputs = cluster.run(dataflow, lines=lines)
 
 While it runs a monitor watches, and raises `Violation` if
  - a worker's frontier excludes a time at which a record may still come, by a brute-force
@@ -16,6 +16,7 @@ While it runs a monitor watches, and raises `Violation` if
  - nothing can happen any more and the dataflow is not complete.
 
 simulated_cluster    the workers, and the dice
+simulated_lines      what a dataflow reads, dealt out to the sources of a real job
 network              the transport
 monitor              the account that every frontier is compared with
 membership_driver    carries out the joins and leaves that a test plans

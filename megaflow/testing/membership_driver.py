@@ -1,8 +1,8 @@
 """What a test can plan for the membership (`SimulatedCluster.at`), and what carries it out, like `megaflow control`.
 
-A joined worker is bootstrapped and gets a fair share of the bins; a leaving one gives its bins away first. All
-commands go over the same control stream as the test's own. Its writer, the coordinator, hands over when every worker
-has read all that it wrote; the right to write goes along.
+A joined worker is bootstrapped and gets a fair share of the bins; a leaving one gives its bins away first, and its
+lines if it reads some. All commands go over the same control stream as the test's own. Its writer, the coordinator,
+hands over when every worker has read all that it wrote; the right to write goes along.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from megaflow.megaphone.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table, validate
 from megaflow.scope import Scope
 from megaflow.testing.network import SimulatedAllocator
+from megaflow.testing.simulated_lines import SimulatedLines
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.rescale.messages import Aborted, Admission, Denied, Event, JoinAsk, Joined, LinkLost, Succeeded
@@ -31,9 +33,9 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker's bins move to the others, then it leaves; the coordinator hands over first. None: the highest other id.
+    """A worker's bins and lines go to the others, then it leaves; the coordinator hands over first.
 
-    It is refused if it must.
+    None: the highest other id. It is refused if it must.
     """
 
     worker: int | None = None
@@ -54,7 +56,8 @@ class HandOver:
     """The worker with the lowest id but the coordinator's coordinates from now on, and commands are injected there."""
 
 
-Change: TypeAlias = Join | Leave | KillJoiner | HandOver
+Change: TypeAlias = Join | Leave | KillJoiner | HandOver | Move | Map
+"""`Move(bin, worker)` and `Map` move bins, as `megaflow control move-bins` does; one that is wrong is refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +76,12 @@ class SimulatedWorker:
     @property
     def can_step(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self.allocator.arrived) or (self.running and self.worker.has_work())
+        return bool(self.allocator.arrived) or (self.running and (self.worker.has_work() or self.due_in == 0))
+
+    @property
+    def due_in(self) -> float | None:
+        """How many seconds it is until something is due that was asked for later; None if nothing was."""
+        return self.worker._scheduled.wait(None)
 
 
 @dataclass(eq=False, repr=False)
@@ -86,13 +94,15 @@ class Rescaling:
     _bury: Callable[[SimulatedWorker], None]
     _is_passed: Callable[[], bool]  # tells whether the outputs' frontier has passed the last command
     refusals: list[str] = field(default_factory=list)
+    lines: SimulatedLines | None = None  # what the dataflow reads, if it is a `dataflow(flow)`
+    owners: set[int] = field(default_factory=set)  # who may own bins
     _age: int = 0  # actions since the newcomer was started
     _stage: str = ""  # of the change that is under way; "": none
     _handing: bool = False  # the coordinator has handed over, and there is no new one yet
     _lead: SimulatedWorker | None = None  # None: the first
     _newcomer: SimulatedWorker | None = None
     _leaver: SimulatedWorker | None = None
-    _owners: set[int] = field(default_factory=set)  # who may own bins
+    _command: Command | None = None  # the `Move` or `Map` that was issued last
     _table: RoutingTable = ()
 
     @property
@@ -112,15 +122,17 @@ class Rescaling:
 
     def begin(self) -> None:
         """The founding workers are built."""
-        self._owners = {member.worker.index for member in self._members}
+        self.owners.update(member.worker.index for member in self._members)
         if views := self._members[0].worker.stateful:
-            self._table = initial_table(views[0].bins, sorted(self._owners))
+            self._table = initial_table(views[0].bins, sorted(self.owners))
+        if self.lines:
+            self.lines.begin()
 
     def allows(self, command: Command) -> bool:
         """Tell whether a scripted command may be issued now; if so it is noted."""
         if isinstance(command, Move | Map):
             named = {command.worker} if isinstance(command, Move) else set(command.workers)
-            if not named <= self._owners:
+            if not named <= self.owners:
                 return False
             if self._table:
                 self._table = apply(self._table, [command])
@@ -145,6 +157,8 @@ class Rescaling:
         before = None
         while before != (before := (self._stage, len(self._planned))):
             self._go_on(sent)
+        if self.lines and not self.is_busy:
+            self.lines.end()
 
     def _go_on(self, sent: int) -> None:
         newcomer, leaver = self._newcomer, self._leaver
@@ -154,14 +168,16 @@ class Rescaling:
             self._bootstrap(newcomer)
         elif self._stage == "bootstrapping" and newcomer is not None and all(v.ready for v in newcomer.worker.stateful):
             self._share(newcomer)
+        elif self._stage == "moving" and all(command is not self._command for _, command in self.lead.unsent_commands):
+            self._stage = ""
         elif self._stage == "handing over" and self._is_passed():
             self._hand_over()
         elif self._stage == "draining" and leaver is not None:
             self._leave(leaver)
 
     def _begin_next(self, sent: int) -> None:
-        due = not any(member.unsent_records for member in self._members)  # all is sent: what is left is due now
-        if not self._planned or (self._planned[0][0] > sent and not due):
+        due = not any(member.unsent_records for member in self._members) and (not self.lines or self.lines.are_taken)
+        if not self._planned or (self._planned[0][0] > sent and not due):  # when all is sent, what is left is due
             return
         if self._handing and not isinstance(self._planned[0][1], Join):
             return
@@ -176,8 +192,21 @@ class Rescaling:
                 self._begin_leave(worker)
             case KillJoiner():
                 pass  # no worker is joining
+            case Move() | Map() as command:
+                self._move(command)
 
-    def _issue(self, command: Command) -> None:
+    def _move(self, command: Command) -> None:
+        try:
+            if not self._table:
+                raise CommandRefused(f"{command}: the dataflow has no stateful operator, so there are no bins to move")
+            validate(command, len(self._table), self.owners)
+        except CommandRefused as error:
+            self.refusals.append(str(error))
+        else:
+            self._stage, self._command = "moving", command
+            self.issue(command)
+
+    def issue(self, command: Any) -> None:
         """Put a command in front of the test's later ones: it is sent at the control stream's present time."""
         time = self.lead.commands.time
         assert isinstance(time, int)
@@ -201,8 +230,9 @@ class Rescaling:
         self._hand_over_records(newcomer)
         if newcomer.worker.stateful:
             self._stage = "bootstrapping"
-            self._issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
+            self.issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
         else:
+            self.owners.add(newcomer.worker.index)
             self._stage = ""
 
     def _hand_over_records(self, newcomer: SimulatedWorker) -> None:
@@ -220,9 +250,9 @@ class Rescaling:
 
     def _share(self, newcomer: SimulatedWorker) -> None:
         """Move every n-th bin to it."""
-        self._owners.add(newcomer.worker.index)
-        for bin in range(0, len(self._table), len(self._owners)):
-            self._issue(Move(bin, newcomer.worker.index))
+        self.owners.add(newcomer.worker.index)
+        for bin in range(0, len(self._table), len(self.owners)):
+            self.issue(Move(bin, newcomer.worker.index))
         self._stage, self._newcomer = "", None
 
     def _kill(self, newcomer: SimulatedWorker) -> None:
@@ -246,22 +276,36 @@ class Rescaling:
             self.refusals.append(f"there is no worker {worker} that could leave")
             return
         self._leaver = max(candidates, key=lambda member: member.worker.index)
+        if self.lines and (reason := self._why_not(self._leaver.worker, self.lines)):
+            self.refusals.append(reason)
+            self._leaver = None
+            return
         if self._leaver is self.lead:
             self._stage = "handing over"
         else:
             self._drain(self._leaver)
 
+    def _why_not(self, worker: EngineWorker[Scope], lines: SimulatedLines) -> str:
+        """Return why the coordinator of a job would not let a worker leave, "" if it would."""
+        if pins := worker.rescaling.pins((worker.index,)):
+            return "; ".join(pins)
+        return "" if lines.may_close(worker.index) else f"no worker but {worker.index} could read the lines"
+
     def _drain(self, leaver: SimulatedWorker) -> None:
         """Move its bins to the others."""
-        self._owners.discard(leaver.worker.index)
-        rest = sorted(self._owners)
+        self.owners.discard(leaver.worker.index)
+        rest = sorted(self.owners)
         for bin, owner in enumerate(self._table):
             if owner == leaver.worker.index:
-                self._issue(Move(bin, rest[bin % len(rest)]))
+                self.issue(Move(bin, rest[bin % len(rest)]))
+        if self.lines:
+            self.lines.close(leaver.worker.index)
         self._stage = "draining"
 
     def _leave(self, leaver: SimulatedWorker) -> None:
         """Ask when it has sent its records, and every command has taken effect everywhere."""
+        if self.lines and not self.lines.is_closed(leaver.worker.index):
+            return
         if not leaver.unsent_records and not self.lead.unsent_commands and self._is_passed():
             self._stage = "leaving"
             leaver.worker.rescaling.ask_leave(leaver.worker.index, self._left)
@@ -270,7 +314,7 @@ class Rescaling:
         if reason is not None:
             self.refusals.append(reason)
             if self._leaver is not None:
-                self._owners.add(self._leaver.worker.index)
+                self.owners.add(self._leaver.worker.index)
         self._stage, self._leaver = "", None
 
     # A hand-over

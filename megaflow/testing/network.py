@@ -41,6 +41,11 @@ class Network:
         """Return the routes that have a message to deliver, with how eager each is in this run."""
         return [(route, self._weights[route]) for route, queue in self._routes.items() if queue]
 
+    @property
+    def pending(self) -> int:
+        """How many messages are under way."""
+        return sum(map(len, self._routes.values()))
+
     def kill(self, index: int) -> None:
         """Have a worker be as if it had never been: nothing comes from it or gets to it any more."""
         self._dead.add(index)

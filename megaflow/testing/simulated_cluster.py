@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, overload
 
+from megaflow.errors import UsageError
+from megaflow.job.launcher.python_function import check_function
 from megaflow.megaphone.routing import Command, Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
@@ -15,12 +18,13 @@ from megaflow.stream import Stream
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network
+from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, partitions_of
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
-from megaflow.timely.order import Time
+from megaflow.timely.order import Time, coordinates
 from megaflow.timely.rescale.messages import Admission
 from megaflow.timely.worker import Worker as EngineWorker
 
@@ -29,12 +33,22 @@ Build = Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]
 
 _MONITORED_SHARE = 0.35
 """How often the brute-force account is taken: it costs more than the step that it watches."""
-_ACTIONS_PER_RUN = 200_000
-"""A run that takes more is stuck in a loop."""
+_FRUITLESS_ACTIONS_MAX = 100_000
+"""A run that takes so many after the last record or command went in, or the last output came, is stuck in a loop."""
 
 
 class SimulatedCluster:
-    """Workers, transport and scheduling in one thread, decided by `seed`.
+    """Workers, transport and scheduling in one thread, decided by `seed`. One cluster makes one run.
+
+    >>> from megaflow.testing import Join
+    >>> def count(word, n, total):
+    ...     return (total or 0) + n, [(word, (total or 0) + n)]
+    >>> def dataflow(flow):
+    ...     return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count)
+    >>> cluster = SimulatedCluster(seed=7, workers=2)
+    >>> cluster.at(record=3, do=Join())
+    >>> sorted(cluster.run(dataflow, lines=[["a", "b"], ["a", "c"]]))
+    [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
 
     `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
     until it hands over.
@@ -58,35 +72,71 @@ class SimulatedCluster:
         self._planned: list[tuple[int, Change]] = []
         self._sent = 0  # records
         self._members: list[SimulatedWorker] = []
-        self._last = 0  # the time after which inputs close
+        self._lines: SimulatedLines | None = None  # what a `dataflow(flow)` reads
+        self._times: list[int] = []  # of what is fed and commanded, sorted
+        self._last = 0  # the greatest, after which inputs close
         self._outputs: list[tuple[Time, Any]] = []
         self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
         self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
-        """Change the membership once so many records have been sent: see `megaflow.testing.membership_driver`."""
+        """Change something once so many records have entered: `Join()`, `Leave(1)`, `Move(bin=3, worker=1)`, …
+
+        See `megaflow.testing.membership_driver`. Changes take place one after the other, in the order of these calls,
+        and what is left when all records have entered takes place then. One that cannot is noted in `refusals`.
+        """
         self._planned.append((record, do))
+
+    @overload
+    def run(self, dataflow: FlowFunction, /, *, lines: Lines, args: Sequence[Any] = ()) -> list[Any]: ...
+
+    @overload
+    def run(
+        self, build: Build, feeds: Mapping[int, Sequence[tuple[int, Any]]], commands: Sequence[tuple[int, Any]] = ()
+    ) -> list[tuple[Time, Any]]: ...
 
     def run(
         self,
-        build: Build,
-        feeds: Mapping[int, Sequence[tuple[int, Any]]],
+        build: Any,
+        feeds: Mapping[int, Sequence[tuple[int, Any]]] | None = None,
         commands: Sequence[tuple[int, Any]] = (),
-    ) -> list[tuple[Time, Any]]:
-        """Run one dataflow to completion; return its outputs as (time, record), all workers', sorted by time.
+        *,
+        lines: Lines | None = None,
+        args: Sequence[Any] = (),
+    ) -> list[Any]:
+        """Run one dataflow to completion; return its outputs. There are two forms.
 
-        `feeds` is worker -> (time, record) in the order of time; `commands` are (time, command), likewise; those that
-        name a worker that may not own bins at that moment are left out. A worker that joins gets a part of the
-        coordinator's feed. Raises Violation, or what user code raises.
+        `run(dataflow, lines=…)` runs what `megaflow run` does, a `dataflow(flow)`, on the sources of a job, and returns
+        the output records by epoch like `megaflow.run`; which epoch a line gets is drawn from the seed. `lines` is an
+        iterable of str, one partition, or a list or dict of those. Each is read by one worker in any one epoch, in
+        order; the rest of what a leaving worker read is read by another one in later epochs. `args` is `flow.args`.
+
+        `run(build, feeds)` runs an engine program's `build(worker, records, commands) -> outputs`, and returns
+        (time, record) by time. `feeds` is worker -> (time, record) in the order of time; `commands` are
+        (time, command), likewise; those that name a worker that may not own bins at that moment are left out. A worker
+        that joins gets a part of the coordinator's feed.
+
+        In both, outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for
+        wrong arguments, BuildError for a function that is no dataflow, or what user code raises.
         """
+        if (lines is None) == (feeds is None):
+            raise UsageError("give run(dataflow, lines=...) its lines, or run(build, feeds) its feeds, and not both")
+        feeds = feeds or {}
         self._build = build
-        self._last = max((time for fed in (*feeds.values(), commands) for time, _ in fed), default=0)
+        if lines is not None:
+            check_function(build)
+            given = partitions_of(lines), args, self._random
+            self._lines = SimulatedLines(build, *given, self._rescaling.issue, self._rescaling.owners)
+            self._rescaling.lines, self._build = self._lines, self._lines.build
+        self._times = sorted({time for fed in (*feeds.values(), commands) for time, _ in fed})
+        self._last = self._times[-1] if self._times else 0
         for worker in self._ids:
             self._add(worker, feeds.get(worker, ()), None)
         self._rescaling.lead.unsent_commands.extend(commands)
         self._rescaling.begin()
         self._drive()
-        return sorted(self._outputs, key=lambda output: repr(output[0]).rjust(20))
+        outputs = sorted(self._outputs, key=lambda output: coordinates(output[0]))
+        return outputs if lines is None else [record for _, record in outputs]
 
     @property
     def batches(self) -> int:
@@ -134,24 +184,37 @@ class SimulatedCluster:
     def _drive(self) -> None:
         """Take actions at random until all workers are done. A worker that is slow in one run is fast in another."""
         weights = defaultdict[int, float](lambda: self._random.random() ** 2 + 0.02)  # worker -> how often it acts
-        for _ in range(_ACTIONS_PER_RUN):
+        fruitless, before = 0, (0, 0, 0)
+        while fruitless < _FRUITLESS_ACTIONS_MAX:
             self._clock += self._random.random() * 0.01
-            self._rescaling.turn(self._sent)
+            entered = self._sent + (self._lines.taken if self._lines else 0)
+            self._rescaling.turn(entered)
+            done = entered, len(self.issued), len(self._outputs)
+            fruitless, before = (fruitless + 1 if done == before else 0), done
             actions = self._actions(weights)
+            if not actions and (waits := [each.due_in for each in self._members if each.running and each.due_in]):
+                self._clock += min(waits)
+                continue
             if not actions:
                 if not self._rescaling.is_busy and not any(member.running for member in self._members):
                     return
-                held = "; ".join(
-                    f"worker {member.worker.index}: {describe_pointstamps(graph)}"
-                    for member in self._members
-                    for graph in member.worker.graphs()
-                )
-                raise Violation(f"seed {self.seed}: nothing can happen any more, but pointstamps are left: {held}")
+                raise Violation(f"seed {self.seed}: nothing can happen any more, but {self._left()}")
             if not self._network.waiting() and not any(member.can_step for member in self._members):
                 self._look(at_rest=True)
             kinds = list(actions)
             self._random.choices(kinds, [actions[kind] for kind in kinds])[0]()
-        raise Violation(f"seed {self.seed}: no end after {_ACTIONS_PER_RUN} actions")
+        raise Violation(
+            f"seed {self.seed}: no end after {fruitless} actions since anything went in or came out; {self._left()}"
+        )
+
+    def _left(self) -> str:
+        """Tell what is outstanding."""
+        held = "; ".join(
+            f"worker {member.worker.index}: {describe_pointstamps(graph)}"
+            for member in self._members
+            for graph in member.worker.graphs()
+        )
+        return f"pointstamps are left: {held}"
 
     def _actions(self, weights: dict[int, float]) -> dict[Callable[[], None], float]:
         actions: dict[Callable[[], None], float] = {}
@@ -161,12 +224,24 @@ class SimulatedCluster:
             if has_room and not member.records.closed and not member.worker.rescaling.joining:
                 actions[partial(self._feed_records, member)] = weight
             if not member.commands.closed and self._may_feed_commands(member):
-                actions[partial(self._feed_commands, member)] = weight
+                actions[partial(self._feed_commands, member)] = weight / self._patience(member)
             if member.can_step:
                 actions[partial(self._step, member)] = 2 * weight
         for route, weight in self._network.waiting():
             actions[partial(self._network.deliver, route)] = 2 * weight
         return actions
+
+    def _patience(self, member: SimulatedWorker) -> float:
+        """Return how much more seldom than it could the control stream goes on: with lines, epochs are ticks of it.
+
+        Nothing waits for ever for one: if nothing else can happen a tick does. Commands are sent at once.
+        """
+        script, now = member.unsent_commands, member.commands.time
+        assert isinstance(now, int)
+        if self._lines is None or (script and script[0][0] <= now):
+            return 1.0
+        lag = sum(now - time for time in member.probe.frontier.elements if isinstance(time, int))
+        return self._lines.pause * (1 + self._network.pending + lag**2)
 
     def _feed_records(self, member: SimulatedWorker) -> None:
         """Send the next record if it is due now, else move on to the next time; close after the last."""
@@ -177,9 +252,14 @@ class SimulatedCluster:
             handle.flush()
             self._sent += 1
         elif time < self._last:
-            handle.advance_to(time + 1)
+            handle.advance_to(self._after(time))
         else:
             handle.close()
+
+    def _after(self, time: int) -> int:
+        """Return the time to move on to: half way to the next one that has a record or command, however far that is."""
+        place = bisect_right(self._times, time)
+        return time + max(1, (self._times[place] - time) // 2) if place < len(self._times) else time + 1
 
     def _may_feed_commands(self, member: SimulatedWorker) -> bool:
         """Tell whether there is something to do on the control stream: its end waits for the changes."""
@@ -191,7 +271,9 @@ class SimulatedCluster:
         return bool(member.unsent_commands) or self._is_behind(time) or not self._rescaling.is_busy
 
     def _is_behind(self, time: int) -> bool:
-        """Tell whether the control stream has still to pass the last record or its own last command."""
+        """Tell whether the control stream has still to pass the last record, the end of lines, or its last command."""
+        if self._lines and not self._lines.ended:
+            return True
         return time <= max(self._last, self.issued[-1][0] if self.issued else 0)
 
     def _is_passed(self) -> bool:
@@ -204,12 +286,12 @@ class SimulatedCluster:
         if script and script[0][0] <= time:
             command = script.popleft()[1]
             if self._rescaling.allows(command):
-                handed = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
-                handle.send(Numbered(len(self.issued), command) if handed else command)
+                numbers = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
+                handle.send(Numbered(len(self.issued), command) if numbers or self._lines else command)
                 self.issued.append((time, command))
                 handle.flush()
         elif self._is_behind(time):
-            handle.advance_to(time + 1)
+            handle.advance_to(self._after(time))
         else:
             handle.close()
 

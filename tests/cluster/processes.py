@@ -241,8 +241,8 @@ class Run:
         return found[0]
 
     def reading(self) -> dict[str, Any]:
-        """Return the status once all workers have read something."""
-        return self.status_when(lambda record: all(worker["lines"] for worker in record["workers"]))
+        """Return the status once all workers have read something, or applied it."""
+        return self.status_when(lambda record: all(each["lines"] or each["records"] for each in record["workers"]))
 
     def files(self) -> list[Path]:
         return list(self.folder.glob("*.json"))

@@ -1,8 +1,13 @@
-"""A fast source before a slow operator, in threads and in processes: memory stays flat, and no record is lost."""
+"""A fast source before a slow operator, in threads and in processes: memory stays flat, and no record is lost.
+
+So does a file that one process reads for two, of which the other one is slow.
+"""
 
 import resource
 import time
+from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +16,7 @@ from megaflow.program import Worker
 from megaflow.timely import Exchange, Pipeline
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
-from tests.cluster.processes import run_processes
+from tests.cluster.processes import Run, run_processes
 from tests.timely.cases import taking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
@@ -72,3 +77,49 @@ def test_queues_and_memory_stay_within_bounds_and_every_record_arrives(processes
     assert results[1][1] == RECORDS * (RECORDS - 1) // 2
     assert max(most for _, _, most, _ in results) <= QUEUED_MAX
     assert max(growth for _, _, _, growth in results) < GROWTH_BYTES_MAX < RECORDS * RECORD_BYTES / 2
+
+
+LINES = 450_000
+UNDER_WAY_MAX = 4 * Bounds().window_records  # under way, taken and not due yet, and both once more at the reader
+
+# Worker 0 reads; worker 1 is slow. Both keep what they have done in a file, where the slow one sees how much there is
+# between them.
+BETWEEN = """
+import os, time
+
+def dataflow(flow):
+    me, done = flow.worker.index, [0, 0, 0]  # lines read, records applied by worker 0, by worker 1
+    shared = os.open(flow.args[0], os.O_RDWR)
+
+    def note(place):
+        done[place] += 1
+        os.pwrite(shared, done[place].to_bytes(8, "little"), 8 * place)
+
+    def read(line):
+        assert me == 0, "one worker reads a file"
+        note(0)
+        return int(line) % 1000, None
+
+    def apply(key, value, total):
+        note(1 + me)
+        if me == 0:
+            return None, []
+        if done[2] % 60 == 0:
+            time.sleep(0.001)
+        lines, fast, slow = (int.from_bytes(os.pread(shared, 8, 8 * place), "little") for place in range(3))
+        return None, [lines - fast - slow]
+
+    return flow.lines().map(read).stateful_state_machine(apply)
+"""
+
+
+def test_the_reader_of_a_file_waits_for_a_slow_process_that_reads_none(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    app, numbers, shared = tmp_path / "between.py", tmp_path / "numbers.txt", tmp_path / "shared"
+    app.write_text(BETWEEN)
+    numbers.write_text("\n".join(map(str, range(LINES))))
+    shared.write_bytes(bytes(24))
+    code, output, said = start(str(app), "--lines", str(numbers), "--processes", "2", "--", str(shared)).end()
+    assert code == 0 and said[-1].startswith(f"megaflow: {LINES} lines"), said
+    assert max(map(int, output.split())) <= UNDER_WAY_MAX < LINES / 2

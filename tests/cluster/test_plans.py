@@ -55,7 +55,7 @@ def test_a_plan_whose_runner_is_killed_leaves_a_consistent_table_and_is_resumed(
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
     assert code == 0, said
-    check_numbered(out, text, 2, said)
+    check_numbered(out, text, said)
 
 
 @pytest.mark.slow
@@ -105,4 +105,4 @@ def test_loads_are_shown_and_bins_are_placed_by_them(start: Callable[..., Run], 
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
     assert code == 0, said
-    check_numbered(out, text, 2, said)
+    check_numbered(out, text, said)

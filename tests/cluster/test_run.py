@@ -79,7 +79,7 @@ def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Pat
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
     assert code == 0, said
-    check_numbered(out, text, 2, said)
+    check_numbered(out, text, said)
 
 
 @pytest.mark.slow

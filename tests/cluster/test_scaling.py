@@ -120,4 +120,4 @@ def test_autoscale_grows_a_job_that_cannot_keep_up_and_shrinks_it_when_it_has_le
     code, _, said = run.end()
     assert code == 0, said
     assert scaler.end() == (0, "megaflow: the job has ended\n")
-    check_numbered(count.with_name("out.jsonl"), count.with_name("text.txt"), 1, said)
+    check_numbered(count.with_name("out.jsonl"), count.with_name("text.txt"), said)

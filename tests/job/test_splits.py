@@ -175,9 +175,9 @@ def test_a_file_that_hides_its_size_is_refused_with_the_remedy_and_an_empty_one_
     sizes=st.lists(st.integers(0, 300_000_000), max_size=20).map(
         lambda sizes: [(f"f{i}", n) for i, n in enumerate(sizes)]
     ),
-    workers=st.integers(1, 9),
+    workers=st.none() | st.integers(1, 9),
 )
-def test_every_byte_is_in_one_split(sizes: list[tuple[str, int]], workers: int) -> None:
+def test_every_byte_is_in_one_split(sizes: list[tuple[str, int]], workers: int | None) -> None:
     splits = cut(sizes, workers)
     covered: dict[str, int] = {}
     for split in splits:
@@ -185,6 +185,8 @@ def test_every_byte_is_in_one_split(sizes: list[tuple[str, int]], workers: int) 
         covered[split.path] = split.end
     assert covered == {path: size for path, size in sizes if size}
     assert [split.number for split in splits] == list(range(len(splits)))
+    if workers is None:
+        assert [split.path for split in splits] == list(covered), "a file is one split"
 
 
 def test_a_file_is_cut_into_a_few_splits_for_each_worker() -> None:

@@ -10,12 +10,13 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import graphs, membership, scenarios
+    from tests.simulation import graphs, membership, partitions, scenarios
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
         "graphs": graphs.run,
         "changes": membership.run,
+        "partitions": partitions.run,
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
     }
 

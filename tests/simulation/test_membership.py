@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from megaflow.testing import HandOver, Join, Leave, SimulatedCluster
+from megaflow import Move
+from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation
+from megaflow.timely import Pipeline
 from tests.simulation.membership import draw_hand_overs, run
 
 SEEDS = 500
@@ -117,3 +119,42 @@ def test_the_same_changes_happen_the_same_way_twice() -> None:
     runs = [run(11) for _ in range(2)]
     assert runs[0].issued == runs[1].issued
     assert [worker.index for worker in runs[0].workers] == [worker.index for worker in runs[1].workers]
+
+
+@pytest.mark.parametrize("far", [2**20, 2**63 - 1, 2**63, 2**64, 10**30])
+def test_times_may_be_far_apart(far: int) -> None:
+    feeds = {0: [(0, "a"), (far, "b")], 1: [(5, "a"), (far + 1, "a")]}
+    outputs = SimulatedCluster(seed=1, workers=2).run(counts, feeds, [(far, Move(3, 0))])
+    assert [time for time, _ in outputs] == [0, 5, far, far + 1]
+    assert sorted((word, total) for _, (_, word, total) in outputs) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+def test_a_run_without_end_says_what_holds_it() -> None:
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return records.unary_frontier(Pipeline(), "Restless", restless)
+
+    def restless(capability: Any, info: Any) -> Any:
+        return lambda source, output: info.activator.activate()
+
+    with pytest.raises(Violation, match=r"seed 1: no end after \d+ actions .* are left: worker 0: .*Restless"):
+        SimulatedCluster(seed=1, workers=1, monitor=False).run(build, {0: [(0, "a")]})
+
+
+def test_an_operator_that_wants_to_run_later_does_when_nothing_else_happens() -> None:
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return records.unary_frontier(Pipeline(), "Patient", patient)
+
+    def patient(capability: Any, info: Any) -> Any:
+        runs: list[int] = []
+
+        def logic(source: Any, output: Any) -> None:
+            runs.append(1)
+            if len(runs) < 4:
+                info.activator.activate_after(3600.0)
+            elif capability.held:
+                with capability, output.session(capability) as session:
+                    session.give("late")
+
+        return logic
+
+    assert SimulatedCluster(seed=1, workers=2).run(build, {}) == [(0, "late"), (0, "late")]

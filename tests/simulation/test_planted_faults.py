@@ -214,6 +214,27 @@ FAULTS_OF_CHANGES = {
     "dataflows are founded by who is there now": Fault("founders_of", "first <= dataflow", "True"),
 }
 
+FAULTS_OF_PARTITIONS = {
+    "a leaver reads on what it gives back": Fault("LineQueue.give_back", "self._close_splits()", "pass"),
+    "who reads on stamps with the epoch that the leaver stamped with": Fault(
+        "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
+    ),
+    "a leaver keeps the batch that comes next, and drops it": Fault(
+        "LineQueue.give_back", "each.rest(0 if index else untaken)", "each.rest(0)"
+    ),
+    "records go by the table that is active when they arrive": Fault(
+        "Forwarder._send", "history.at(time)", "history.active"
+    ),
+    "F sends what waited for a time after what came for it later": Fault(
+        "Forwarder.forward",
+        "for batch in batches:\n    self._send(waiting, batch, history)",
+        "for batch in batches[::-1]:\n    self._send(waiting, batch, history)",
+    ),
+    "of what waits for its time S applies the newest first": Fault(
+        "StateMachine.run", "batches.popleft()", "batches.pop()"
+    ),
+}
+
 FAULTS_OF_HAND_OVERS = {
     "the successor waits for no fence": Fault("Role._take", "not self._successor.silent", "True"),
     "what still comes to the old coordinator is lost": Fault(
@@ -238,6 +259,9 @@ FAULTS_OF_HAND_OVERS = {
         "InputHandle.give_away", "feed.graph.caster.give_capability(feed.output.location, feed.capability.time)", "pass"
     ),
 }
+
+
+ALL_FAULTS = FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_PARTITIONS | FAULTS_OF_HAND_OVERS
 
 
 def one_quick(faults: Iterable[str]) -> list[Any]:
@@ -266,21 +290,26 @@ def test_a_planted_fault_is_found_within_200_runs_with_hand_overs(name: str) -> 
     check_found(FAULTS_OF_HAND_OVERS[name], "hand-overs")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_PARTITIONS))
+def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> None:
+    check_found(FAULTS_OF_PARTITIONS[name], "partitions")
+
+
 def check_found(fault: Fault, kind: str) -> None:
     """Plant a fault and search."""
     done = search(kind, SEEDS, fault)
     assert done.returncode == 3, f"not found: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("name", FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_HAND_OVERS)
+@pytest.mark.parametrize("name", ALL_FAULTS)
 def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
-    fault = (FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_HAND_OVERS)[name]
+    fault = ALL_FAULTS[name]
     for each in (fault, *fault.more):
         planted(each)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "hand-overs"])
+@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs"])
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)

@@ -17,6 +17,8 @@ from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec, parse_spark_sp
         ("spark:rate", SparkSpec("rate")),
         ("spark:rate?trigger=2", SparkSpec("rate", trigger_seconds=2.0)),
         ("spark:rate:?trigger=AvailableNow", SparkSpec("rate", trigger_seconds=None)),
+        ("spark:rate?unordered", SparkSpec("rate", unordered=True)),
+        ("spark:rate?unordered&a=unordered", SparkSpec("rate", options={"a": "unordered"}, unordered=True)),
         (
             "spark:kafka:?kafka.bootstrap.servers=a:9092,b:9092&subscribe=words%26more&startingOffsets=",
             SparkSpec(
@@ -51,6 +53,7 @@ def test_a_spec_without_a_trigger_asks_a_few_times_a_second() -> None:
         ("spark:rate:books/", "has no path"),
         ("spark:text:x?trigger", "must be option=value"),
         ("spark:text:x?a=1&a=2", "option 'a' is given twice"),
+        ("spark:text:x?unordered=yes", "option 'unordered' takes no value"),
         ("spark:text:x?trigger=soon", "availableNow or a number of seconds"),
         ("spark:text:x?trigger=-1", "availableNow or a number of seconds"),
         ("spark:text:x?trigger=nan", "availableNow or a number of seconds"),

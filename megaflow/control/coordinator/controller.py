@@ -103,7 +103,7 @@ class Controller:
             case events.Ticked(frontier):
                 self._tick(frontier, out, now)
             case events.Gone():
-                self._commits.staged(event.client)
+                self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
             case JoinDue(ids):
                 self._changes.join_due(ids, self._too_late(), out, now)
@@ -165,8 +165,8 @@ class Controller:
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
-                case messages.CommitRequest(messages.CommitBatch() as commit):
-                    self._commit(asked, commit, out, now)
+                case messages.CommitRequest(messages.CommitBatch() as commit, ordered):
+                    self._commit(asked, commit, bool(ordered), out, now)
                 case messages.SourceEnded(str(query)):
                     self._commits.end(query)
                     self._commits.staged(client)
@@ -203,11 +203,16 @@ class Controller:
         epoch = self._stream.issue(body.commands, out, now)
         out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
-    def _commit(self, asked: Asked, commit: messages.CommitBatch, out: list[Instruction], now: float) -> None:
+    def _commit(
+        self, asked: Asked, commit: messages.CommitBatch, ordered: bool, out: list[Instruction], now: float
+    ) -> None:
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
             self._commits.check(commit, self._roster.stagers)
+            if ordered and not self._commits.is_next(commit):
+                self._commits.queue(asked)
+                return
             epoch = self._stream.issue([commit], out, now)
             self._commits.add(commit, epoch)
         self._commits.staged(asked.client)
@@ -230,6 +235,8 @@ class Controller:
                 self._pushed = False
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
+                for asked in () if self._too_late() else self._commits.take_queue():
+                    self._answer(asked, out, now)
                 self._release_commits(out)
             case messages.BinsInstalled(entries):
                 self._moves.note(entries)

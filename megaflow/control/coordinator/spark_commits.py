@@ -2,6 +2,10 @@
 
 A batch is known by (query, batch) and is issued once: a replay gets the first one's epoch. Who asked for a commit
 is kept waiting while too many batches are still to be taken in: that is how Spark is slowed down.
+
+An ordered batch is issued only when all batches of its query that were issued are taken in. Meanwhile whoever asks for
+its commit is in a queue, and Spark has staged it. So its lines have later epochs than theirs: see rule 6 of
+`megaflow.job.worker.source_operator`. What is in the queue when the job ends is never taken in, and not answered.
 """
 
 from collections import deque
@@ -28,6 +32,7 @@ class Commits:
         self._forgotten: dict[str, int] = {}  # query -> highest batch no longer in _epochs
         self._untaken: dict[tuple[str, int], set[int]] = {}  # (query, batch) -> workers with lines to take in
         self._waiting: deque[tuple[Asked, int]] = deque()  # (who waits, epoch)
+        self._queue: deque[Asked] = deque()  # whose batches are to be issued later
         self._staging: dict[Hashable, set[int]] = {}  # client that was told ports -> workers where it may stage
 
     @property
@@ -43,7 +48,7 @@ class Commits:
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be taken in, to be answered, or perhaps being staged."""
-        return not (self._untaken or self._waiting or self._staging)
+        return not (self._untaken or self._waiting or self._staging or self._queue)
 
     def state(self) -> CommitsState:
         """Return what whoever goes on with these must know; they are at rest."""
@@ -73,6 +78,11 @@ class Commits:
         """Note that what the client has staged is committed, or never will be."""
         self._staging.pop(client, None)
 
+    def gone(self, client: Hashable) -> None:
+        """Note that the client has hung up: what it has staged and is not issued never will be."""
+        self.staged(client)
+        self._queue = deque(asked for asked in self._queue if asked.client != client)
+
     def concern(self, ids: tuple[int, ...]) -> bool:
         """Return whether lines may be staged at one of these workers that its source has not taken in."""
         workers = {worker for some in (*self._staging.values(), *self._untaken.values()) for worker in some}
@@ -85,8 +95,8 @@ class Commits:
             raise CommandRefused(f"{name} is malformed")
         if commit.batch <= self._forgotten.get(commit.query, -1):
             raise CommandRefused(f"{name} is older than what is remembered")
-        if len(self._waiting) >= WAITING_MAX:
-            raise CommandRefused(f"{len(self._waiting)} commits are waiting already; try again later")
+        if (waiting := len(self._waiting) + len(self._queue)) >= WAITING_MAX:
+            raise CommandRefused(f"{waiting} commits are waiting already; try again later")
         for partition, winner in commit.winners.items():
             match winner:
                 case (int(worker), int(), int(lines)) if worker in workers and lines >= 0:
@@ -106,6 +116,19 @@ class Commits:
             query, batch = next(iter(self._epochs))
             del self._epochs[query, batch]
             self._forgotten[query] = max(batch, self._forgotten.get(query, batch))
+
+    def is_next(self, commit: CommitBatch) -> bool:
+        """Return whether all batches of the query that were issued are taken in."""
+        return all(query != commit.query for query, _ in self._untaken)
+
+    def queue(self, asked: Asked) -> None:
+        """Keep a request until it is asked again, after a batch has been taken in."""
+        self._queue.append(asked)
+
+    def take_queue(self) -> Iterable[Asked]:
+        """Return and forget the requests to be asked again."""
+        asked, self._queue = self._queue, deque()
+        return asked
 
     def wait(self, asked: Asked, epoch: int) -> None:
         """Put a request in line for its answer."""

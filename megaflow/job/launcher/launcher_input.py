@@ -1,8 +1,12 @@
 """Where a job's lines come from: files, which the workers read; lines that the launcher reads; a Spark query.
 
 The launcher reads its standard input or an iterable, block by block (see `megaflow.job.launcher.line_pusher`).
+
+A path may be followed by `?` and an option. `?` is a character of globs and of file names, too, so what exists is taken
+literally, and a last `?` begins an option only if the name of one follows.
 """
 
+import difflib
 import os
 import stat
 import time
@@ -14,7 +18,7 @@ from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
-from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
+from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
@@ -133,15 +137,17 @@ class JobInput:
 def find_input(lines: Any, workers: int, encoding_errors: str) -> JobInput:
     """Return what a specification, an iterable of str or a streaming DataFrame stands for.
 
-    A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob. Raises UsageError
-    for what is neither and SourceError for missing files.
+    A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob, each file of which is
+    read by one worker, in order; with `?unordered` behind it by several. Raises UsageError for what is neither and
+    SourceError for missing files.
     """
-    if lines == "-" and isinstance(lines, str):
-        return JobInput(pushed=FileLines(STDIN, "standard input", encoding_errors))
     if isinstance(lines, str) and lines.startswith("spark:"):
         return JobInput(spark=parse_spark_spec(lines))
     if isinstance(lines, str | os.PathLike):
-        return JobInput(splits=tuple(plan_splits(find_files(os.fspath(lines)), workers)))
+        path, unordered = split_option(os.fspath(lines))
+        if path == "-" and isinstance(lines, str):
+            return JobInput(pushed=FileLines(STDIN, "standard input", encoding_errors))
+        return JobInput(splits=tuple(plan_splits(_find_files(path), workers if unordered else None)))
     if hasattr(lines, "isStreaming"):
         return JobInput(spark=lines)
     if isinstance(lines, Iterable) and not isinstance(lines, bytes):
@@ -152,11 +158,35 @@ def find_input(lines: Any, workers: int, encoding_errors: str) -> JobInput:
     )
 
 
+def split_option(spec: str) -> tuple[str, bool]:
+    """Return the path, and whether its option says that order does not matter.
+
+    >>> split_option("books/*.txt?unordered"), split_option("books/?.txt")
+    (('books/*.txt', True), ('books/?.txt', False))
+    """
+    path, mark, option = spec.rpartition("?")
+    if mark and option == UNORDERED and not os.path.exists(spec):
+        return path, True
+    return spec, False
+
+
+def _find_files(path: str) -> list[str]:
+    """Do what `find_files` does; if there is none, ask whether an option was meant."""
+    try:
+        return find_files(path)
+    except SourceError as error:
+        body, mark, option = path.rpartition("?")
+        if mark and difflib.get_close_matches(option.lower(), [UNORDERED]):
+            raise SourceError(f"{error}; did you mean {f'{body}?{UNORDERED}'!r}?") from None
+        raise
+
+
 def files_read(lines: str) -> Iterator[str | int]:
     """Yield the files of this machine that a specification stands for, by name; standard input by its number."""
-    if lines == "-":
+    path, _ = split_option(lines)
+    if path == "-":
         yield STDIN
     elif lines.startswith("spark:"):
         yield from local_files(parse_spark_spec(lines))
     else:
-        yield from find_files(lines)
+        yield from _find_files(path)

@@ -33,7 +33,8 @@ def run(
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
     `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
-    DataFrame; `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
+    DataFrame. One worker reads a file, or the iterable, in order; several read a file given as `"PATH?unordered"`.
+    `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
     """
     spec = JobSpec(
@@ -45,14 +46,19 @@ def run(
     return writer.records
 
 
+def check_function(function: object) -> None:
+    """Raise UsageError for what cannot be a dataflow function."""
+    if not callable(function):
+        raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")
+
+
 def pickle_app(function: Callable[..., Any]) -> PickledFunction:
     """Return a function as it travels to the worker processes.
 
     A function that they can import is pickled by its name, any other (from a notebook, a script, a test) with all that
     it refers to.
     """
-    if not callable(function):
-        raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")
+    check_function(function)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
         return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))

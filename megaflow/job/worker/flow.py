@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from megaflow.errors import UsageError
+from megaflow.errors import BuildError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -37,7 +37,10 @@ class Flow:
         self._lines: Stream[str] | None = None
 
     def lines(self) -> Stream[str]:
-        """Return the lines of the job, each on one worker, without their ends. Called twice: the same stream."""
+        """Return the lines of the job, without their ends. Called twice: the same stream.
+
+        The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
+        """
         if self._lines is None:
             self._lines = self._read()
         return self._lines
@@ -46,6 +49,19 @@ class Flow:
     def reads_lines(self) -> bool:
         """Whether `lines` was called."""
         return self._lines is not None
+
+
+def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> Stream[Any]:
+    """Call the user's function; return its output. Raises BuildError unless that is a Stream, and all lines are read.
+
+    `has_lines`: there are some to read.
+    """
+    stream = function(flow)
+    if not isinstance(stream, Stream):
+        raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
+    if has_lines and not flow.reads_lines:
+        raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+    return stream
 
 
 class App:

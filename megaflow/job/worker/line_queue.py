@@ -100,7 +100,11 @@ class LineQueue:
         own = share * sum(split.end - split.start for split in splits) / max(1, all_bytes)
         self.share = self.share + own if self._assigned else own
         self._assigned = True
-        self._splits.extend(SplitReader(split, self._encoding_errors) for split in splits)
+        self._splits.extend(map(self.reader, splits))
+
+    def reader(self, split: Split) -> SplitReader:
+        """Return what reads a split."""
+        return SplitReader(split, self._encoding_errors)
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""

@@ -15,6 +15,15 @@
    of the others, whose records they wait for. While an operator after it, here or on a peer, has
    enough to do (`Output.is_full`), or bytes pile up for a peer or for the launcher, it reads none.
    All of this ends by itself, for time goes on: what waits for the others' epochs gets them.
+6. A partition (a file, unless it was cut; what the launcher pushes; a Spark partition of a batch) is read by one worker
+   in any one epoch, in its order, and changes hands only between epochs.
+   What has a successor: the rest of a split that `Withdraw` made a source return, and an ordered batch of Spark's
+   (its successor is the next one). A source stamps with f-1 while it sees control at f. It reports the end of its part
+   (`SplitsReturned`, `CommitTaken`) after the last lines of it, so with some such f in its past; when the coordinator
+   hears that, control is at f or later, as the frontier that the source saw had come from there. The command that
+   begins the successor's part is issued then, at some e >= f, and who obeys it has seen control pass e (rule 2) and
+   stamps with e or more: later than f-1. A coordinator that takes over goes on with the time of the one before.
+   What the launcher pushes has none: its reader may not leave before the end of it.
 """
 
 from collections import deque

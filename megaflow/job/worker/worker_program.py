@@ -21,10 +21,9 @@ from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, P
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
-from megaflow.errors import BuildError
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec
-from megaflow.job.worker.flow import App, Flow
+from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
@@ -112,11 +111,7 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
-            stream = function(flow)
-            if not isinstance(stream, Stream):
-                raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
-            if not flow.reads_lines and (spec.splits or spec.pushed or spec.spark_queries):
-                raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+            stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
             Stream(self._output.sent).probe_with(self._probe)
 

@@ -356,13 +356,16 @@ def test_commits_are_remembered_within_bounds_and_forgotten_ones_refused() -> No
         assert type(replies(out)[0]) is issued and injected(out) == []
 
 
-def test_waiting_commits_are_bounded() -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+def test_waiting_commits_are_bounded(ordered: bool) -> None:
     controller = started()
-    for batch in range(WAITING_MAX + 2):
-        out = ask(controller, CommitRequest(CommitBatch("q", "run", batch, {0: (2, 1, 5)})), id=batch)
-        assert isinstance(replies(out)[0], Accepted)
-    out = ask(controller, CommitRequest(CommitBatch("q", "run", WAITING_MAX + 2, {})))
-    assert [type(message) for message in replies(out)] == [Refused]
+    answers: list[Any] = []
+    for batch in range(WAITING_MAX + 3):
+        commit = CommitRequest(CommitBatch("q", "run", batch, {0: (2, 1, 5)}), ordered)
+        answers = replies(ask(controller, commit, id=batch))
+        if batch < WAITING_MAX + (1 if ordered else 2):
+            assert not any(isinstance(answer, Refused) for answer in answers), batch
+    assert [type(message) for message in answers] == [Refused]
 
 
 def test_a_stop_is_answered_when_the_output_is_complete_whatever_is_pending() -> None:

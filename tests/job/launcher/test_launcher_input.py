@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import FileLines, IterableLines, TextSplitter
+from megaflow.job.launcher.launcher_input import FileLines, IterableLines, TextSplitter, find_input
 from megaflow.job.splits import lines_of
 
 
@@ -81,3 +81,32 @@ def test_the_lines_of_an_open_file_lose_their_ends() -> None:
 def test_what_is_no_text_is_refused_by_its_type() -> None:
     with pytest.raises(UsageError, match=r"b'x' \(bytes\)"):
         IterableLines(["a", b"x"]).read()
+
+
+def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "odd?unordered"):
+        (tmp_path / name).write_bytes(b"line\n" * 10_000)
+
+    def pieces(spec: str) -> list[str]:
+        splits = find_input(str(tmp_path / spec), 2, "replace").splits
+        return [os.path.relpath(split.path, tmp_path) for split in splits]
+
+    assert pieces("a.txt") == ["a.txt"]
+    assert pieces("?.txt") == ["a.txt", "b.txt"], "a question mark is a character of globs"
+    assert pieces("a.txt?unordered") == ["a.txt"] * 8
+    assert pieces("?.txt?unordered") == ["a.txt"] * 4 + ["b.txt"] * 4
+    assert pieces("odd?unordered") == ["odd?unordered"], "what exists is taken literally"
+    assert pieces("odd?unordered?unordered") == ["odd?unordered"] * 8
+    assert pieces("odd?[a-z]nordered") == ["odd?unordered"], "an unknown option is part of the glob"
+    assert find_input("-?unordered", 2, "replace").pushed is not None
+
+
+@pytest.mark.parametrize("option", ["unorderd", "Unordered", "un-ordered"])
+def test_an_option_that_was_perhaps_meant_is_named(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a\n")
+    with pytest.raises(SourceError, match=r"no file matches.*; did you mean '.*a\.txt\?unordered'\?"):
+        find_input(f"{path}?{option}", 2, "replace")
+    with pytest.raises(SourceError, match=r"'.*b\.txt': no such file") as refusal:
+        find_input(f"{tmp_path / 'b.txt'}?unordered", 2, "replace")
+    assert "did you mean" not in str(refusal.value)

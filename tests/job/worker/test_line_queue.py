@@ -1,11 +1,13 @@
 """What a worker may read next: in which order, in what portions, and what is reported when."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from megaflow.control.coordinator.roster import spread
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, StageEnd, StageLines
 from megaflow.errors import SourceError
 from megaflow.job.splits import BATCH_BYTES, batches_of, plan_splits
@@ -185,6 +187,47 @@ def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
     assert taken + take_all(other) == lines
     read |= {report.number for report in other.take_reports() if isinstance(report, SplitRead)}
     assert read == {0, 1}
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    steps=st.lists(st.tuples(st.sampled_from(["take"] * 3 + ["join", "leave"]), st.integers(0, 5)), max_size=40),
+)
+def test_each_file_is_read_in_its_order_while_workers_come_and_go(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], steps: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    wanted = {str(n): [f"{n} {line}".ljust(BATCH_BYTES // 10) for line in range(size)] for n, size in enumerate(sizes)}
+    for name, lines in wanted.items():
+        (folder / name).write_text("".join(line + "\n" for line in lines))
+    splits = plan_splits([str(folder / name) for name in wanted])
+    queues = {worker: LineQueue(Staging(worker)) for worker in range(2)}
+    seen: dict[str, list[str]] = {name: [] for name in wanted}
+
+    def deal(splits: Iterable[Split], workers: Iterable[int]) -> None:
+        for worker, some in spread(splits, sorted(workers)).items():
+            queues[worker].assign(some, 1)
+
+    def take(worker: int) -> bool:
+        lines, _ = queues[worker].take(0.0) or ([], 0.0)
+        for line in lines:
+            seen[line.split()[0]].append(line)
+        return bool(lines)
+
+    deal(splits, queues)
+    for joiner, (step, number) in enumerate(steps, start=2):
+        worker = sorted(queues)[number % len(queues)]
+        if step == "take":
+            take(worker)
+        elif step == "join":
+            queues[joiner] = LineQueue(Staging(joiner))
+        elif len(queues) > 1:
+            rest, _ = queues.pop(worker).give_back()
+            deal(rest, queues)
+    for worker in queues:
+        while take(worker):
+            pass
+    assert seen == wanted
 
 
 def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> None:

@@ -1,0 +1,227 @@
+"""The lines of a `dataflow(flow)` on a simulated cluster: read by the source of a real job, dealt out like in one.
+
+What a job's coordinator does for lines happens here; its commands go over the simulated control stream:
+1. A partition is given to one worker (`AssignSplits`), which reads it in order. Who is chosen, at which rate lines
+   come, and how many make a batch, is drawn.
+2. A worker that is to leave is told to close its source (`Withdraw`) and returns what it has not read. The rest is
+   given to another one by a command at the control stream's present time, which no source has stamped anything with:
+   so it enters in later epochs only.
+3. When all is read and no change is under way the end is announced (`EndOfLines`).
+Unlike in a job a report reaches the coordinator at once: what follows from it comes as early as it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any, TypeAlias
+
+from megaflow.control.messages import AssignSplits, EndOfLines, Split, SplitRead, SplitsReturned, Withdraw
+from megaflow.control.worker.latency import Lateness
+from megaflow.control.worker.port_roles import LauncherDoor
+from megaflow.errors import UsageError
+from megaflow.job.launcher.launcher_input import IterableLines
+from megaflow.job.splits import SplitReader
+from megaflow.job.worker.flow import Flow, build_flow
+from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.source_operator import LineSource
+from megaflow.job.worker.staging import Staging
+from megaflow.megaphone.control_stream import set_default
+from megaflow.program import Worker
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.timely.communication.channel import Lane
+from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.dataflow.probe import ProbeHandle
+
+FlowFunction: TypeAlias = Callable[[Flow], Stream[Any]]
+"""`dataflow(flow) -> outputs`, as for `megaflow run`."""
+Lines: TypeAlias = Iterable[str] | Iterable[Iterable[str]] | Mapping[Any, Iterable[str]]
+"""One partition, or several: a list of them, or a dict whose keys are names."""
+
+_GRAINS = (1, 3, 10)
+"""A batch has one line to so many; a run draws which."""
+_SECONDS = (0.0, 1.0, 3.0, 6.0)
+"""So long all lines together take to come: they come at once, or while the membership changes once, or a few times."""
+
+
+_TICK_PAUSES = (1.0, 10.0, 100.0)
+"""Ticks are so many times as seldom as what they wait for: an epoch is long beside what messages take."""
+
+
+class SimulatedLauncher(LauncherDoor):
+    """The launcher of a job, which always keeps up."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether outputs may be made."""
+        return True
+
+
+class PartitionReader(SplitReader):
+    """Reads a part of a partition: of its split `start` and `end` count lines."""
+
+    def __init__(self, split: Split, lines: Sequence[str], size: Callable[[], int]) -> None:
+        """`size()` says how many lines the next batch has at most."""
+        super().__init__(split)
+        self._partition = lines
+        self._size = size
+
+    def next_batch(self) -> list[str]:
+        """Return the next batch; none when all are read."""
+        start = self.position
+        self.position = min(self.end, start + self._size())
+        return list(self._partition[start : self.position])
+
+    def rest(self, untaken: int) -> Split | None:
+        """Return what is left with the last `untaken` lines of batches; None if that is nothing."""
+        start = self.position - untaken
+        return replace(self.split, start=start) if start < self.end else None
+
+
+class PartitionQueue(LineQueue):
+    """What one worker may read now of the partitions."""
+
+    def __init__(self, worker: int, rate: float | None, make: Callable[[Split], SplitReader]) -> None:
+        super().__init__(Staging(worker), rate=rate)
+        self._make = make
+
+    def reader(self, split: Split) -> SplitReader:
+        """Return what reads a split."""
+        return self._make(split)
+
+
+class SimulatedLines:
+    """A dataflow function and the partitions that it reads. One writer: the simulated cluster."""
+
+    def __init__(
+        self,
+        dataflow: FlowFunction,
+        partitions: Sequence[Sequence[str]],
+        args: Sequence[Any],
+        random: Random,
+        issue: Callable[[Any], None],
+        owners: Collection[int],
+    ) -> None:
+        """`issue` puts a command on the control stream; `owners`, a set that others change, may be given lines."""
+        self.ended = False  # the end of all lines has been announced
+        self.pause = random.choice(_TICK_PAUSES)  # between ticks of the control stream
+        self._dataflow = dataflow
+        self._partitions = partitions
+        self._args = args
+        self._random = random
+        self._grain = random.choice(_GRAINS)
+        self._lines = sum(map(len, partitions))
+        seconds = random.choice(_SECONDS)
+        self._rate = self._lines / seconds if seconds and self._lines else None  # lines per simulated second
+        self._issue = issue
+        self._owners = owners
+        self._queues: dict[int, LineQueue] = {}  # worker -> what its source reads; none if the dataflow has no source
+        self._unread = {number for number, lines in enumerate(partitions) if lines}
+        self._closing: set[int] = set()  # workers whose sources were told to close
+        self._closed: set[int] = set()  # that have said that they did
+
+    @property
+    def taken(self) -> int:
+        """How many lines have entered."""
+        return sum(queue.lines_taken for queue in self._queues.values())
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether all have."""
+        return self.taken == self._lines
+
+    def build(self, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
+        """Build the dataflow as a worker of a job does; nothing comes by `records`."""
+        numbered = broadcast(commands.port, Lane.MAIL)
+        set_default(numbered)
+        probe = ProbeHandle()
+
+        def read() -> Stream[str]:
+            queue = self._queues[worker.index] = PartitionQueue(worker.index, self._rate, self._reader)
+            report = partial(self._learn, worker.index)
+            source = LineSource(numbered, worker, SimulatedLauncher(), queue, Lateness(), probe, report)
+            return Stream(source.lines)
+
+        flow = Flow(worker, Scope(commands.port.scope), Stream(numbered), self._args, read)
+        return build_flow(self._dataflow, flow, has_lines=self._lines > 0).probe_with(probe)
+
+    def begin(self) -> None:
+        """Deal the partitions out."""
+        partitions = enumerate(self._partitions)
+        self._assign([Split(number, f"partition {number}", 0, len(lines)) for number, lines in partitions if lines])
+
+    def may_close(self, worker: int) -> bool:
+        """Tell whether another worker could read on if this one's source closed."""
+        return bool(set(self._readers).difference((worker,)))
+
+    def close(self, worker: int) -> None:
+        """Have a worker's source close."""
+        if self._queues:
+            self._closing.add(worker)
+            self._issue(Withdraw((worker,)))
+        else:
+            self._closed.add(worker)
+
+    def is_closed(self, worker: int) -> bool:
+        """Tell whether it has, so that the worker may leave."""
+        return worker in self._closed
+
+    def end(self) -> None:
+        """Announce the end if all is read; nothing else is planned or under way."""
+        if not self._unread and not self.ended:
+            self.ended = True
+            self._issue(EndOfLines())
+
+    @property
+    def _readers(self) -> list[int]:
+        return sorted(set(self._owners) - self._closing)
+
+    def _reader(self, split: Split) -> SplitReader:
+        return PartitionReader(split, self._partitions[split.number], lambda: self._random.randint(1, self._grain))
+
+    def _assign(self, splits: Iterable[Split], share: float = 1.0) -> None:
+        given: dict[int, tuple[Split, ...]] = {}
+        for split in splits:
+            reader = self._random.choice(self._readers)
+            given[reader] = (*given.get(reader, ()), split)
+        if given:
+            self._issue(AssignSplits(given, share))
+
+    def _learn(self, worker: int, report: Any) -> None:
+        """Hear what a worker's source reports."""
+        match report:
+            case SplitRead(number):
+                self._unread.discard(number)
+            case SplitsReturned(splits, share):
+                self._closed.add(worker)
+                self._assign(splits, share)
+
+
+def partitions_of(lines: Any) -> list[list[str]]:
+    """Return the partitions that are meant, without line ends. Raises UsageError for what is none.
+
+    >>> partitions_of(["a\\n", "b"]), partitions_of([["a"], ["b"]]), partitions_of({"left": ["a"]})
+    ([['a', 'b']], [['a'], ['b']], [['a']])
+    """
+    several = lines.values() if isinstance(lines, Mapping) else lines
+    if isinstance(lines, str | bytes) or not isinstance(several, Iterable):
+        raise UsageError(
+            f"a simulated cluster reads no files: lines must be an iterable of str, or a dict or list of such "
+            f"partitions, not {lines!r:.80} ({type(lines).__name__})"
+        )
+    given = list(several)
+    if not isinstance(lines, Mapping) and any(isinstance(each, str) for each in given):
+        given = [given]
+    return [_lines_of(partition) for partition in given]
+
+
+def _lines_of(partition: Any) -> list[str]:
+    if isinstance(partition, str | bytes) or not isinstance(partition, Iterable):
+        raise UsageError(f"a partition must be an iterable of str, not {partition!r:.80} ({type(partition).__name__})")
+    source, lines = IterableLines(partition), []
+    while not source.done:
+        lines += source.read()
+    return lines

@@ -1,0 +1,132 @@
+"""Random runs of a `dataflow(flow)` that reads partitions, held against what is promised of their order.
+
+Lines are numbered in their partition, and each key gets lines of several. (Some runs are of an engine program, where a
+partition is what one worker is fed.) However bins move and workers join and leave,
+with the partitions that they read, a key's values of one partition must be applied in its order, each once, and to the
+state that the values before left behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from random import Random
+from typing import Any
+
+from megaflow import Map, Move
+from megaflow.megaphone import stateful
+from megaflow.stream import Stream
+from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
+from megaflow.testing.membership_driver import Change
+from megaflow.timely.dataflow.flow_control.handoffs import Bounds
+from tests.simulation import parcels
+
+KEYS = "ab"
+BINS = 8
+Applied = tuple[str, int, int, int]  # key, partition, number in it, how many of the key's values were applied by then
+
+
+def draw(random: Random) -> tuple[list[list[str]], int, list[tuple[int, Change]]]:
+    """Partitions, workers, and changes: (lines read, change)."""
+    partitions = [
+        [f"{random.choice(KEYS)} {partition} {number}" for number in range(random.choice([0, 5, 50, 100]))]
+        for partition in range(random.randint(1, 4))
+    ]
+    workers, count = random.choice([2, 3, 4]), sum(map(len, partitions))
+    changes: list[tuple[int, Change]] = []
+    kinds = random.choice([["join", "leave", "leave", "hand over", "move", "map"], ["leave"]])
+    for _ in range(random.randint(2, 5)):
+        record = random.randint(0, count // 2)
+        change: Change
+        match random.choice(kinds):
+            case "join":
+                change = Join(random.choice([None, 0, 1]))
+                if random.random() < 0.1:
+                    changes.append((record, KillJoiner(random.randint(0, 80))))
+            case "leave":
+                change = Leave(random.choice([None, 0, 1, 2]))
+            case "hand over":
+                change = HandOver()
+            case "move":
+                change = Move(random.randrange(BINS), random.randrange(workers + 1))
+            case _:
+                change = Map(tuple(random.randrange(workers) for _ in range(BINS)))
+        changes.append((record, change))
+    return partitions, workers, sorted(changes, key=lambda each: each[0])
+
+
+def fold(key: str, value: tuple[int, int], count: int | None) -> tuple[int, list[Applied]]:
+    """Count the values."""
+    count = (count or 0) + 1
+    return count, [(key, *value, count)]
+
+
+def fold_closed(key: str, time: int, values: list[Any], count: int | None, timers: Any) -> tuple[int, list[Applied]]:
+    """The same for all values of a time."""
+    outputs: list[Applied] = []
+    for value in values:
+        count, more = fold(key, value, count)
+        outputs += more
+    assert count is not None
+    return count, outputs
+
+
+def parse(line: str) -> tuple[str, tuple[int, int]]:
+    key, partition, number = line.split()
+    return key, (int(partition), int(number))
+
+
+def run(seed: int) -> SimulatedCluster:
+    """Run a seed; raise AssertionError, naming it, if a promise is broken."""
+    random = Random(f"partitions {seed}")
+    partitions, workers, changes = draw(random)
+    closed = random.random() < 0.3
+    bounds = Bounds(random.randint(1, 3), random.randint(1, 3)) if random.random() < 0.3 else None
+
+    def apply(lines: Stream[str], control: Stream[Any]) -> Stream[Any]:
+        pairs = lines.map(parse)
+        if closed:
+            return pairs.stateful_unary(fold_closed, control=control, bins=BINS)
+        return pairs.stateful_state_machine(fold, control=control, bins=BINS)
+
+    cluster = SimulatedCluster(seed, workers, bounds=bounds)
+    of_engine = random.random() < 0.3
+    for record, change in changes:
+        if not (of_engine and isinstance(change, Join)):  # who joins there takes from the partition of another worker
+            cluster.at(record, change)
+    turn, stateful.TURN_SECONDS = stateful.TURN_SECONDS, random.choice([stateful.TURN_SECONDS, 0.0])
+    try:
+        with parcels.small(seed, cluster):
+            if of_engine:
+                partitions = partitions[:workers]
+                feeds = {worker: at_times(random, lines) for worker, lines in enumerate(partitions)}
+                timed = cluster.run(lambda worker, records, commands: apply(records, commands), feeds)
+                outputs = [applied for _, applied in timed]
+            else:
+                outputs = cluster.run(lambda flow: apply(flow.lines(), flow.control), lines=partitions)
+    finally:
+        stateful.TURN_SECONDS = turn
+    check(f"seed {seed}", partitions, outputs)
+    return cluster
+
+
+def at_times(random: Random, lines: list[str]) -> list[tuple[int, str]]:
+    """Give the lines times, in their order."""
+    times = sorted(random.randrange(6) for _ in lines)
+    return list(zip(times, lines))
+
+
+def check(title: str, partitions: list[list[str]], outputs: list[Applied]) -> None:
+    """Per key: values are numbered as they were applied; those of a partition are all there, in its order."""
+    counts: Counter[str] = Counter()
+    seen = defaultdict[tuple[str, int], list[int]](list)  # (key, partition) -> numbers
+    for key, partition, number, count in outputs:
+        counts[key] += 1
+        assert count == counts[key], f"{title}: value {counts[key]} of key {key!r} met the state of {count - 1} values"
+        seen[key, partition].append(number)
+    wanted = defaultdict[tuple[str, int], list[int]](list)
+    for line in (line for partition in partitions for line in partition):
+        key, (partition, number) = parse(line)
+        wanted[key, partition].append(number)
+    for key, partition in wanted.keys() | seen.keys():
+        applied = seen[key, partition]
+        assert applied == wanted[key, partition], f"{title}: of partition {partition} key {key!r} was given {applied}"
