@@ -158,6 +158,7 @@ class Stream(Generic[T]):
         """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
 
         Keys are exchanged among the founding workers. When a time is closed `emit(key, state)` is sent for each key.
+        A key that is NaN, or has it in it, is refused.
         """
         return Stream(aggregation.aggregate(self.port, fold, emit, hash))
 
@@ -269,10 +270,18 @@ class Stream(Generic[T]):
 
         `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets
         it. Per key, values come in time order, those of one time in the order of their arrival. Outputs carry the
-        time of their record. A state that the fold changes in place must not be among its outputs: a later
-        reader would see the later value. `hash` must agree between processes; it is mixed before a bin is taken
-        from it. `control` is a stream of `Move` and `Map`, injected on one worker; without it (and without a flow's)
-        the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
+        time of their record.
+
+        Outputs are a list of records, or another iterable of them: `[(key, state)]` for one record, `[]` or `()` for
+        none. A str, bytes, dict or a tuple that is not empty is refused, for it is one record that would be split.
+        An output must not be, or have in it, what the fold changes in place later: it is read later, and would show
+        what the state has become by then. Emit a copy, `[(key, list(state))]`, or make a new state at each call;
+        `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
+
+        A key that is NaN, or has it in it, is refused: it equals nothing. `hash` must agree between processes; it is
+        mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker; without
+        it (and without a flow's) the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9),
+        section 3.
         """
         title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
         return self._owned(partial(StateMachine, fold=fold), hash, control, bins, title)
@@ -293,7 +302,11 @@ class Stream(Generic[T]):
         is by then: `records` are the payloads that are due, in the order in which they were set, then the key's values
         in the order of their arrival; it may keep and change that list. Timers that are left when all inputs have
         ended are due in the order of their times; a fold that sets one whenever one is due never ends. Keys, states
-        and payloads must be able to travel.
+        and payloads must be able to travel; what outputs and keys may be is said at `stateful_state_machine`.
+
+        A time says what comes before what, and is no clock. In `megaflow run` it is the number of an epoch: what was
+        read while that was open. Epochs last some 10 ms to 250 ms or more, by the load. `timers.at(time + 1, …)` asks
+        for a call when the next epoch is over, not after a number of seconds.
         """
         title = str(name or getattr(fold, "__name__", "stateful_unary"))
         return self._owned(partial(TimedFolds, fold=fold), hash, control, bins, title)

@@ -1,10 +1,13 @@
 """What the README shows is run as it stands there."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from megaflow.testing import SimulatedCluster
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -27,3 +30,36 @@ def test_it_finds_what_is_wrong() -> None:
     wrong = code_with("SimulatedCluster").replace("return total, [(word, total)]", "return n, [(word, total)]")
     with pytest.raises(AssertionError):
         exec(compile(wrong, "README.md", "exec"), {})
+
+
+def outputs(operator: str, words: str, name: str, feed: list[Any]) -> list[Any]:
+    """What a fold of the README gives; it is in the block with these words."""
+    names: dict[str, Any] = {}
+    exec(compile(code_with(words), "README.md", "exec"), names)
+    fold: Callable[..., Any] = names[name]
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return getattr(records, operator)(fold, control=commands)
+
+    return SimulatedCluster(1, 2).run(build, {0: feed})
+
+
+def test_the_first_fold_counts() -> None:
+    feed = [(0, ("a", 1)), (1, ("b", 1)), (2, ("a", 1))]
+    counts = outputs("stateful_state_machine", "# apps/wordcount.py", "count", feed)
+    assert counts == [(0, ("a", 1)), (1, ("b", 1)), (2, ("a", 2))]
+
+
+def test_a_trail_is_emitted_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing")
+    feed = [(0, ("ada", "home")), (0, ("ada", "cart")), (1, ("ada", "paid"))]
+    trails = outputs("stateful_state_machine", "def trail(", "trail", feed)
+    assert [pages for _, (_, pages) in trails] == [("home",), ("home", "cart"), ("home", "cart", "paid")]
+
+
+@pytest.mark.parametrize("clicks_per_epoch", [1, 3, 100])
+def test_totals_come_to_the_same_whatever_the_length_of_an_epoch(clicks_per_epoch: int) -> None:
+    feed = [(click // clicks_per_epoch, (user, click)) for click in range(100) for user in ("ada", "bob")]
+    totals = [record for _, record in outputs("stateful_unary", "def totals(", "totals", feed)]
+    assert dict(totals) == {"ada": 100, "bob": 100}, "the last of each"
+    assert len(totals) == 2 * -(-100 // (clicks_per_epoch * 21)), "one for the clicks of some 20 epochs"

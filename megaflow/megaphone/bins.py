@@ -7,6 +7,7 @@ Rules for `stable_hash`, on which all processes must agree:
 2. The hash of a key is the same in every process, whatever PYTHONHASHSEED says. Python's own hash is used for numbers
    alone, where it is defined by the value (and the same for all numeric types).
 3. A key whose equality we cannot see through (a class with its own `__eq__`) is refused rather than guessed.
+4. NaN is refused, wherever it hides in a key: it equals nothing (`folds` says what would come of it).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,12 +21,12 @@ from zlib import crc32
 
 from megaflow.errors import BuildError, UsageError
 from megaflow.megaphone.timers import Timer, TimerStore
+from megaflow.timely.dataflow.folds import NAN_IN_KEY, check_key
 
 LOG2_BINS_MAX: Final = 20  # a routing table of a million bins; more would cost every reconfiguration too much
 
 _MASK: Final = 2**64 - 1
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: spreads runs of integers evenly
-_NAN: Final = 0x7FF8  # one hash for every NaN: Python's differs from object to object
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -43,7 +44,8 @@ def mix(value: int) -> int:
 def stable_hash(key: object) -> int:
     """Return a 64-bit hash of the key that agrees with dict equality and is the same in every process.
 
-    Costs about 0.1 microseconds for a short str. Raises UsageError for a key of a type it does not know.
+    Costs about 0.1 microseconds for a short str. Raises UsageError for a key of a type it does not know, and for one
+    that is NaN or has NaN in it, which equals nothing.
 
     >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True)
     True
@@ -65,7 +67,9 @@ def stable_hash(key: object) -> int:
 
 
 def _hash_number(key: Any) -> int:
-    return mix(hash(key) if key == key else _NAN)
+    if key != key:
+        raise UsageError(f"stable_hash({key!r}): {NAN_IN_KEY}")
+    return mix(hash(key))
 
 
 def _hash_str(key: str) -> int:
@@ -191,13 +195,18 @@ class BinStore:
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
 
     def bin_of_key(self, key: Any) -> int:
-        """Return the bin that the key falls into; raises UsageError if the user's hash gives no int."""
+        """Return the bin that the key falls into; raises UsageError for NaN, and if the user's hash gives no int."""
         if self._hash is stable_hash:
             return stable_hash(key) >> self._shift
-        value = self._hash(key)
+        check_key(key)
+        return self.bin_of_record(key)
+
+    def bin_of_record(self, record: Any) -> int:
+        """Return the bin of what need not be a key, but for its hash; raises UsageError as that does."""
+        value = self._hash(record)
         if not isinstance(value, int):
-            raise UsageError(f"hash({key!r}) gave {value!r} of type {type(value).__name__}; it must give an int")
-        return mix(value) >> self._shift
+            raise UsageError(f"hash({record!r}) gave {value!r} of type {type(value).__name__}; it must give an int")
+        return (value if self._hash is stable_hash else mix(value)) >> self._shift
 
     def create(self, key: Any, state: Any) -> None:
         """Add a key that is not there, in a bin that is owned."""

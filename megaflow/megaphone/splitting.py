@@ -109,7 +109,7 @@ class ByRecord(Splitter):
     """By the record itself, which need not be a pair, nor hashable: for a stream that is distributed."""
 
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
-        bin_of = self._store.bin_of_key
+        bin_of = self._store.bin_of_record
         parts: defaultdict[int, list[Any]] = defaultdict(list)
         for record in batch:
             parts[table[bin_of(record)]].append(record)
@@ -117,7 +117,7 @@ class ByRecord(Splitter):
 
     def _keep(self, batch: list[Any]) -> Iterable[Part]:
         record = batch[0]  # by this name the error note finds it
-        self._store.bin_of_key(record)  # so that a hash which is wrong is found on a lone worker, too
+        self._store.bin_of_record(record)  # so that a hash which is wrong is found on a lone worker, too
         return super()._keep(batch)
 
     def _complain(self, batch: list[Any], error: Exception | None) -> None:

@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.stateful_core import Core
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.checks import checked
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
 from megaflow.timely.order import Time
 
 K = TypeVar("K")
@@ -45,7 +47,7 @@ class StateMachine:
 
     def __init__(self, core: Core, fold: Fold[Any, Any, Any, Any]) -> None:
         self._core = core
-        self._fold = fold
+        self._fold = checked(core.name, fold)
         self._data = core.data[0]
         self._state = core.state
         self._output = core.output
@@ -95,10 +97,12 @@ class StateMachine:
 
         It does what one without bins would do: a lookup, the fold, and the new state in its place. Hash and bin are
         computed when a key comes or goes (measured: a cell for each key, to save the second lookup, costs more).
+        Outputs are added by a bound method, which pays for most of asking for their type (measured: + 6 ns a record).
         """
         fold, states, come_or_go = self._fold, self._core.store.states, self._core.come_or_go
-        find = states.get
+        find, kind, plain, nothing = states.get, type, list, NO_OUTPUTS
         out: list[Any] = []
+        extend = out.extend
         try:
             for key, value in batch:
                 before = find(key)
@@ -107,7 +111,11 @@ class StateMachine:
                     come_or_go(key, before, state)
                 else:
                     states[key] = state
-                out += outputs
+                if kind(outputs) is plain:
+                    extend(outputs)
+                elif outputs is not nothing:
+                    check_outputs(self._core.name, outputs)
+                    extend(outputs)
         except (TypeError, ValueError, LookupError) as error:
             self._core.explain(error, "fold(key, value, state)", batch)
             raise

@@ -23,6 +23,7 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
+from megaflow.timely.dataflow.folds import check_key
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 
@@ -102,12 +103,14 @@ class Core:
                 self._installer.install(time, chunk)
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
-        """Add a key that has got a state, if it can travel; remove one that has lost it."""
+        """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
         if state is not None:
             self.store.create(key, state)
             self.try_travel(key, state, "the state of ")
         elif before is not None:
             self.store.forget(key)
+        else:
+            check_key(key)
 
     def try_travel(self, key: Any, value: Any, what: str) -> None:
         """Encode a key, and something of it, once for each type: what cannot move is found before the first move.

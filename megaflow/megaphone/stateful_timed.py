@@ -34,6 +34,8 @@ from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.timers import Timers
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.checks import checked
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
 
 K = TypeVar("K")
 W = TypeVar("W")
@@ -53,7 +55,7 @@ class TimedFolds:
 
     def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
         self._core = core
-        self._fold = fold
+        self._fold = checked(core.name, fold)
         self._data = core.data
         self._state = core.state
         self._output = core.output
@@ -140,7 +142,9 @@ class TimedFolds:
                     come_or_go(key, before, state)
                 else:
                     states[key] = state
-                out += outputs
+                if type(outputs) is not list and outputs is not NO_OUTPUTS:
+                    check_outputs(self._core.name, outputs)
+                out.extend(outputs)
         except (TypeError, ValueError) as error:
             given = "records" if len(inputs) == 1 else "left, right"
             self._core.explain(error, f"fold(key, time, {given}, state, timers)", [])

@@ -92,6 +92,7 @@ class Timers:
     def at(self, time: int, payload: Any) -> None:
         """Let `payload` come back to the fold, at a later time, for the present key.
 
+        In `megaflow run` a time is the number of an epoch, which lasts longer or shorter by the load: it is no clock.
         Raises ProgramError unless `time` is an int greater than the present time.
         """
         present = self.time

@@ -64,7 +64,7 @@ def test_outputs_may_be_any_iterable_and_a_generator_runs_at_once() -> None:
         yield -state
 
     assert run(lambda key, value, state: (value, outputs(value)), [("a", 1), ("a", 2)]) == [1, -1, 2, -2]
-    assert run(lambda key, value, state: (value, (value, value)), [("a", 1)]) == [1, 1]
+    assert run(lambda key, value, state: (value, {value, -value}), [("a", 0)]) == [0]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

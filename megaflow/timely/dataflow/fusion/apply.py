@@ -21,6 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from megaflow.errors import BuildError
+from megaflow.timely.dataflow import checks
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.error_notes import CALL_SITES, GENERATED
 from megaflow.timely.dataflow.fusion import stage as stages
@@ -43,9 +44,10 @@ _GLOBALS = {
 def start(graph: Graph, fusion: bool = True) -> None:
     """Start a dataflow that is built, with its stages fused unless that is not wanted, here or by the environment.
 
-    Raises BuildError for a cycle that does not advance time, naming its operators, and if the environment says neither
-    off nor on.
+    Raises BuildError for a cycle that does not advance time, naming its operators, if the environment says neither off
+    nor on, and if it asks for a check that there is not.
     """
+    checks.wanted()
     asked = os.environ.get(SWITCH) or "on"
     if asked not in ("on", "off"):
         raise BuildError(f"{SWITCH}={asked}: it must be off; or on, or not set, for what dataflow(fusion=…) says")

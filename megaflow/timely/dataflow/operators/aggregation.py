@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.error_notes import raised_by_loop
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_key, check_outputs
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
@@ -64,7 +66,10 @@ def aggregate(
         find = states.get
         try:
             for key, value in batch:
-                states[key] = fold(key, value, find(key))
+                before = find(key)
+                if before is None:
+                    check_key(key)
+                states[key] = fold(key, value, before)
         except (TypeError, ValueError) as error:
             raise _blamed(error, f"aggregate: {_PAIR}; and the fold is called as fold(key, value, state)") from None
         return states
@@ -82,12 +87,14 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     """Keep a state per key, on the key's worker, for ever: `fold(key, value, state) -> (state, outputs)`.
 
     `state` is None for a key without one, and returning None forgets the key. A record is applied once nothing can
-    come from before its time; records of equal times in the order of arrival. Outputs have the time of their record.
+    come from before its time; records of equal times in the order of arrival. Outputs have the time of their record;
+    `folds` and `checks` say what they may be.
     """
     builder = OperatorBuilder(port.scope, "StateMachine")
     source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
     output: Output[R]
     output, result = builder.new_output()
+    fold = checked("state_machine", fold)
     states: dict[K, A] = {}
     stash: dict[Time, tuple[Capability, list[list[Any]]]] = {}  # batches in arrival order, none empty
 
@@ -96,12 +103,17 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
         out: list[R] = []
         try:
             for key, value in batch:
-                state, outputs = fold(key, value, find(key))
+                before = find(key)
+                if before is None:
+                    check_key(key)
+                state, outputs = fold(key, value, before)
                 if state is None:
                     states.pop(key, None)
                 else:
                     states[key] = state
-                out += outputs
+                if type(outputs) is not list and outputs is not NO_OUTPUTS:
+                    check_outputs("state_machine", outputs)
+                out.extend(outputs)
         except (TypeError, ValueError) as error:
             raise _blamed(
                 error,

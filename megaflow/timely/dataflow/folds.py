@@ -1,0 +1,84 @@
+"""What every fold per key is held to: keys without NaN, and outputs that are records, not one record taken apart.
+
+Both are looked at where the many records of a stream pay little or nothing: a key when it has no state, outputs when
+they are no list.
+
+Why NaN is refused in keys: it differs from itself, so a dict finds it by identity alone, which is lost where it is
+read or decoded anew. One key of one process would be thousands of two, and a state that moved is never found again.
+Tuples, frozensets and objects hide it, for they compare what they hold by identity first.
+"""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from gc import get_referents
+from typing import Any, Final
+from uuid import UUID
+
+from megaflow.errors import ProgramError, UsageError
+
+NO_OUTPUTS: Final[tuple[()]] = ()
+"""As good as an empty list: loops ask for it by identity."""
+NAN_IN_KEY: Final = (
+    "NaN cannot be a key, nor be in one: it equals nothing, not even itself, so a state under it is not found again "
+    "by another record, nor after a move; drop such records, or put another value in its place, such as None"
+)
+_WITHOUT_NAN: Final = frozenset(
+    {str, int, bool, bytes, type(None), UUID, datetime.date, datetime.datetime, datetime.time, datetime.timedelta}
+)
+_TAKEN_APART: Final[dict[type, Callable[[Any], str]]] = {
+    str: lambda outputs: f"{len(outputs)} records of one character",
+    bytes: lambda outputs: f"{len(outputs)} records, one int for each byte",
+    dict: lambda outputs: f"{len(outputs)} records, its keys without their values",
+    tuple: lambda outputs: f"{len(outputs)} records, one for each item",
+}  # type -> what its values would be sent as
+
+
+def check_outputs(operator: str, outputs: object) -> None:
+    """Raise ProgramError for what is a record, and not an iterable of records: a str, bytes, dict or non-empty tuple.
+
+    Loops call it for what is neither a list nor NO_OUTPUTS, and then `extend` by it: `+=` would have an array add its
+    numbers to the outputs before. What is not iterable at all is theirs to refuse.
+    """
+    for kind, parts in _TAKEN_APART.items():
+        if isinstance(outputs, kind) and outputs != NO_OUTPUTS:
+            raise ProgramError(
+                f"{operator}: the fold returned (state, {outputs!r:.200}), whose outputs, a {type(outputs).__name__}, "
+                f"would be sent as {parts(outputs)}; return a list of records: for this one, "
+                f"return state, [{outputs!r:.200}]; for several, state, [first, second]; for none, state, []"
+            )
+
+
+def check_key(key: object) -> None:
+    """Raise UsageError for a key that is NaN or has it in what its equality compares. Cost: linear in its parts.
+
+    For keys that nobody has put through `stable_hash`, which refuses the same.
+    """
+    if type(key) not in _WITHOUT_NAN and _has_nan(key):
+        raise UsageError(f"the key {key!r:.200}: {NAN_IN_KEY}")
+
+
+def _has_nan(key: object) -> bool:
+    left, seen = [key], set[int]()
+    while left:
+        part: Any = left.pop()
+        kind = type(part)
+        if kind in _WITHOUT_NAN or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if _differs_from_itself(part):
+            return True
+        if is_dataclass(kind):
+            left += [getattr(part, field.name) for field in fields(kind) if field.compare]
+            continue
+        equality: object = kind.__eq__
+        if equality is not object.__eq__:  # else it is compared by identity, whatever it has
+            left += get_referents(part)
+    return False
+
+
+def _differs_from_itself(part: Any) -> bool:
+    try:
+        return bool(part != part)
+    except (TypeError, ValueError):  # an array, say, which says it of each of its elements
+        return False

@@ -1,0 +1,172 @@
+"""MEGAFLOW_CHECK=aliasing finds each fold that changes what it has given, and no other; off, it is not there."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.megaphone.stateful import StateMachine
+from megaflow.timely import example
+from megaflow.timely.dataflow.checks import checked, wanted
+from tests.timely.dataflow.test_folds import every_operator, run
+
+
+@pytest.fixture
+def checking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing")
+
+
+@dataclasses.dataclass
+class Basket:
+    items: list[Any]
+
+
+def appended(make: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """A fold that appends to its state, a list, in place; `make(state)`: one output."""
+
+    def fold(key: str, values: list[Any], state: Any) -> Any:
+        state = state if state is not None else []
+        state += values
+        return state, [make(state)]
+
+    return fold
+
+
+def in_a_set(key: str, values: list[Any], state: Any) -> Any:
+    state = state or (set(), 0)
+    state[0].update(values)
+    return (state[0], state[1] + 1), [(key, state[0])]
+
+
+def in_a_basket(key: str, values: list[Any], state: Any) -> Any:
+    state = state or Basket([])
+    state.items.extend(values)
+    return state, [(key, state)]
+
+
+def deep_inside(key: str, values: list[Any], state: Any) -> Any:
+    state = state or {"last": {}, "all": deque()}
+    state["last"]["value"] = values
+    return state, [{"of": key, "seen": (1, [state["last"]])}]
+
+
+def by_a_generator(key: str, values: list[Any], state: Any) -> Any:
+    state = state if state is not None else []
+
+    def outputs() -> Iterator[Any]:
+        for value in values * 2:
+            state.append(value)
+            yield key, state
+
+    return state, outputs()
+
+
+def now_and_then(key: str, values: list[Any], state: Any) -> Any:
+    state = state if state is not None else []
+    state += values
+    return state, [state] if values == [0] else ()
+
+
+def forgotten_at_last(key: str, values: list[Any], state: Any) -> Any:
+    state = state if state is not None else []
+    state += values
+    return (None, []) if values == [1] else (state, [state])
+
+
+@every_operator
+@pytest.mark.parametrize(
+    "fold",
+    [
+        appended(lambda state: state),
+        appended(lambda state: ("k", state)),
+        appended(lambda state: ("k", (1, [state]))),
+        appended(lambda state: {"pages": state}),
+        appended(Basket),
+        in_a_set, in_a_basket, deep_inside, by_a_generator, now_and_then, forgotten_at_last,
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("checking")
+def test_a_state_that_is_changed_in_place_after_it_was_given_is_found(operator: str, fold: Any) -> None:
+    records = [(key, number) for number in range(3) for key in "ab"]
+    with pytest.raises(ProgramError, match=r"the fold for key 'a' gave .* a state which is changed in place") as caught:
+        run(operator, records, fold)
+    assert "Give a copy, return state, [(key, list(state))]" in str(caught.value)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in operator ") and ("record ('a', " in note or note.endswith("key 'a'"))
+
+
+@pytest.mark.usefixtures("checking")
+def test_the_error_shows_what_the_output_was_and_what_it_has_become() -> None:
+    with pytest.raises(ProgramError, match=r"gave \[1\] as an output or in one, which is \[1, 2\] now"):
+        run("stateful_state_machine", [("a", 1), ("a", 2)], appended(lambda state: ("k", state)))
+
+
+@pytest.mark.usefixtures("checking")
+def test_one_call_that_gives_its_changing_state_for_each_record_is_found() -> None:
+    def fold(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        state, outputs = state if state is not None else [], []
+        for value in values:
+            state.append(value)
+            outputs.append((key, state))
+        return state, outputs
+
+    with pytest.raises(ProgramError, match=r"key 'a' gave \('a', \[1, 2\]\) twice in one call"):
+        example(lambda scope: scope.to_stream([("a", 1), ("a", 2)]).stateful_unary(fold).capture())
+
+
+@every_operator
+@pytest.mark.parametrize(
+    "fold",
+    [
+        appended(list),
+        appended(tuple),
+        appended(lambda state: ("k", state[-1])),
+        lambda key, values, state: ((new := [*(state or []), *values]), [(key, new)]),
+        lambda key, values, state: ((same := state or ["never changed"]), [(key, same), (values[0], same)]),
+        lambda key, values, state: ((state or 0) + 1, ((key, [value]) for value in values)),
+        lambda key, values, state: (None, [values]),
+        lambda key, values, state: (values, ()),
+        lambda key, values, state: (print, [len]) if False else ({"n": 1}, [print, Basket]),
+    ],
+)
+@pytest.mark.usefixtures("checking")
+def test_a_fold_that_gives_copies_or_makes_its_states_anew_is_not_accused(
+    operator: str, fold: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [(key, number) for number in range(4) for key in "ab"]
+    watched = run(operator, records, fold)
+    monkeypatch.delenv("MEGAFLOW_CHECK")
+    assert repr(watched) == repr(run(operator, records, fold))
+
+
+@pytest.mark.usefixtures("checking")
+@every_operator
+@pytest.mark.parametrize("returned", [None, 5, (1, None), (1, 5), (1, ("a", 2))], ids=repr)
+def test_what_is_wrong_with_a_fold_without_the_check_is_said_with_it_too(operator: str, returned: Any) -> None:
+    with pytest.raises(ProgramError, match=r"the fold (is called as|returned)|must return"):
+        run(operator, [("a", 0)], lambda key, values, state: returned)
+
+
+def test_the_fold_itself_is_called_when_the_check_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fold() -> None: ...
+
+    for off in ("", " ", ","):
+        monkeypatch.setenv("MEGAFLOW_CHECK", off)
+        assert checked("mine", fold) is fold and wanted() == frozenset()
+    monkeypatch.setenv("MEGAFLOW_CHECK", " aliasing ,")
+    assert checked("mine", fold) is not fold and wanted() == {"aliasing"}
+
+
+def test_a_check_that_there_is_not_is_refused_with_the_names_of_those_that_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing,typo")
+    with pytest.raises(BuildError, match=r"MEGAFLOW_CHECK=aliasing,typo: there is no check 'typo'; there is aliasing"):
+        example(lambda scope: scope.to_stream([1]).capture())
+
+
+def test_each_kind_of_fold_is_checked() -> None:
+    assert StateMachine.__init__.__code__.co_names.count("checked") == 1
