@@ -100,9 +100,10 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool) -> None:
     moved = None
     with conversation(*where) as talk:
         if balance:
-            before = ask_status(talk, tables=False)
+            before = ask_status(talk)
             move_request.check_bins(before)
             move_request.check_no_plan(before)
+            commands.try_growth(talk, before, count)
         with progress_bar("adding workers") as show:
             added = commands.add_processes(talk, count, show)
         for join in added.joins if not as_json else ():

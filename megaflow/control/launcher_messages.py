@@ -10,14 +10,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines from the launcher's stdin or iterable, for the first worker's source."""
+    """Lines from the launcher's stdin or iterable, for the source of the first worker of the coordinator's process."""
 
     lines: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class LinesEnded:
-    """The launcher has no more lines."""
+    """The launcher has no more lines, or those that follow go elsewhere: another process coordinates the job now."""
+
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

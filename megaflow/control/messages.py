@@ -1,11 +1,11 @@
 """What the parts of a running job say to each other, each conversation a set of frozen records.
 
 1. *On the control stream*, numbered, from the coordinator to every operator: the routing commands of
-   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `Withdraw` and `EndOfLines`.
+   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
    some `CommandProgress`, and later `Done`.
 3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
-4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
+4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
 
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
 some records carry, are in `megaflow.control.reports`.
@@ -47,6 +47,13 @@ class CommitBatch:
     run: str  # one call of foreachBatch
     batch: int
     winners: dict[int, tuple[int, int, int]]  # partition -> (worker, task attempt, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPushed:
+    """The launcher's lines are to be read by this worker from now on; its process gets them."""
+
+    worker: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,13 @@ class KeptPlan:
     bins: int  # that it moves, all together
     runner: str
     over: bool = False  # its last step was issued
+
+
+@dataclass(frozen=True, slots=True)
+class TryBins:
+    """Ask whether all that is in these bins can travel, as is asked before bins move; change nothing."""
+
+    bins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +311,9 @@ class CommitTaken:
 
 @dataclass(frozen=True, slots=True)
 class PushedEnded:
-    """The launcher's lines are over and taken in."""
+    """The launcher's lines are over and taken in, or, if the others go elsewhere, those that came here are."""
+
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +355,26 @@ class StatusAsk:
 
     id: int
     loads: bool = False  # with the loads of its operators
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAsk:
+    """The coordinator asks whether what is in these bins can travel, and whether these classes are known here."""
+
+    by: int  # the coordinator; it and the id come back in the answer
+    id: int
+    bins: tuple[int, ...]
+    classes: tuple[tuple[int, str, str], ...] = ()  # see the codec's `ClassName`
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """What came of it."""
+
+    by: int
+    id: int
+    fault: str | None  # operator, key and type of what cannot travel; or the class that is not known
+    classes: tuple[tuple[int, str, str], ...]  # of what is in the bins
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ retried tasks and replayed batches neither add nor lose a line while the job liv
 checkpoint is the job's and goes with it.
 
 Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all of the
-one before have (see `megaflow.control.coordinator.spark_commits`), while Spark stages it. If the specification says
-`unordered` they need not wait. Between batches that costs a tick or two, that is some 10 ms.
+one before have (see `megaflow.control.coordinator.spark_commits`); meanwhile Spark stages it, so between two batches
+that costs a tick or two, some 10 ms. If the specification says `unordered` they need not wait. Measured in turns with
+twelve batches of 100,000 lines, in order and unordered: 143 and 142 thousand lines/s as rows in one process, 176 and
+195 in two, 305 and 315 as Arrow in two, where runs of one kind differed by a third and more.
 
 The coordinator may change, but not while a batch is being staged. The old one says where the next one is, which knows
 what was committed; if the old one has left when it is asked, the launcher has been told where the next one is (`move`).

@@ -43,6 +43,8 @@ Lines: TypeAlias = Iterable[str] | Iterable[Iterable[str]] | Mapping[Any, Iterab
 
 _GRAINS = (1, 3, 10)
 """A batch has one line to so many; a run draws which."""
+_FEW_LINES = 2000
+"""With more of them batches are larger, so that a run takes seconds."""
 _SECONDS = (0.0, 1.0, 3.0, 6.0)
 """So long all lines together take to come: they come at once, or while the membership changes once, or a few times."""
 
@@ -112,8 +114,8 @@ class SimulatedLines:
         self._partitions = partitions
         self._args = args
         self._random = random
-        self._grain = random.choice(_GRAINS)
         self._lines = sum(map(len, partitions))
+        self._grain = random.choice(_GRAINS) * (1 + self._lines // _FEW_LINES)
         seconds = random.choice(_SECONDS)
         self._rate = self._lines / seconds if seconds and self._lines else None  # lines per simulated second
         self._issue = issue

@@ -32,6 +32,7 @@ from megaflow.control.messages import (
     RemoveWorker,
     ResumePlan,
     StatusQuery,
+    TryBins,
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
@@ -272,12 +273,19 @@ class FakeConversation:
         self.changed: list[Any] = []  # requests about the membership
         self.failed: list[str] = []  # processes that do not start
         self.plans = Plans()
+        self.tried: list[tuple[int, ...]] = []
+        self.refused = ""  # why bins cannot move
         self.with_loads = 0  # questions for loads
 
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
             self.with_loads += body.loads
             return status_of(self.record)
+        if isinstance(body, TryBins):
+            self.tried.append(body.bins)
+            if self.refused:
+                raise CommandRefused(self.refused)
+            return None
         if isinstance(body, BeginPlan):
             return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
         if isinstance(body, ResumePlan):
@@ -467,6 +475,17 @@ def test_added_workers_are_given_their_share_one_bin_after_another(job: FakeConv
     assert [join["workers"] for join in record["joins"]] == [[2], [3]] and record["moved"]["bins"] == 2
     assert [len(step) for step in job.moved] == [1, 1]
     assert sorted(worker for ((_, worker),) in job.moved) == [2, 3]
+
+
+def test_nothing_is_added_if_the_bins_that_it_was_to_get_cannot_move(job: FakeConversation) -> None:
+    job.record = status([0, 1, 0, 1] * 3)
+    job.refused = "nothing was moved, for worker 0 says: count: the state of key 'a'"
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert (result.exit_code, result.stderr) == (1, f"megaflow: {job.refused}\n")
+    assert [len(bins) for bins in job.tried] == [4] and job.changed == [] and job.moved == []
+    job.refused = ""
+    assert megaflow("control", "add-workers", "1", "--balance").exit_code == 0
+    assert {bin for step in job.moved for bin, _ in step} == set(job.tried[-1])
 
 
 def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:

@@ -54,7 +54,9 @@ def test_a_file_is_applied_in_its_order_and_another_worker_reads_on_when_its_rea
     assert (code, output) == (0, ""), said
 
 
-def test_what_is_piped_in_is_applied_in_its_order(start: Callable[..., Run], tmp_path: Path) -> None:
+def test_what_is_piped_in_is_applied_in_its_order_and_another_worker_reads_on_when_its_reader_leaves(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
     app, enough = tmp_path / "follow.py", threading.Event()
     app.write_text(FOLLOW)
     run = start(str(app), "--lines", "-", "--processes", "2", "--rate", RATE, stdin=subprocess.PIPE)
@@ -72,7 +74,7 @@ def test_what_is_piped_in_is_applied_in_its_order(start: Callable[..., Run], tmp
     writer.start()
     try:
         run.reading()
-        rescale(run, leaver=1)
+        rescale(run, leaver=0)
     finally:
         enough.set()
         writer.join()

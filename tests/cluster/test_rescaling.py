@@ -242,15 +242,13 @@ def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job
     status = count.run.status()
     starts = {worker["pid"]: process_start(worker["pid"]) for worker in status["workers"]}
     worker = next(worker for worker in status["workers"] if worker["id"] == 2)
-    bins = [str(bin) for bin, owner in enumerate(status["operators"][0]["table"]) if owner == 2]
     os.kill(worker["pid"], signal.SIGKILL)
     begun = time.monotonic()
     code, _, said = count.run.end()
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
-    named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it bins "
-    assert said[-1].startswith(named), said
-    assert said[-1].endswith("; all other workers have been stopped"), said
-    assert bins[0] in said[-1] and len(bins) == worker["bins"]
+    named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it the "
+    assert said[-1].startswith(f"{named}state of {worker['bins']} of 256 bins of 'count' ("), said
+    assert said[-1].endswith("nobody else has that state: run the job again from its first line"), said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 
@@ -371,20 +369,8 @@ def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"megaflow: worker 1 ({killed['address']}, pid {killed['pid']}) was killed by SIGKILL"
     assert said[-1].startswith(named), said
-    assert said[-1].endswith("; all other workers have been stopped"), said
+    assert "; all other workers have been stopped" in said[-1], said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
-
-
-@pytest.mark.slow
-def test_where_the_launchers_lines_come_in_the_coordinator_stays(start: Callable[..., Run], tmp_path: Path) -> None:
-    run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
-    run.status_when(lambda record: len(record["workers"]) == 2)
-    refused = run.control("remove-workers", "--id", "0")
-    assert refused.returncode == 1 and "standard input" in refused.stderr, refused
-    assert [worker["bins"] for worker in run.status()["workers"]] == [128, 128], "it is refused before bins move"
-    assert run.process.stdin is not None
-    run.process.stdin.close()
-    assert run.end()[0] == 0
 
 
 def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":

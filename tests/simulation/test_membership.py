@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow import Move
-from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation
+from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation, simulated_cluster
 from megaflow.timely import Pipeline
 from tests.simulation.membership import draw_hand_overs, run
 
@@ -129,7 +129,9 @@ def test_times_may_be_far_apart(far: int) -> None:
     assert sorted((word, total) for _, (_, word, total) in outputs) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
-def test_a_run_without_end_says_what_holds_it() -> None:
+def test_a_run_without_end_says_what_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_cluster, "_FRUITLESS_ACTIONS_MAX", 500)
+
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.unary_frontier(Pipeline(), "Restless", restless)
 

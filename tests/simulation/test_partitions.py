@@ -124,8 +124,10 @@ def test_what_is_no_dataflow_is_refused_as_a_job_refuses_it() -> None:
     ]:
         with pytest.raises(BuildError, match=re.escape(message)):
             SimulatedCluster(seed=1).run(wrong, lines=["a"])
-    with pytest.raises(UsageError, match="must be a function of one argument, the flow, not"):
-        SimulatedCluster(seed=1).run("app.py", lines=["a"])  # type: ignore[call-overload]
+    for wrong, name in [("app.py", "'app.py'"), (lambda word, n, total: None, "<lambda>(word, n, total)")]:
+        message = f"must be a function of one argument, the flow, as in dataflow(flow), not {name}"
+        with pytest.raises(UsageError, match=re.escape(message)):
+            SimulatedCluster(seed=1).run(wrong, lines=["a"])  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

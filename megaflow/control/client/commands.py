@@ -10,7 +10,7 @@ from typing import cast
 
 from megaflow.control import messages, reports
 from megaflow.control.client.conversation import Conversation
-from megaflow.control.client.move_request import Plan
+from megaflow.control.client.move_request import Plan, bins_for_newcomers
 from megaflow.errors import MegaflowError, PeerLost
 
 
@@ -22,6 +22,14 @@ def ask_status(conversation: Conversation, tables: bool = True, loads: bool = Fa
 def ask_explanation(conversation: Conversation) -> reports.Explanation:
     """Return the report that says what holds a job's output back."""
     return cast(reports.Explanation, conversation.ask(messages.ExplainQuery()))
+
+
+def try_growth(conversation: Conversation, status: reports.JobStatus, processes: int) -> None:
+    """Raise CommandRefused if a bin that so many more processes would get holds what cannot travel.
+
+    The status was asked for with tables. Nothing changes; what a plan moves then is tried again, at once.
+    """
+    conversation.ask(messages.TryBins(bins_for_newcomers(status, processes)))
 
 
 def add_processes(

@@ -1,6 +1,7 @@
 """From a user's request to a plan: which bins go where, and in which steps."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from megaflow.control.client.load_balance import balance_load
@@ -133,6 +134,15 @@ def plan_removal(status: JobStatus, worker: int) -> Plan:
     for each in sorted(process):
         target = drain(target, each, (owners_of(status) - process) | {each})
     return Plan(table, target, plan(table, target, "fluid"))
+
+
+def bins_for_newcomers(status: JobStatus, processes: int) -> tuple[int, ...]:
+    """Return the bins that so many more processes, with as many workers as each has, would get to balance a job."""
+    table, owners = table_of(status), owners_of(status)
+    addresses = Counter(worker.address for worker in status.workers)
+    first = max(worker.id for worker in status.workers) + 1
+    newcomers = range(first, first + processes * max(addresses.values()))
+    return tuple(bin for bin, _, _ in difference(table, balance(table, owners.union(newcomers))))
 
 
 def check_bins(status: JobStatus) -> None:

@@ -4,7 +4,8 @@ A state machine of values. `handle` takes one event and the wall-clock time and 
 order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
 
 1. One place numbers commands, consecutively from 0, so that no two operators can see them in different orders.
-2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
+2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing. One that
+   moves bins is checked by their owners, too: `trials`.
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
 4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
@@ -33,6 +34,7 @@ from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurati
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster, spread
 from megaflow.control.coordinator.spark_commits import Commits
+from megaflow.control.coordinator.trials import Trials
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
@@ -76,13 +78,14 @@ class Controller:
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
+        self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._changes = MembershipRequests(
             self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
         )
         self._splits = tuple(splits)
         self._unread = {split.number for split in splits}
-        self._pushed = pushed
+        self._pushed, self._reads_pushed = pushed, True  # the launcher has more lines; somebody was told to read them
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
@@ -105,6 +108,7 @@ class Controller:
             case events.Gone():
                 self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
+                self._trials.gone(event.client)
             case JoinDue(ids):
                 self._changes.join_due(ids, self._too_late(), out, now)
             case LeaveDue(ids):
@@ -115,6 +119,8 @@ class Controller:
                 self._changes.left(event, out, now)
                 for question in self._questions.left(event.ids):
                     self._conclude(question, out)
+                for asked in self._trials.left(event.ids, out):
+                    self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
                 self._changes.declined(event, out)
             case Started() | StartFailed():
@@ -147,7 +153,7 @@ class Controller:
 
     # What clients ask
 
-    def _answer(self, asked: Asked, out: list[Instruction], now: float) -> None:
+    def _answer(self, asked: Asked, out: list[Instruction], now: float, tried: bool = False) -> None:
         request, client = asked.request, asked.client
         if self._changes.handing_over and not isinstance(request.body, BEFORE_HAND_OVER) and len(self._held) < HELD_MAX:
             self._held.append(asked)
@@ -156,17 +162,15 @@ class Controller:
             match request.body:
                 case messages.StatusQuery():
                     self._ask(asked, out)
-                case messages.BeginPlan() | messages.ResumePlan():
-                    self._check_bins()
-                    out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
-                case messages.Reconfigure() as body:
-                    self._reconfigure(asked, body, out, now)
+                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
+                    self._refuse_if_ended()
+                    self._trials.ask(asked, tried, out, now)
                 case messages.StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
-                case messages.CommitRequest(messages.CommitBatch() as commit, ordered):
-                    self._commit(asked, commit, bool(ordered), out, now)
+                case messages.CommitRequest(messages.CommitBatch()) as body:
+                    self._commit(asked, body, out, now)
                 case messages.SourceEnded(str(query)):
                     self._commits.end(query)
                     self._commits.staged(client)
@@ -191,26 +195,13 @@ class Controller:
         if reason := self._too_late():
             raise CommandRefused(reason)
 
-    def _check_bins(self) -> None:
-        self._refuse_if_ended()
-        if not self._moves.table:
-            raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
-
-    def _reconfigure(self, asked: Asked, body: messages.Reconfigure, out: list[Instruction], now: float) -> None:
-        self._check_bins()
-        self._moves.check(asked, body)
-        self._roster.check_commands(body.commands, len(self._moves.table))
-        epoch = self._stream.issue(body.commands, out, now)
-        out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
-
-    def _commit(
-        self, asked: Asked, commit: messages.CommitBatch, ordered: bool, out: list[Instruction], now: float
-    ) -> None:
+    def _commit(self, asked: Asked, body: messages.CommitRequest, out: list[Instruction], now: float) -> None:
+        commit = body.commit
         epoch = self._commits.epoch_of(commit)
         if epoch is None:  # a replay is answered like the first time, and not issued again
             self._refuse_if_ended()
             self._commits.check(commit, self._roster.stagers)
-            if ordered and not self._commits.is_next(commit):
+            if body.ordered and not self._commits.is_next(commit):
                 self._commits.queue(asked)
                 return
             epoch = self._stream.issue([commit], out, now)
@@ -231,8 +222,10 @@ class Controller:
                 self._stream.pace.busy(body, now)
             case messages.SplitRead(number):
                 self._unread.discard(number)
-            case messages.PushedEnded():
-                self._pushed = False
+            case messages.PushedEnded(elsewhere):
+                self._pushed, self._reads_pushed = elsewhere, True
+                if elsewhere and not self.ended:
+                    self._stream.issue([messages.ReadPushed(self._roster.pushed_to)], out, now)
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 for asked in () if self._too_late() else self._commits.take_queue():
@@ -243,6 +236,9 @@ class Controller:
             case messages.StatusAnswer():
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
+            case messages.TrialAnswer():
+                for asked in self._trials.answered(source, body, out):
+                    self._answer(asked, out, now, tried=True)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
             case messages.SplitsReturned(splits, share):
@@ -294,16 +290,17 @@ class Controller:
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
-        return passed and not self._moves and self._commits.at_rest
+        return passed and not self._moves and self._commits.at_rest and (self._reads_pushed or not self._pushed)
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
-            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
+            self._pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
             self._moves.plans.kept,
         )  # fmt: skip
-        out.append(events.Resign(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
+        pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
+        out.append(events.Resign(self._roster.successor, state, pending))
         self._held.clear()
         self.handed_over = True
 
@@ -312,6 +309,7 @@ class Controller:
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
         self._moves.table, self._unread = state.table, set(state.unread)
+        self._pushed, self._reads_pushed = state.pushed, False
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
@@ -329,6 +327,7 @@ class Controller:
         """Take in nothing new; the end comes when no change is under way."""
         if not self.ended:
             self._state = "stopping"
+            self._trials.cancel(self._too_late() or "", out)
             self._changes.cancel(f"too late: job {self._job!r} was told to stop", out)
 
     def _end(self, out: list[Instruction], now: float) -> None:
@@ -337,6 +336,7 @@ class Controller:
         self._stream.issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
         self._state = "stopping" if self._state == "stopping" else "ending"
+        self._trials.cancel(self._too_late() or "", out)
         out.append(events.CloseControl())
         self._release_commits(out)
 

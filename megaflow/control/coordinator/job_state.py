@@ -3,8 +3,9 @@
 The part changes hands only when it is at rest:
 
 1. Nothing that was begun is unfinished: no change of the membership, no reconfiguration, no commit that a source has
-   not taken in, no Spark batch that is being staged. So no answer is owed but to requests that have not begun, and
-   those are asked again; a commit that was answered already is known by its batch.
+   not taken in, no Spark batch that is being staged, no worker yet to be told to read the launcher's lines. So no
+   answer is owed but to requests that have not begun, and those are asked again; a commit that was answered already is
+   known by its batch.
 2. The probe behind the outputs has passed the epoch of the last command. As each source holds its capability until it
    has obeyed the commands before it, and each stateful operator until it has read them, all workers have read all that
    the old writer wrote. What the new one writes comes by another way and could overtake it otherwise.
@@ -55,6 +56,7 @@ class JobState:
     question: int  # the next id; answers to earlier ones still come
     table: RoutingTable
     unread: tuple[int, ...]  # numbers of splits
+    pushed: bool  # the launcher has more lines
     roster: RosterState
     commits: CommitsState
     ledger: tuple[LedgerEntry, ...]

@@ -65,7 +65,7 @@ class MembershipRequests:
     ) -> None:
         """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave.
 
-        `pushes` tells whether the launcher's lines are still to come to the coordinator's process.
+        `pushes` tells whether the launcher has more lines, which the coordinator's process reads.
         """
         self.starts = 0  # the number of the next `StartWorkers`
         self._roster = roster
@@ -294,10 +294,11 @@ class MembershipRequests:
         ids = self._roster.check_leave(worker)
         if reasons := self._pins(ids):
             raise CommandRefused("; ".join(reasons))
-        if self._roster.members.coordinator in ids and self._pushes():
+        roster = self._roster
+        if roster.members.coordinator in ids and self._pushes() and roster.successor not in roster.readers:
             raise CommandRefused(
-                f"worker {worker} is in the process that takes the launcher's lines (standard input, or an "
-                "iterable): it can leave when they have ended; or stop the job"
+                f"worker {roster.successor}, which would read the launcher's lines (standard input, or an iterable) "
+                "then, has closed its source: stop the job instead"
             )
         return ids
 

@@ -88,6 +88,11 @@ class Roster:
         """Who coordinates when the coordinator's process leaves, which is not the only one."""
         return min(self.members.workers.difference(self._process[self.members.coordinator]))
 
+    @property
+    def pushed_to(self) -> WorkerId:
+        """Who reads the launcher's lines: the first worker of the coordinator's process."""
+        return min(self._process[self.members.coordinator])
+
     def state_of(self, worker: WorkerId) -> str:
         """Return a member's state, see above."""
         if worker in self.leaving:

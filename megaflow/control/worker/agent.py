@@ -4,21 +4,25 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control import reports
 from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
-from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk
+from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk, TrialAnswer, TrialAsk
 from megaflow.control.worker.latency import Lateness, RateMeter
-from megaflow.errors import ProtocolError
+from megaflow.errors import CannotTravel, ProtocolError
+from megaflow.megaphone.bin_trial import trial
 from megaflow.megaphone.load_meter import Load, bin_sizes
 from megaflow.megaphone.stateful_core import Core
 from megaflow.program import Worker
+from megaflow.timely.communication.codec.decode import ClassName, check_known
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
+TRIAL_SECONDS = 0.004  # of a slice; with the piece that is begun in it less than 5 ms, but for a single large state
 KEY_LENGTH_MAX = 60  # characters that are shown
 
 
@@ -37,6 +41,7 @@ class Agent:
         self._report = self._worker.rescaling.report  # tells the coordinator
         self._began = self._worker.now()
         self._rate = RateMeter()
+        self._trials: deque[Iterator[None]] = deque()  # of bins that are to move; the first is under way
         self._learning = False  # this worker has joined, and its operators do not all know their tables
         self._worker.on_mail(TOPIC, self._read)
 
@@ -47,6 +52,8 @@ class Agent:
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
+        if self._trials:
+            self._try_on()
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
@@ -60,10 +67,36 @@ class Agent:
             case StatusAsk(id, loads):
                 self._report_installed()  # first, for what is asked may be the account of a move
                 self._report(self.status(id, loads))
+            case TrialAsk():
+                self._trials.append(self._trial(body))
             case Coordinates():
                 self._moved(body)
             case _:
                 raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether `turn` has more to do at once."""
+        return bool(self._trials)
+
+    def _try_on(self) -> None:
+        """Go on with the trials, for a slice of time: records must not wait longer."""
+        end = self._worker.now() + TRIAL_SECONDS
+        while self._trials and self._worker.now() < end:
+            if next(self._trials[0], self) is self:
+                self._trials.popleft()
+
+    def _trial(self, asked: TrialAsk) -> Iterator[None]:
+        """Try what is in bins and report what came of it; bit by bit."""
+        met: set[ClassName] = set()
+        fault = None
+        try:
+            check_known(asked.classes)
+            for view in self._worker.stateful:
+                yield from trial(view.name, view.store, asked.bins, self._worker.now, met)
+        except (CannotTravel, ProtocolError) as error:
+            fault = str(error)
+        self._report(TrialAnswer(asked.by, asked.id, fault, tuple(sorted(met))))
 
     def _report_installed(self) -> None:
         """Tell the coordinator which bins have come since the last time."""

@@ -4,6 +4,7 @@ All are called by the thread that polls, which is the first worker of the proces
 state of the job; they hand what comes to whoever owns it, and wake the worker.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import Lock
 from typing import Any, Protocol
@@ -23,8 +24,8 @@ class LinesTaker(Protocol):
     def push(self, lines: list[str]) -> None:
         """Take some lines."""
 
-    def end_pushed(self) -> None:
-        """Learn that there are no more."""
+    def end_pushed(self, elsewhere: bool) -> None:
+        """Learn that there are no more, or that the others go elsewhere."""
 
 
 class Stager(Protocol):
@@ -46,9 +47,9 @@ class LauncherDoor:
     def __init__(self) -> None:
         self.gone = False  # it was here and has left
         self._connection: Connection | None = None
-        self._taker: LinesTaker | None = None  # set when the first worker has built its dataflow
+        self._taker: LinesTaker | None = None  # from `serve` to the end of the lines that come here
         self._wake: Callable[[], None] = lambda: None  # nobody is to be woken yet
-        self._early: list[Lines | LinesEnded] = []  # what came before there was a taker
+        self._early: deque[Lines | LinesEnded] = deque()  # what came while there was no taker
         self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
         self._lock = Lock()  # guards the next
         self._unsent: list[object] = []  # for a launcher that has not come; little, as there is no room yet
@@ -77,7 +78,7 @@ class LauncherDoor:
                 self._unsent.append(message)
 
     def serve(self, taker: LinesTaker, wake: Callable[[], None]) -> None:
-        """Give lines to `taker` from now on, those that have come already included."""
+        """Give lines to `taker` from now on, those that have come already included. The polling thread calls it."""
         self._taker, self._wake = taker, wake
         self._hand_on()
 
@@ -99,7 +100,7 @@ class LauncherDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Take lines, and what was started. Raises ProtocolError for anything else."""
         match value:
-            case LinesEnded():
+            case LinesEnded(bool()):
                 self._early.append(value)
                 self._hand_on()
             case Lines(list(lines)) if all(type(line) is str for line in lines):
@@ -116,14 +117,14 @@ class LauncherDoor:
         self._wake()
 
     def _hand_on(self) -> None:
-        if self._taker is not None:
-            for message in self._early:
-                if isinstance(message, Lines):
-                    self._taker.push(message.lines)
-                else:
-                    self._taker.end_pushed()
-            self._early.clear()
-            self._wake()
+        while self._taker is not None and self._early:
+            message = self._early.popleft()
+            if isinstance(message, Lines):
+                self._taker.push(message.lines)
+            else:
+                self._taker.end_pushed(message.elsewhere)
+                self._taker = None  # what comes from elsewhere later waits for the word that it is its turn
+        self._wake()
 
 
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top

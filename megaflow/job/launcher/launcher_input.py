@@ -122,7 +122,7 @@ class IterableLines:
 
 
 PushedLines: TypeAlias = FileLines | IterableLines
-"""Lines that the launcher reads and sends to the first worker."""
+"""Lines that the launcher reads and sends to the coordinator's process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""The launcher's own lines on their way to the first worker, no further ahead than a window of bytes.
+"""The launcher's own lines on their way to the coordinator's process, no further ahead than a window of bytes.
 
 The window holds what was sent and what the worker's source has not taken in yet (`LinesTaken`). The source of lines is
-read only while the window is open.
+read only while the window is open. When another process coordinates, the lines that follow go there; they are read
+there when those before have been taken in (rule 6 of `megaflow.job.worker.source_operator`), so one window is enough.
 """
 
+import contextlib
 import selectors
 from collections import deque
 
@@ -55,7 +57,7 @@ class LinePusher:
     """Reads and sends the lines. One writer: the launcher's loop, which gives its selector."""
 
     def __init__(self, lines: PushedLines | None, worker: Child, selector: selectors.BaseSelector) -> None:
-        """`worker` is the process that takes the lines; None for `lines` if the launcher reads none."""
+        """`worker` is the process that takes the lines at first; None for `lines` if the launcher reads none."""
         self._lines = lines  # None from when they have ended
         self._worker = worker
         self._selector = selector
@@ -93,6 +95,14 @@ class LinePusher:
                 client.send(LinesEnded())
         except PeerLost:
             self.stop()  # the end of the connection is noticed, and judged, where it is read
+
+    def move(self, worker: Child) -> None:
+        """Send what follows to another process, and tell so to the one before."""
+        client = self._worker.client
+        if self._lines is not None and client is not None and worker is not self._worker:
+            self._worker = worker
+            with contextlib.suppress(PeerLost):  # noticed where it is read
+                client.send(LinesEnded(elsewhere=True))
 
     def stop(self) -> None:
         """Read no more lines."""

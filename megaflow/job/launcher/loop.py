@@ -182,6 +182,7 @@ class Loop:
                 self._newcomers.start(message)
             case messages.Coordinates(host, port):
                 self._move((host, port))
+                self._pusher.move(child)
             case messages.ProcessJoined(workers=workers):
                 self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)

@@ -1,5 +1,6 @@
 """A job whose dataflow is a Python function, from a notebook, a script or a test: `megaflow.run`."""
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -47,9 +48,19 @@ def run(
 
 
 def check_function(function: object) -> None:
-    """Raise UsageError for what cannot be a dataflow function."""
-    if not callable(function):
-        raise UsageError(f"the dataflow must be a function of one argument, the flow, not {function!r:.80}")
+    """Raise UsageError for what cannot be called with a flow alone."""
+    what = f"{function!r:.80}"
+    if callable(function):
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # of a function that says nothing about itself
+            return
+        try:
+            signature.bind(None)
+            return
+        except TypeError:
+            what = f"{getattr(function, '__name__', what)}{signature}"
+    raise UsageError(f"the dataflow must be a function of one argument, the flow, as in dataflow(flow), not {what}")
 
 
 def pickle_app(function: Callable[..., Any]) -> PickledFunction:

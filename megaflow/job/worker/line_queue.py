@@ -75,7 +75,8 @@ class LineQueue:
         self._from_split = False  # the next batch is of the first of them
         self._assigned = False  # splits have brought their share
         self._pushed: deque[list[str]] = deque()
-        self._pushed_ended = False
+        self._pushed_ended: PushedEnded | None = None  # to be reported when they are taken
+        self.expects_pushed = False  # the launcher's lines are read here, and their end was not reported
         self._next: list[str] = []  # the batch that comes next; looked up ahead so that an end is known at once
         self._schedule: Schedule | None = None  # from the first line on, if there is a rate
         self._scheduled = 0.0  # the share that it is made for
@@ -108,7 +109,7 @@ class LineQueue:
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""
-        if not self._assigned:
+        if not self._assigned and not self.expects_pushed:
             self.share = 1 / workers
 
     def give_back(self) -> tuple[tuple[Split, ...], float]:
@@ -128,13 +129,17 @@ class LineQueue:
             share, self.share, self._assigned = self.share, 0.0, False
         return tuple(split for split in rest if split is not None), share
 
+    def expect_pushed(self) -> None:
+        """Read what the launcher pushes, at the whole rate."""
+        self.expects_pushed, self.share = True, 1.0
+
     def push(self, lines: list[str]) -> None:
         """Read these lines, too; `take_credit` tells how many are taken."""
         self._pushed.extend(batches_of(lines, sum(map(len, lines))))
 
-    def end_pushed(self) -> None:
-        """Note that no more lines will be pushed; a `PushedEnded` reports when all are taken."""
-        self._pushed_ended = True
+    def end_pushed(self, elsewhere: bool = False) -> None:
+        """Note that no more lines will be pushed here; a `PushedEnded` reports when all are taken."""
+        self._pushed_ended = PushedEnded(elsewhere)
 
     def take(self, now: float) -> tuple[list[str], float] | None:
         """Return the next lines that are due and the time since which the first has been; None if there is none."""
@@ -215,6 +220,6 @@ class LineQueue:
         if self._pushed:
             self._next = self._pushed.popleft()
             self._credit += len(self._next)
-        elif self._pushed_ended:
-            self._pushed_ended = False
-            self._reports.append(PushedEnded())
+        elif self._pushed_ended is not None:
+            self._reports.append(self._pushed_ended)
+            self._pushed_ended, self.expects_pushed = None, False

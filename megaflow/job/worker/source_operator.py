@@ -9,7 +9,7 @@
    assigned or committed later finds it open. On a worker that joins it gets a capability from a
    member; commands that come before that wait.
 4. The source of a leaving worker is told by `Withdraw`, which follows every command that gives it
-   lines: it takes in what is committed, hands back its splits and closes.
+   lines: it takes in what is committed and what was pushed here, hands back its splits and closes.
 5. Backpressure holds lines back, never time. While the output lags it reads one small batch per
    tick, and none while records wait in the stateful operators of this worker: then it has run ahead
    of the others, whose records they wait for. While an operator after it, here or on a peer, has
@@ -17,13 +17,13 @@
    All of this ends by itself, for time goes on: what waits for the others' epochs gets them.
 6. A partition (a file, unless it was cut; what the launcher pushes; a Spark partition of a batch) is read by one worker
    in any one epoch, in its order, and changes hands only between epochs.
-   What has a successor: the rest of a split that `Withdraw` made a source return, and an ordered batch of Spark's
-   (its successor is the next one). A source stamps with f-1 while it sees control at f. It reports the end of its part
-   (`SplitsReturned`, `CommitTaken`) after the last lines of it, so with some such f in its past; when the coordinator
-   hears that, control is at f or later, as the frontier that the source saw had come from there. The command that
-   begins the successor's part is issued then, at some e >= f, and who obeys it has seen control pass e (rule 2) and
+   What has a successor: the rest of a split that `Withdraw` made a source return, what the launcher pushes when another
+   process coordinates, and an ordered batch of Spark's (its successor is the next one). A source stamps with f-1 while
+   it sees control at f. It reports the end of its part (`SplitsReturned`, `PushedEnded`, `CommitTaken`) after the last
+   lines of it, so with some such f in its past; when the coordinator hears that, control is at f or later, as the
+   frontier that the source saw had come from there. The command that begins the successor's part (`AssignSplits`,
+   `ReadPushed`, `CommitBatch`) is issued then, at some e >= f, and who obeys it has seen control pass e (rule 2) and
    stamps with e or more: later than f-1. A coordinator that takes over goes on with the time of the one before.
-   What the launcher pushes has none: its reader may not leave before the end of it.
 """
 
 from collections import deque
@@ -31,7 +31,16 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass
 from typing import Any
 
-from megaflow.control.messages import AssignSplits, Busy, CommitBatch, EndOfLines, Split, SplitsReturned, Withdraw
+from megaflow.control.messages import (
+    AssignSplits,
+    Busy,
+    CommitBatch,
+    EndOfLines,
+    ReadPushed,
+    Split,
+    SplitsReturned,
+    Withdraw,
+)
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
@@ -96,6 +105,11 @@ class LineSource:
         """Have the source look for new lines; any thread."""
         self._info.activator.activate()
 
+    def take_pushed(self) -> None:
+        """Read the launcher's lines from now on; this thread polls."""
+        self.queue.expect_pushed()
+        self.launcher.serve(self.queue, self.activate)
+
     def run(self) -> None:
         """Obey commands, move to the present epoch, read what may be read, report."""
         frontier = self._commands.frontier.elements
@@ -123,7 +137,7 @@ class LineSource:
             self._capability.downgrade(epoch)
         if self._epoch >= 0:
             self._read(tick)
-        if self._returned is not None and not self.queue.ready:
+        if self._returned is not None and not self.queue.ready and not self.queue.expects_pushed:
             self._close()
 
     def _obey(self, command: object) -> None:
@@ -134,6 +148,8 @@ class LineSource:
                 self.queue.assign(given.get(self._info.worker, ()), all_bytes, share)
             case CommitBatch():
                 self.queue.staging.commit(command)
+            case ReadPushed(worker) if worker == self._info.worker:
+                self.take_pushed()
             case Withdraw(workers) if self._info.worker in workers:
                 self._returned = self.queue.give_back()
             case EndOfLines():

@@ -73,8 +73,7 @@ class WorkerProgram:
         self._lateness = Lateness()
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
-        if not spec.pushed:
-            self._queue.share_alike(worker.peers)
+        self._queue.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting, self._redirect
@@ -108,10 +107,15 @@ class WorkerProgram:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
         with self._worker.dataflow(spec.name) as scope:
+            graph = scope.ref.graph
+            graph.where = "megaflow"
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
+            graph.where = None
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
+            last = graph.nodes[stream.port.node]
+            graph.where = f"the output of {last.name!r}, {last.where}"
             self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
             Stream(self._output.sent).probe_with(self._probe)
 
@@ -121,6 +125,8 @@ class WorkerProgram:
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report
         )
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
+            if self._shared.spec.pushed:
+                self._queue.expect_pushed()
             launcher.serve(self._queue, source.activate)
         return Stream(source.lines)
 
@@ -129,7 +135,7 @@ class WorkerProgram:
         if isinstance(event, Succeeded):
             assert isinstance(event.luggage, JobState)
             self._succeed(event.luggage)
-        if isinstance(event, Joined | Left) and not self._shared.spec.pushed:
+        if isinstance(event, Joined | Left):
             self._queue.share_alike(len(event.membership.ids))
         if isinstance(event, Joined) and self._coordinator is not None:
             self._shared.launcher.send(ProcessJoined(*event.process))
@@ -186,4 +192,5 @@ class WorkerProgram:
         credit = self._queue.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))
-        return self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over
+        due = self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over
+        return 0.0 if self._agent.is_trying else due

@@ -3,6 +3,8 @@
 1. Nothing here blocks. `Link.queue` may be called by any thread, all else by the thread that polls.
 2. An urgent lane waits for at most one frame's worth of bytes of the others, besides what the kernel holds.
 3. A send that fails says nothing about what is still to be read: only the reading side reports a loss.
+4. One link takes little of a poll: a stranger is read once and no further than a message of the handshake is long, a
+   client once, and only a peer several times.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDec
 
 HIGHEST_PORT = 65535
 LAST_LANE = 4  # below the worker lanes: what leaves after everything else
-READS_PER_POLL = 16  # then the others have their turn
+PEER_READS_PER_POLL = 16  # then the others have their turn; anybody else has one
 SENDS_PER_FLUSH = 16  # likewise
 BUFFERS_PER_SEND = 512  # sendmsg takes at most 1024
 UNSENT_BYTES = 512 * 1024  # the kernel holds no more unsent bytes, so that urgent lanes stay urgent
@@ -103,6 +105,7 @@ class Link:
         self.address = address  # of the other side
         self.owner = owner  # replaced when the handshake is done
         self.decoder = FrameDecoder()
+        self.reads_per_poll = 1  # more for a peer
         self.closed = False
         self._poller = poller
         self._socket = connection
@@ -169,7 +172,7 @@ class Link:
     def ready(self, mask: int) -> None:
         """Move bytes; the poller's callback."""
         if mask & selectors.EVENT_READ:  # first: of a failed connection, reading gets the reason
-            for _ in range(READS_PER_POLL):
+            for _ in range(self.reads_per_poll):
                 if self.closed or not self._readable or not self._read():
                     break
         if mask & selectors.EVENT_WRITE:
@@ -240,7 +243,7 @@ class Link:
 
     def _read(self) -> bool:
         """Take in what one read brings; tell whether there may be more."""
-        buffer = self._poller.buffer
+        buffer = self._poller.buffer[: self.decoder.max_message_bytes]
         try:
             size = self._socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):

@@ -35,7 +35,7 @@ from megaflow.timely.communication.peers import Peer, Peers, Standing
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous, read_newcomer
 from megaflow.timely.communication.role_handlers import Connection, EntryHandler, RoleHandler
-from megaflow.timely.communication.tcp import Link
+from megaflow.timely.communication.tcp import PEER_READS_PER_POLL, Link
 from megaflow.timely.communication.wire import pack_failure
 
 LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
@@ -248,7 +248,7 @@ class TcpFabric:
 
     def _connected(self, address: PeerAddress, link: Link, change: int | None = None) -> None:
         peer = Peer(self, self.peers.lock, address, link, change)
-        link.owner = peer
+        link.owner, link.reads_per_poll = peer, PEER_READS_PER_POLL
         self.peers.add(peer)
         self._report(f"connected to {address} ({address.workers()})")
 

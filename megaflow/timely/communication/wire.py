@@ -4,6 +4,9 @@ A frame is `u32 length | u8 kind | payload`, big-endian; the length counts the p
 worker lanes; their payload begins with source, target and channel. A message larger than a frame travels as several
 frames of its kind, all but the last marked MORE, between which frames of other kinds may come: that is what
 lets an urgent lane overtake a large message.
+
+A frame marked MORE is full. So the limit of a message bounds the frames that it takes, their heads included, and where
+it is less than a frame a message is one frame: nobody can send parts without end that add up to nothing.
 """
 
 import struct
@@ -110,6 +113,8 @@ class FrameDecoder:
             length, kind = _FRAME.unpack_from(source)
             if length > min(MAX_FRAME_BYTES, self.max_message_bytes):
                 raise ProtocolError(f"a frame of {length} bytes is larger than the limit")
+            if kind & MORE and length < MAX_FRAME_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes is marked as part of a longer message but is not full")
             if self._rest:
                 view = self._fill(view, _FRAME.size + length)
                 source = self._rest

@@ -47,8 +47,8 @@ class Taker:
     def push(self, lines: list[str]) -> None:
         self.got += lines
 
-    def end_pushed(self) -> None:
-        self.got.append(None)
+    def end_pushed(self, elsewhere: bool) -> None:
+        self.got.append(elsewhere)
 
 
 class Stager:
@@ -80,11 +80,25 @@ def test_lines_reach_the_source_in_order_also_those_that_came_before_it_was_buil
     door.serve(taker, lambda: wakes.append(1))
     door.received(connection, Lines(["c"]))
     door.received(connection, LinesEnded())
-    assert taker.got == ["a", "b", "c", None]
+    assert taker.got == ["a", "b", "c", False]
     assert len(wakes) == 3
 
 
-@pytest.mark.parametrize("value", ["lines", Lines("ab"), Lines(["a", 1]), Lines(None), 17, Request(1, StatusQuery())])  # type: ignore[arg-type,list-item]
+def test_lines_that_come_back_from_elsewhere_wait_for_their_turn() -> None:
+    door, taker = LauncherDoor(), Taker()
+    connection = connected(door)
+    door.serve(taker, lambda: None)
+    for message in (Lines(["a"]), LinesEnded(elsewhere=True), Lines(["d"])):
+        door.received(connection, message)
+    assert taker.got == ["a", True]
+    door.serve(taker, lambda: None)
+    door.received(connection, LinesEnded())
+    assert taker.got == ["a", True, "d", False]
+
+
+@pytest.mark.parametrize(
+    "value", ["lines", LinesEnded(1), Lines("ab"), Lines(["a", 1]), Lines(None), 17, Request(1, StatusQuery())]
+)  # type: ignore[arg-type,list-item]
 def test_a_launcher_that_sends_anything_but_lines_breaks_the_protocol(value: Any) -> None:
     door = LauncherDoor()
     with pytest.raises(ProtocolError, match="launcher"):

@@ -80,3 +80,22 @@ def test_a_pipe_is_watched_until_it_ends_or_the_pusher_stops(selector: selectors
     pusher.push()
     assert not selector.get_map() and len(client.sent) == 2
     os.close(reading)
+
+
+def test_lines_go_elsewhere_from_one_to_the_next(selector: selectors.BaseSelector, worker: Child) -> None:
+    other = Child(("127.0.0.1", 2))
+    other.client = Client()  # type: ignore[assignment]
+    clients: list[Any] = [worker.client, other.client]
+    pusher = LinePusher(IterableLines(["x" * 1_000_000] * 4), worker, selector)
+    pusher.push()
+    pusher.move(worker)
+    pusher.move(other)
+    while pusher.is_ready:
+        pusher.push()
+    assert [[type(message) for message in client.sent] for client in clients] == [[Lines, LinesEnded], [Lines, Lines]]
+    assert clients[0].sent[1] == LinesEnded(elsewhere=True)
+    pusher.window.taken(3)
+    while pusher.is_ready:
+        pusher.push()
+    pusher.move(worker)
+    assert clients[1].sent[3:] == [LinesEnded()] and len(clients[0].sent) == 2

@@ -120,7 +120,8 @@ def test_what_the_job_reads_is_never_its_output(tmp_path: Path) -> None:
     (folder / "sub").mkdir()
     spark = f"spark:text:{folder}"
     glob, late = f"spark:text:{tmp_path}/b*?latestFirst=true", f"spark:text:{folder}?pathGlobFilter=*.txt"
-    everywhere = (str(text), str(folder), f"{folder}/*.txt", f"{tmp_path}/**/*.txt", spark, glob, f"spark:text:file://{folder}")
+    everywhere = [str(text), f"{text}?unordered", str(folder), f"{folder}/*.txt", f"{tmp_path}/**/*.txt"]
+    everywhere += [spark, glob, f"spark:text:file://{folder}"]
     for path in (text, tmp_path / "hard.txt", tmp_path / "soft.txt"):
         for lines in everywhere:
             for mode in ("new", "overwrite", "append"):

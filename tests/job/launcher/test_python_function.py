@@ -56,3 +56,10 @@ def test_a_function_of_a_test_module_travels() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(UsageError, match="must be a function"):
         pickle_app("dataflow")  # type: ignore[arg-type]
+
+
+def test_a_function_that_takes_more_than_the_flow_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"as in dataflow\(flow\), not <lambda>\(word, n, total\)"):
+        pickle_app(lambda word, n, total: None)
+    for fitting in (lambda flow, fast=False: None, lambda *flows: None, print):
+        assert pickle_app(fitting)

@@ -11,6 +11,8 @@ from megaflow.control.messages import (
     CommitBatch,
     CommitTaken,
     EndOfLines,
+    PushedEnded,
+    ReadPushed,
     SplitRead,
     SplitsReturned,
     StageEnd,
@@ -39,9 +41,12 @@ from tests.job.by_hand import Clock, lone_worker, settle
 
 
 class Launcher:
-    """Keeps up, or not."""
+    """Keeps up, or not; the tests push."""
 
     has_room = True
+
+    def serve(self, taker: Any, wake: Any) -> None:
+        """Nothing comes by itself."""
 
 
 class View:
@@ -364,6 +369,35 @@ def test_another_workers_withdrawal_is_none_of_its_business(tmp_path: Path) -> N
     assert bench.lines == wanted
     assert bench.told(SplitsReturned) == []
     assert not bench.probe.done()
+
+
+def test_what_the_launcher_pushes_changes_hands_between_epochs() -> None:
+    old, new = Bench(), Bench()
+    old.queue.expect_pushed()
+    old.queue.push(["a"])
+    old.tick(5)
+    old.command(Withdraw((0,)))
+    old.tick(7)
+    old.queue.push(["b"])
+    old.activate()
+    settle(old.worker)
+    assert old.seen == [(4, ["a"]), (6, ["b"])] and old.told(SplitsReturned) == [], "more may come"
+    old.queue.end_pushed(elsewhere=True)
+    old.activate()
+    settle(old.worker)
+    assert [type(report) for report in old.reports if not isinstance(report, Busy)] == [PushedEnded, SplitsReturned]
+    assert old.told(PushedEnded) == [PushedEnded(elsewhere=True)] and old.probe.done()
+    new.tick(3)  # it has not heard so much of control yet
+    new.command(ReadPushed(1))
+    new.tick(6)
+    assert not new.queue.expects_pushed
+    new.tick(7)
+    new.command(ReadPushed(0))  # which is issued after control has come to 7: the epoch of what the old one has seen
+    new.tick(8)
+    new.queue.push(["c"])
+    new.activate()
+    settle(new.worker)
+    assert new.queue.expects_pushed and new.seen == [(7, ["c"])]
 
 
 def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:

@@ -95,6 +95,7 @@ HOSTILE = {
     "oversized length": b"\x7f\xff\xff\xff\x10",
     "large frame before the proof": frames(Kind.GREETING, b"x" * 2000)[0],
     "never-ending message": frames(Kind.GREETING | 0x80, b"x" * 400)[0] * 3,
+    "parts of nothing": frames(Kind.GREETING | 0x80, b"")[0] * 100_000,
     "wrong version": greeting(NONCE, VERSION + 1),
     "wrong proof": greeting(NONCE) + frames(Kind.PROOF, b"p" * 32)[0],
     "hello without a proof": greeting(NONCE) + frames(Kind.HELLO, pack_record(["peer", {}]))[0],

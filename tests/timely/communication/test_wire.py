@@ -72,11 +72,30 @@ def test_an_oversized_length_is_refused_before_its_payload_comes(limit: int) -> 
         feed(FrameDecoder(limit), [length.to_bytes(4, "big") + b"\0"])
 
 
-def test_a_message_that_never_ends_is_refused() -> None:
-    decoder = FrameDecoder(1000)
+def test_a_message_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_FRAME_BYTES", 400)
     part = wire.frames(Kind.DATA | wire.MORE, b"x" * 400)
     with pytest.raises(ProtocolError, match="1000"):
-        feed(decoder, part * 3)
+        feed(FrameDecoder(1000), part * 3)
+
+
+@pytest.mark.parametrize("limit", [512, wire.MAX_FRAME_BYTES, wire.MAX_MESSAGE_BYTES])
+@pytest.mark.parametrize("length", [0, 1, 400])
+def test_the_first_of_endless_small_parts_is_refused(limit: int, length: int) -> None:
+    decoder = FrameDecoder(limit)
+    [part] = wire.frames(Kind.GREETING | wire.MORE, b"x" * length)
+    with pytest.raises(ProtocolError, match="not full"):
+        feed(decoder, [part])
+
+
+@given(st.integers(0, 5000), st.integers(1, 200))
+def test_all_parts_of_a_message_but_the_last_are_full(length: int, room: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "MAX_FRAME_BYTES", 16 + room)
+        parts = wire.frames(Kind.DATA, b"x" * length, b"1234")
+        assert all(len(part) == 5 + 16 + room for part in parts[:-1])
+        [(_, body)] = feed(FrameDecoder(), parts)
+    assert len(body) == 4 + length
 
 
 def test_a_message_above_the_limit_is_refused_where_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def _finish(
                 each.invocation = invocation
             try:
                 logic(*inputs, *outputs)
-            except Exception:
+            except BaseException:
                 time = invocation.time  # noqa: F841  # for the error's note
                 raise
             invocation.end()

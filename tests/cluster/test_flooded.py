@@ -1,0 +1,80 @@
+"""Whatever strangers and clients send to a job's ports, it goes on and answers: one job bears it all."""
+
+import json
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.wire import MORE, Kind
+from tests.cluster.processes import WORDCOUNT, Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+class Target:
+    """A job of two processes that counts the words of standard input."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = Run(folder, WORDCOUNT, "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
+        self.counted = 0
+        wait_until(lambda: bool(self.run.files()))
+        self._file = json.loads(self.run.files()[0].read_text())
+        self.address = ("127.0.0.1", self._file["port"])
+
+    def client(self, role: str = "control") -> Client:
+        """Somebody with the secret."""
+        return Client.connect(*self.address, self._file["secret"].encode(), role, {})
+
+    def check(self) -> None:
+        """Fail unless the job takes a line, and answers."""
+        self.counted += 1
+        self.run.process.write_line("word")
+        self.run.process.await_line(f"('word', {self.counted})")
+        assert [each["id"] for each in self.run.status()["workers"]] == [0, 1]
+
+    def said(self, words: str) -> int:
+        """How often it has said so."""
+        return sum(words in line for line in self.run.said)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """The job; in the end it must have come to its end well."""
+    job = Target(tmp_path_factory.mktemp("flooded"))
+    try:
+        job.check()
+        yield job
+        assert job.run.process.stdin is not None
+        job.run.process.stdin.close()
+        code, _, said = job.run.end()
+        assert code == 0, said
+    finally:
+        job.run.process.finish()
+
+
+def until_closed(stranger: socket.socket) -> None:
+    """Wait until the port hangs up."""
+    stranger.settimeout(60)
+    try:
+        while stranger.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+
+
+def test_parts_of_nothing_are_shut_out_at_the_first(target: Target) -> None:
+    for _ in range(5):
+        with socket.create_connection(target.address) as stranger:
+            try:
+                stranger.sendall(struct.pack("!IB", 0, Kind.GREETING | MORE) * 50_000)
+            except ConnectionError:
+                continue
+            until_closed(stranger)
+    wait_until(lambda: target.said("is marked as part of a longer message but is not full") > 0)
+    assert target.said("took too long") == 0
+    target.check()

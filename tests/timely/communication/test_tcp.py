@@ -1,0 +1,62 @@
+"""How much of a poll one link may take."""
+
+import selectors
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from megaflow.timely.communication.handshake import MAX_UNPROVEN_BYTES
+from megaflow.timely.communication.poller import READ_BYTES, Poller
+from megaflow.timely.communication.tcp import PEER_READS_PER_POLL, Link
+from megaflow.timely.communication.wire import Buffer, Kind, frames
+
+FRAME = frames(Kind.VALUE, b"x" * 11)[0]  # 16 bytes
+
+
+class Owner:
+    """Counts the messages."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+
+    def message(self, link: Link, kind: int, payload: Buffer) -> None:
+        self.messages += 1
+
+    def ended(self, link: Link, reason: str, broken: bool) -> None:
+        raise AssertionError(reason)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Link, Owner, socket.socket]]:
+    """A link, its owner, and the socket at the other end."""
+    with ExitStack() as stack:
+        near, far = map(stack.enter_context, socket.socketpair())
+        for end in (near, far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * READ_BYTES)
+        poller, owner = Poller(), Owner()
+        stack.callback(poller.close)
+        yield Link(poller, near, owner, "there"), owner, far
+
+
+def test_a_stranger_is_read_no_further_at_a_time_than_a_message_of_the_handshake_may_be_long(
+    ends: tuple[Link, Owner, socket.socket],
+) -> None:
+    link, owner, far = ends
+    link.decoder.max_message_bytes = MAX_UNPROVEN_BYTES
+    far.sendall(FRAME * 100)
+    for turn in (1, 2):
+        link.ready(selectors.EVENT_READ)
+        assert owner.messages == turn * MAX_UNPROVEN_BYTES / len(FRAME)
+
+
+def test_a_client_is_read_once_in_a_poll_and_a_peer_several_times(ends: tuple[Link, Owner, socket.socket]) -> None:
+    link, owner, far = ends
+    link._poller.buffer = link._poller.buffer[:160]  # ten frames
+    far.sendall(FRAME * 300)
+    link.ready(selectors.EVENT_READ)
+    assert owner.messages == 10
+    link.reads_per_poll = PEER_READS_PER_POLL
+    link.ready(selectors.EVENT_READ)
+    assert owner.messages == 10 + 10 * PEER_READS_PER_POLL
