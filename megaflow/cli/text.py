@@ -150,7 +150,13 @@ def removed_text(removal: reports.RemovalReport) -> str:
 
 
 def bootstrapped_text(report: reports.BootstrapReport) -> str:
-    """Return the account of a worker that was given its routing table."""
+    """Return the account of a worker that has its routing table.
+
+    >>> bootstrapped_text(reports.BootstrapReport(2))
+    'worker 2 has its routing table already'
+    """
+    if report.epoch is None:
+        return f"worker {report.worker} has its routing table already"
     what = f"worker {report.worker} has the routing table of worker {report.server}"
     return f"{what}, {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
 

@@ -223,13 +223,13 @@ class RemovalReport:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapReport:
-    """A worker that was given its routing table."""
+    """A worker that has its routing table."""
 
     worker: int
-    server: int
-    epoch: int
-    seconds: float
-    paused_seconds: float  # that records waited there for it
+    server: int | None = None  # by whom it was given it; None, like `epoch`: it had its table already
+    epoch: int | None = None
+    seconds: float = 0.0
+    paused_seconds: float = 0.0  # that records waited there for it
 
 
 def workers_text(ids: Sequence[int]) -> str:

@@ -532,6 +532,50 @@ def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
     assert job.changed == [BootstrapWorker(0, 2)]
 
 
+def test_a_worker_that_is_being_given_its_table_is_waited_for_when_bins_are_balanced(
+    job: FakeConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = status([0, 1, 0, 1], (0, 1, 2))
+    three["workers"][2]["state"] = "joined"
+    job.record = {**three, "changes": [{"change": "bootstrap", "server": 0, "worker": 2, "done": 0, "steps": 1}]}
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            job.record = status([0, 1, 0, 1], (0, 1, 2))
+
+    monkeypatch.setattr(steering.time, "sleep", pause)
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and [worker for ((_, worker),) in job.moved] == [2], result.stderr
+    assert len(pauses) == 2
+
+
+def test_a_worker_that_takes_too_long_for_its_table_is_no_reason_to_leave_it_out(
+    job: FakeConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.record["changes"] = [{"change": "bootstrap", "server": 0, "worker": 2, "done": 0, "steps": 1}]
+    monkeypatch.setattr(steering.time, "sleep", lambda seconds: None)
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 1 and "worker 2 is still being given its routing table: try again" in result.stderr
+
+
+def test_a_worker_without_a_table_gets_no_bins_which_is_said(job: FakeConversation) -> None:
+    job.record = status([0, 1, 0, 1], (0, 1, 2))
+    job.record["workers"][2]["state"] = "joined"
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and result.stdout == NOTHING + "\n"
+    assert result.stderr == (
+        "megaflow: worker 2 has no routing table, so it gets no bins; to give it one: "
+        "megaflow control bootstrap --server 0 --worker 2\n"
+    )
+
+
+def test_processes_with_other_code_are_added_only_if_that_is_said(job: FakeConversation) -> None:
+    assert megaflow("control", "add-workers", "1", "--allow-other-code").exit_code == 0
+    assert job.changed == [AddProcesses(1, other_code=True)]
+
+
 def test_the_status_shows_who_comes_and_goes() -> None:
     change = {"change": "add-workers", "processes": 2, "done": 3, "steps": 4, "waiting": False}
     waiting = {"change": "remove-workers", "worker": 1, "done": 0, "steps": 3, "waiting": True}
