@@ -341,6 +341,7 @@ class Stream(Generic[T]):
 
         Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
         senders alike, and by the same commands as that of states.
+        Records may have NaN in them, if `hash` leaves it out: `stable_hash` refuses it.
         """
         return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
 
