@@ -70,9 +70,9 @@ def launch(
                 report_fd=report_fd,
             )
 
-        def start(count: int, contact: Address) -> list[Child]:
+        def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             with listening(spec.listen, count) as more:
-                return children.start([JoiningProcess(contact)] * count, more, child_spec)
+                return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
