@@ -135,7 +135,7 @@ def run(
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
-    The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
+    The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     """
     from megaflow.control.reports import quantity
     from megaflow.job.app import find_app

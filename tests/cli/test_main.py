@@ -36,7 +36,7 @@ from megaflow.control.messages import (
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
-from megaflow.job.job_file import Job, process_start, publish
+from megaflow.job.job_file import Job, process_namespace, process_start, publish
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
@@ -232,7 +232,7 @@ def test_a_job_is_needed_and_several_are_listed() -> None:
     result = megaflow("control", "status")
     assert result.exit_code == 1 and "no job is running" in result.stderr
     for name in ("one", "two"):
-        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s", process_namespace()))
     result = megaflow("control", "stop")
     assert result.exit_code == 1 and "one, two" in result.stderr
     result = megaflow("control", "stop", "--job", "three")
