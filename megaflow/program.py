@@ -41,7 +41,7 @@ def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = 
     try:
         options = arguments.parse(given)
         return execute(_config(options), main, options.rest)
-    except Exception:
+    except BaseException:
         if "--debug" not in given:
             sys.excepthook = _show_plainly
         raise

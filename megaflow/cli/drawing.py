@@ -86,10 +86,10 @@ def build_flow(worker: Worker, function: Callable[[Any], Any], args: Sequence[st
     """Build a flow program's dataflow, from lines that never come to its output."""
     control: InputHandle[Any] = InputHandle()
     with worker.dataflow(function.__name__) as scope:
+        scope.ref.graph.where = "megaflow"
         numbered = broadcast(scope.input_from(control).port, Lane.MAIL)
         set_default(numbered)
-        for node in scope.ref.graph.nodes:  # so far these are ours
-            node.where = "megaflow"
+        scope.ref.graph.where = None
         numbers: Stream[Numbered] = Stream(numbered)
         function(Flow(worker, scope, numbers, args, lambda: scope.source("Lines", never)))
 

@@ -5,7 +5,7 @@
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
    some `CommandProgress`, and later `Done`.
 3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
-4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, and status.
+4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
 
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
 some records carry, are in `megaflow.control.reports`.
@@ -139,10 +139,18 @@ class KeptPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TryBins:
+    """Ask whether all that is in these bins can travel, as is asked before bins move; change nothing."""
+
+    bins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AddProcesses:
     """Start this many worker processes, have them join, and make their workers ready to own bins."""
 
     count: int
+    other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +255,9 @@ class Moved:
 
 Command: TypeAlias = (
     StatusQuery | ExplainQuery | Reconfigure | BeginPlan | ResumePlan | AddProcesses | RemoveWorker | BootstrapWorker
-    | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery
+    | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
 )  # fmt: skip
-"""What a client may ask: the bodies of its requests."""
+"""What a client may ask: the bodies of its requests. Any other is refused at the door."""
 
 
 # 3. Spark executor to worker process --------------------------------------------------
@@ -332,6 +340,13 @@ class RoutingReady:
 
 
 @dataclass(frozen=True, slots=True)
+class TableWish:
+    """A worker on its way in, from a process that was started by hand: it is to be given its routing table."""
+
+    server: int | None = None  # by this worker; None, or one that has none itself: by the coordinator
+
+
+@dataclass(frozen=True, slots=True)
 class SplitsReturned:
     """The source of a leaving worker has closed; these splits it has not read, each from its `start` on.
 
@@ -373,6 +388,26 @@ class StatusAsk:
 
     id: int
     loads: bool = False  # with the loads of its operators
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAsk:
+    """The coordinator asks whether what is in these bins can travel, and whether these classes are known here."""
+
+    by: int  # the coordinator; it and the id come back in the answer
+    id: int
+    bins: tuple[int, ...]
+    classes: tuple[tuple[int, str, str], ...] = ()  # see the codec's `ClassName`
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """What came of it."""
+
+    by: int
+    id: int
+    fault: str | None  # operator, key and type of what cannot travel; or the class that is not known
+    classes: tuple[tuple[int, str, str], ...]  # of what is in the bins
 
 
 @dataclass(frozen=True, slots=True)

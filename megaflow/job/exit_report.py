@@ -11,7 +11,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-TEXT_CHARACTERS_MAX = 8_000  # of the end of the text; with all that JSON makes of them within a pipe's 64 KiB
+TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
 
@@ -23,7 +23,7 @@ class ExitReport:
     kind: Literal["failed", "lost"]  # it failed; or it stops because it has lost others
     text: str
     workers: tuple[int, ...] = ()  # who is lost
-    bins: str = ""  # the bins they owned, as ranges
+    bins: str = ""  # the bins they owned, by operator
 
 
 def write_report(file: int | None, report: ExitReport) -> None:

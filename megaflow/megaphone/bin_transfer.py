@@ -51,7 +51,10 @@ class Credit:
 class Shipper:
     """The bins that leave one worker, and the credit that it owes for those that come."""
 
-    def __init__(self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float]) -> None:
+    def __init__(
+        self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float], name: str = ""
+    ) -> None:
+        """`name`: the stateful operator's, for errors."""
         self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
         self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
         self.routing: Output[Any]  # takes credit and routing states; set if there is control
@@ -59,6 +62,7 @@ class Shipper:
         self._output = output
         self._worker = worker
         self._wall = wall
+        self._name = name
         self._shipping: int | None = None  # time of the reconfiguration whose bins leave now
         self._freight: dict[WorkerId, Freight] = {}  # target -> what it has still to be sent, never empty
         self._whole: Counter[int] = Counter()  # expected time -> bins that have come
@@ -116,7 +120,7 @@ class Shipper:
     def _take(self, bins: list[int]) -> Iterator[Chunk]:
         """Take out one bin after another, when its turn comes."""
         for bin in bins:
-            yield from chunks(bin, self._store.take(bin), self._worker, self._wall())
+            yield from chunks(bin, self._store.take(bin), self._worker, self._wall(), self._name)
 
     def _send(self, target: WorkerId) -> None:
         freight, time = self._freight[target], self._shipping

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
+from megaflow.megaphone.bin_trial import PAYLOAD, STATE, check_pairs
 from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -54,16 +55,17 @@ class LedgerRow:
     seconds: float  # from taken out to whole again
 
 
-def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chunk]:
+def chunks(bin: int, taken: Taken, source: int, taken_at: float, name: str = "") -> Iterator[Chunk]:
     """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
     A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: a caller that sends
-    each chunk before it asks for the next never has the bin twice.
+    each chunk before it asks for the next never has the bin twice. Raises CannotTravel with `name`, the operator's, and
+    the key and state that cannot: none could when the move was asked for, or it was not asked of a job's coordinator.
     """
     first, size, keys = True, 0, 0
     pairs: list[bytes] = []
     timers: list[bytes] = []
-    for run, count, are_timers in _runs(taken):
+    for run, count, are_timers in _runs(taken, name):
         if size >= CHUNK_BYTES:
             yield Chunk(bin, source, first, False, taken_at, size, keys, pairs, timers)
             first, size, keys, pairs, timers = False, 0, 0, [], []
@@ -73,13 +75,18 @@ def chunks(bin: int, taken: Taken, source: int, taken_at: float) -> Iterator[Chu
     yield Chunk(bin, source, first, True, taken_at, size, keys, pairs, timers)
 
 
-def _runs(taken: Taken) -> Iterator[tuple[bytes, int, bool]]:
+def _runs(taken: Taken, name: str) -> Iterator[tuple[bytes, int, bool]]:
     """The pairs, then the timers, encoded in runs of about an eighth of a chunk at most; with how many are in each."""
     queues: list[tuple[Iterable[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
     for queue, are_timers in queues:
         items, step = iter(queue), 1
         while run := list(islice(items, step)):
-            encoded = encode(run)
+            try:
+                encoded = encode(run)
+            except Exception:
+                pairs = [timer[1:] for timer in run] if are_timers else run
+                check_pairs(name, pairs, PAYLOAD if are_timers else STATE, show=True)
+                raise
             yield encoded, len(run), are_timers
             step = max(1, min(_ITEMS_PER_RUN, 2 * step, step * CHUNK_BYTES // (8 * len(encoded))))
 

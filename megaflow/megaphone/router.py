@@ -76,7 +76,7 @@ def route(
     state_output, state_port = builder.new_output()
     context, founders = builder.graph.context, founders_of(builder.graph)
     worker = context.allocator.index
-    shipper = Shipper(store, state_output, worker, context.wall)
+    shipper = Shipper(store, state_output, worker, context.wall, name)
     commanded: tuple[Input[Numbered], Input[RoutingState | Credit]] | None = None
     if control is not None:
         leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from megaflow.errors import CannotTravel, ProgramError
+from megaflow.errors import ProgramError
+from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
 from megaflow.megaphone.control_stream import control_for
@@ -19,7 +20,6 @@ from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
@@ -106,7 +106,7 @@ class Core:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
         if state is not None:
             self.store.create(key, state)
-            self.try_travel(key, state, "the state of ")
+            self.try_travel(key, state, STATE)
         elif before is not None:
             self.store.forget(key)
         else:
@@ -115,16 +115,10 @@ class Core:
     def try_travel(self, key: Any, value: Any, what: str) -> None:
         """Encode a key, and something of it, once for each type: what cannot move is found before the first move.
 
-        Raises CannotTravel. `what`: "the state of ".
+        Raises CannotTravel. `what`: STATE or PAYLOAD. Before a move all is tried: see `bin_trial`.
         """
         if type(key) not in self._tried or type(value) not in self._tried:
-            for part, tried in (("", key), (what, value)):
-                try:
-                    encode(tried)
-                except CannotTravel as error:
-                    raise CannotTravel(
-                        f"{self.name}: {part}key {key!r} could not move to another worker: {error}"
-                    ) from None
+            check_pairs(self.name, [(key, value)], what)
             self._tried |= {type(key), type(value)}
 
     def explain(self, error: Exception, call: str, batch: list[Any]) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
+from megaflow.megaphone.bin_trial import PAYLOAD
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
@@ -120,7 +121,7 @@ class TimedFolds:
 
     def _set_timer(self, time: int, key: Any, payload: Any) -> None:
         """Set a timer of a key: called through the handle that the fold has."""
-        self._core.try_travel(key, payload, "a timer's payload for ")
+        self._core.try_travel(key, payload, PAYLOAD)
         self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
 
     def _outputs(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:

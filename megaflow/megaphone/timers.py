@@ -54,6 +54,12 @@ class TimerStore:
                 del self._bins[bin]
         return bins
 
+    def of(self, bin: int) -> list[Timer]:
+        """Return the timers of a bin, which stay. Cost: linear in them."""
+        times = sorted(self._bins.get(bin, ()))
+        found = ((time, self._times[time][bin]) for time in times)
+        return [(time, key, payload) for time, keys in found for key, payloads in keys.items() for payload in payloads]
+
     def take(self, bin: int) -> list[Timer]:
         """Remove the timers of a bin; return them by time. Cost: linear in them, amortised."""
         taken: list[Timer] = []

@@ -2,7 +2,9 @@
 
 import logging
 import re
+import subprocess
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, Flag
 from fractions import Fraction
@@ -12,8 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import megaflow
+from megaflow.megaphone.bins import stable_hash
 from megaflow.program import Worker
-from tests.cluster.processes import programs, run_processes
+from tests.cluster.processes import Run, programs, run_processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
@@ -161,6 +164,80 @@ def test_objects_that_hold_a_lock_are_refused_between_processes_by_type_operator
         assert "use a plain Python value, a dataclass, a NamedTuple or an enum" in each.errors
         assert "or call megaflow.register(lock, encode, decode)" in each.errors
         assert f"in operator '{operator}' ({program}:" in each.errors
+
+
+STATES = '''
+import threading
+import megaflow
+
+class Held:
+    def __init__(self):
+        self.lock = threading.Lock()
+
+class Bag:
+    def __init__(self):
+        self.seen = {}
+
+def count(key, word, state):
+    n = (state[0] if state else 0) + 1
+    if word == "late":
+        import late_module
+        return (n, late_module.Late()), [(key, n)]
+    return (n, {"plain": None, "bag": Bag(), "held": Held()}[word]), [(key, n)]
+
+def dataflow(flow):
+    if "register" in flow.args:
+        megaflow.register(Held, lambda held: None, lambda nothing: Held())
+    return flow.lines().map(lambda line: tuple(line.split())).stateful_state_machine(count, bins=2)
+'''
+
+
+def test_a_move_of_a_state_that_cannot_travel_is_refused_and_the_job_goes_on(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    app = tmp_path / "states.py"
+    app.write_text(STATES)
+    (tmp_path / "late_module.py").write_text("class Late:\n    pass\n")
+    here, there = (next(key for key in "abcdefgh" if stable_hash(key) >> 63 == bin) for bin in (0, 1))
+    words = [str(app), "--lines", "-", "--processes", "2"]
+
+    def close(run: Run) -> None:
+        assert run.process.stdin is not None
+        run.process.stdin.close()
+
+    def say(run: Run, key: str, word: str, count: int) -> None:
+        run.process.write_line(f"{key} {word}")
+        run.process.await_line(f"('{key}', {count})")
+
+    run = start(*words, stdin=subprocess.PIPE)
+    say(run, here, "plain", 1)
+    say(run, there, "bag", 1)
+    say(run, here, "held", 2)
+    for way in (["--bins", "0", "--to", "1"], ["--drain", "0", "--strategy", "all-at-once"]):
+        refused = run.control("move-bins", *way)
+        assert refused.returncode == 1, refused.stdout
+        for words_of_it in (f"count: the state of key '{here}'", "states.Held", "megaflow.register(", "nothing"):
+            assert words_of_it in refused.stderr, refused.stderr
+    assert run.control("remove-workers", "--id", "1").returncode == 0  # the other bin can move, and its worker go
+    assert run.control("add-workers", "1").returncode == 0
+    say(run, here, "late", 3)
+    unknown = run.control("move-bins", "--bins", "0", "--to", "2")
+    assert unknown.returncode == 1 and "worker 2 says: this process has imported no late_module Late" in unknown.stderr
+    say(run, here, "plain", 4)
+    moved = run.control("move-bins", "--drain", "0")
+    assert moved.returncode == 0, moved.stderr
+    say(run, here, "bag", 5)
+    say(run, there, "plain", 2)
+    close(run)
+    assert run.end()[0] == 0
+
+    run = start(*words, "--", "register", stdin=subprocess.PIPE)
+    say(run, here, "held", 1)
+    moved = run.control("move-bins", "--drain", "0")
+    assert moved.returncode == 0, moved.stderr
+    say(run, here, "plain", 2)
+    close(run)
+    assert run.end()[0] == 0
 
 
 ABSENT = '''

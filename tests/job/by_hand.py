@@ -7,12 +7,14 @@ from megaflow.timely.membership import founding
 
 
 class Clock:
-    """Shows the time it was set to."""
+    """Shows the time it was set to, or `step` seconds more each time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.step = 0.0
 
     def __call__(self) -> float:
+        self.now += self.step
         return self.now
 
 

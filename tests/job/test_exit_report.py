@@ -27,9 +27,11 @@ def test_what_is_said_is_heard_and_then_the_end(word: ExitReport) -> None:
     assert pipe.read(), "also when nothing is open any more"
 
 
-def test_a_long_text_is_cut_from_the_front_and_never_blocks() -> None:
+@pytest.mark.parametrize("character", ["\ud800", "\N{GRINNING FACE}", "\0"])
+def test_a_long_text_is_cut_from_the_front_and_never_blocks(character: str) -> None:
     pipe = ReportPipe()
-    write_report(pipe.writing, ExitReport("lost", "\ud800" * 100_000 + "the end", (1,), "0, 2" * 100_000))
+    os.set_blocking(pipe.writing, False)  # what does not fit would be cut, or wait for the reader
+    write_report(pipe.writing, ExitReport("lost", character * 100_000 + "the end", (1,), "0, 2" * 100_000))
     pipe.close_writing()
     assert pipe.read()
     assert pipe.report is not None and pipe.report.text.endswith("the end")

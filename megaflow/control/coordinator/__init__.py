@@ -7,6 +7,7 @@ membership_requests, request_progress    processes to add and to remove, tables 
 reconfigurations, plans    bins that move; whose plan is being carried out
 spark_commits, staged_checks    batches that sources have not taken in, or that are not known to be staged
 questions           questions that all members answer
+trials              requests that move bins, which are tried first
 epoch_clock         what is put on the control stream, and when its time advances
 job_state           what one controller leaves to the next
 """

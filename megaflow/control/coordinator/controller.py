@@ -4,7 +4,8 @@ A state machine of values. `handle` takes one event and the wall-clock time and 
 order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
 
 1. One place numbers commands, consecutively from 0, so that no two operators can see them in different orders.
-2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing.
+2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing. One that
+   moves bins is checked by their owners, too: `trials`.
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
 4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
@@ -33,6 +34,7 @@ from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurati
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster, spread
 from megaflow.control.coordinator.spark_commits import Commits
+from megaflow.control.coordinator.trials import Trials
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
@@ -76,6 +78,7 @@ class Controller:
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
+        self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._changes = MembershipRequests(
             self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
@@ -105,6 +108,7 @@ class Controller:
             case events.Gone():
                 self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
+                self._trials.gone(event.client)
             case JoinDue(ids):
                 self._changes.join_due(ids, self._too_late(), out, now)
             case LeaveDue(ids):
@@ -115,6 +119,8 @@ class Controller:
                 self._changes.left(event, out, now)
                 for question in self._questions.left(event.ids):
                     self._conclude(question, out)
+                for asked in self._trials.left(event.ids, out):
+                    self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
                 self._changes.declined(event, out)
             case Started() | StartFailed():
@@ -147,7 +153,7 @@ class Controller:
 
     # What clients ask
 
-    def _answer(self, asked: Asked, out: list[Instruction], now: float) -> None:
+    def _answer(self, asked: Asked, out: list[Instruction], now: float, tried: bool = False) -> None:
         request, client = asked.request, asked.client
         if self._changes.handing_over and not isinstance(request.body, BEFORE_HAND_OVER) and len(self._held) < HELD_MAX:
             self._held.append(asked)
@@ -156,11 +162,9 @@ class Controller:
             match request.body:
                 case messages.StatusQuery():
                     self._ask(asked, out)
-                case messages.BeginPlan() | messages.ResumePlan():
-                    self._check_bins()
-                    out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
-                case messages.Reconfigure() as body:
-                    self._reconfigure(asked, body, out, now)
+                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
+                    self._refuse_if_ended()
+                    self._trials.ask(asked, tried, out, now)
                 case messages.StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
@@ -190,18 +194,6 @@ class Controller:
     def _refuse_if_ended(self) -> None:
         if reason := self._too_late():
             raise CommandRefused(reason)
-
-    def _check_bins(self) -> None:
-        self._refuse_if_ended()
-        if not self._moves.table:
-            raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
-
-    def _reconfigure(self, asked: Asked, body: messages.Reconfigure, out: list[Instruction], now: float) -> None:
-        self._check_bins()
-        self._moves.check(asked, body)
-        self._roster.check_commands(body.commands, len(self._moves.table))
-        epoch = self._stream.issue(body.commands, out, now)
-        out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
 
     def _commit(self, asked: Asked, body: messages.CommitRequest, out: list[Instruction], now: float) -> None:
         commit = body.commit
@@ -244,8 +236,13 @@ class Controller:
             case messages.StatusAnswer():
                 if question := self._questions.answered(body):
                     self._conclude(question, out)
+            case messages.TrialAnswer():
+                for asked in self._trials.answered(source, body, out):
+                    self._answer(asked, out, now, tried=True)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
+            case messages.TableWish(server):
+                self._changes.wished(source, server)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
@@ -304,7 +301,8 @@ class Controller:
             self._pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
             self._moves.plans.kept,
         )  # fmt: skip
-        out.append(events.Resign(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
+        pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
+        out.append(events.Resign(self._roster.successor, state, pending))
         self._held.clear()
         self.handed_over = True
 
@@ -331,6 +329,7 @@ class Controller:
         """Take in nothing new; the end comes when no change is under way."""
         if not self.ended:
             self._state = "stopping"
+            self._trials.cancel(self._too_late() or "", out)
             self._changes.cancel(f"too late: job {self._job!r} was told to stop", out)
 
     def _end(self, out: list[Instruction], now: float) -> None:
@@ -339,6 +338,7 @@ class Controller:
         self._stream.issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
         self._state = "stopping" if self._state == "stopping" else "ending"
+        self._trials.cancel(self._too_late() or "", out)
         out.append(events.CloseControl())
         self._release_commits(out)
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import Started, StartFailed
-from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk
+from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.routing import Numbered
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
@@ -89,7 +89,7 @@ class Mail:
     """Send this to a worker (perhaps this one)."""
 
     target: int
-    body: StatusAsk
+    body: StatusAsk | TrialAsk
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class StartWorkers:
 
     count: int
     number: int
+    other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ nothing behind that is wrong.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import RUNNER_LENGTH_MAX, BeginPlan, KeptPlan, ResumePlan
+from megaflow.control.messages import RUNNER_LENGTH_MAX, BeginPlan, KeptPlan, Reconfigure, ResumePlan
 from megaflow.control.reports import PlanStatus
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, RoutingTable, difference
@@ -48,21 +48,36 @@ class Plans:
         if number is not None and (self.kept is None or self.kept.number != number or self.kept.over):
             raise CommandRefused(f"plan {number!r:.50} is over, or another one was begun since: nothing was moved")
 
-    def answer(self, asked: Asked, table: RoutingTable, roster: Roster) -> KeptPlan:
-        """Begin a plan or go on with one, as is asked for. Raises CommandRefused with the reason if that cannot be."""
+    def leads_to(self, body: object, changes: Iterable[tuple[int, int, int]]) -> bool:
+        """Tell whether these changes (bin, from, to) are a step of the plan, and each is one that the plan makes."""
+        kept = self.kept
+        of_plan = isinstance(body, Reconfigure) and body.plan is not None and kept is not None
+        return of_plan and kept is not None and all(kept.target[bin] == target for bin, _, target in changes)
+
+    def check(self, asked: Asked, table: RoutingTable, roster: Roster) -> RoutingTable:
+        """Return the table to which a plan leads that is to be begun or resumed. Raises CommandRefused if none may."""
         match asked.request.body:
             case BeginPlan(target=target) as plan:
                 roster.check_commands([Map(target)], len(table))
-                return self.begin(asked.client, plan, table)
+                self._check_begin(asked.client, plan, table)
+                return target
             case ResumePlan(runner):
                 if self.kept is not None and not self.kept.over:
                     roster.check_commands([Map(self.kept.target)], len(table))
-                return self.resume(asked.client, runner)
+                return self._check_resume(asked.client, runner).target
             case body:
                 raise AssertionError(f"{body!r:.100} is about no plan")
 
-    def begin(self, client: Hashable, plan: BeginPlan, table: RoutingTable) -> KeptPlan:
-        """Keep a plan whose target is a valid table. Raises CommandRefused if it may not begin."""
+    def answer(self, asked: Asked, table: RoutingTable, roster: Roster) -> KeptPlan:
+        """Begin a plan or go on with one, as is asked for. Raises CommandRefused with the reason if that cannot be."""
+        self.check(asked, table, roster)
+        body = asked.request.body
+        if isinstance(body, BeginPlan):
+            return self.begin(asked.client, body, table)
+        return self.resume(asked.client, body.runner)
+
+    def _check_begin(self, client: Hashable, plan: BeginPlan, table: RoutingTable) -> int:
+        """Return how many bins the plan moves, if it may begin."""
         self.check_free(client)
         if plan.table != table:
             raise CommandRefused("bins were moved since the plan was made: nothing was changed, make it again")
@@ -70,6 +85,11 @@ class Plans:
         if not bins:
             raise CommandRefused("the plan moves nothing: every bin is already where it should be")
         self._check_words(plan)
+        return bins
+
+    def begin(self, client: Hashable, plan: BeginPlan, table: RoutingTable) -> KeptPlan:
+        """Keep a plan whose target is a valid table. Raises CommandRefused if it may not begin."""
+        bins = self._check_begin(client, plan, table)
         number = 0 if self.kept is None else self.kept.number + 1
         self.kept = KeptPlan(number, plan.target, plan.strategy, plan.batch, plan.gap_seconds, bins, plan.runner)
         self._runner = client
@@ -77,12 +97,15 @@ class Plans:
 
     def resume(self, client: Hashable, runner: str) -> KeptPlan:
         """Let a client go on with the plan that is left. Raises CommandRefused if there is none."""
+        self.kept, self._runner = replace(self._check_resume(client, runner), runner=runner), client
+        return self.kept
+
+    def _check_resume(self, client: Hashable, runner: str) -> KeptPlan:
         self.check_free(client)
         if self.kept is None or self.kept.over:
             raise CommandRefused("there is no plan to resume: " + (
                 "none was begun" if self.kept is None else "the last one is over"))  # fmt: skip
         self._check_runner(runner)
-        self.kept, self._runner = replace(self.kept, runner=runner), client
         return self.kept
 
     def stepped(self, client: Hashable, number: int | None, table: RoutingTable) -> None:

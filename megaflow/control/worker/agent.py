@@ -4,7 +4,8 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,19 @@ from megaflow.control.messages import (
     StagedAsk,
     StatusAnswer,
     StatusAsk,
+    TrialAnswer,
+    TrialAsk,
 )
 from megaflow.control.worker.latency import Lateness, RateMeter
-from megaflow.errors import ProtocolError
+from megaflow.errors import CannotTravel, ProtocolError
+from megaflow.megaphone.bin_trial import trial
 from megaflow.megaphone.load_meter import Load, bin_sizes
 from megaflow.megaphone.stateful_core import Core
 from megaflow.program import Worker
+from megaflow.timely.communication.codec.decode import ClassName, check_known
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
+TRIAL_SECONDS = 0.004  # of a slice; with the piece that is begun in it less than 5 ms, but for a single large state
 KEY_LENGTH_MAX = 60  # characters that are shown
 
 
@@ -46,23 +52,28 @@ class Agent:
         self._report = self._worker.rescaling.report  # tells the coordinator
         self._began = self._worker.now()
         self._rate = RateMeter()
-        self._learning = False  # this worker has joined, and its operators do not all know their tables
+        self._ready: Callable[[], None] | None = None  # told when this worker, which has joined, knows its tables
+        self._trials: deque[Iterator[None]] = deque()  # of bins that are to move; the first is under way
         self._worker.on_mail(TOPIC, self._read)
 
-    def joined(self) -> None:
-        """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
-        self._learning = True
+    def joined(self, ready: Callable[[], None]) -> None:
+        """Tell the coordinator, and `ready`, when the stateful operators know their tables; for one that has joined."""
+        self._ready = ready
 
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
+        if self._trials:
+            self._try_on()
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
-        if self._learning and all(view.ready for view in views):
-            self._learning = False
+        ready = self._ready
+        if ready is not None and all(view.ready for view in views):
+            self._ready = None
             seconds = max((view.bootstrap_seconds for view in views), default=0.0)
             self._report(RoutingReady(self._worker.index, seconds))
+            ready()
 
     def _read(self, source: int, body: Any) -> None:
         match body:
@@ -71,10 +82,36 @@ class Agent:
                 self._report(self.status(id, loads))
             case StagedAsk(asker, id, commit):
                 self._report(StagedAnswer(asker, id, self._staging_lacks(commit)))
+            case TrialAsk():
+                self._trials.append(self._trial(body))
             case Coordinates():
                 self._moved(body)
             case _:
                 raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether `turn` has more to do at once."""
+        return bool(self._trials)
+
+    def _try_on(self) -> None:
+        """Go on with the trials, for a slice of time: records must not wait longer."""
+        end = self._worker.now() + TRIAL_SECONDS
+        while self._trials and self._worker.now() < end:
+            if next(self._trials[0], self) is self:
+                self._trials.popleft()
+
+    def _trial(self, asked: TrialAsk) -> Iterator[None]:
+        """Try what is in bins and report what came of it; bit by bit."""
+        met: set[ClassName] = set()
+        fault = None
+        try:
+            check_known(asked.classes)
+            for view in self._worker.stateful:
+                yield from trial(view.name, view.store, asked.bins, self._worker.now, met)
+        except (CannotTravel, ProtocolError) as error:
+            fault = str(error)
+        self._report(TrialAnswer(asked.by, asked.id, fault, tuple(sorted(met))))
 
     def _report_installed(self) -> None:
         """Tell the coordinator which bins have come since the last time."""

@@ -174,7 +174,7 @@ class ControlDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
         if not conforms(value, messages.Request):
-            raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, which is not a request")
+            raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, not a request")
         if connection.pending_bytes > ANSWERS_BYTES_MAX:
             raise ProtocolError("a control client asks and does not read the answers")
         if not _is_sound(value.body):

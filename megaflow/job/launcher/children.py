@@ -40,6 +40,7 @@ COMMAND = (sys.executable, "-P", "-c", BOOT, str(Path(__file__).parents[3]))
 EXIT_SECONDS = 5.0  # from its exit report to the end of a process
 STDERR = 2
 STOPPED = "all other workers have been stopped"
+RESTART = "nobody else has that state: run the job again from its first line"
 
 
 @dataclass(eq=False)
@@ -238,10 +239,11 @@ class Children:
         return None
 
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
-        bins = ""
+        bins = remedy = ""
         if lost is not None and set(lost.workers) & set(child.workers):
-            bins = f", and with it bins {lost.bins}" if lost.bins else "; it owned no bins"
-        return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}")
+            bins = f", and with it the state of {lost.bins}" if lost.bins else "; it owned no bins"
+            remedy = f"; {RESTART}" if lost.bins else ""
+        return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}{remedy}")
 
 
 def signal_name(number: int) -> str:

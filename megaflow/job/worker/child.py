@@ -24,12 +24,13 @@ import gc
 import logging
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,7 @@ from megaflow.timely.runtime import Config
 
 STDIN = 0
 LENGTH_BYTES = 8
+RANGES_SHOWN = 8  # of the bins of an operator that are lost
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 1_000_000)  # allocations between two collections
@@ -80,9 +82,12 @@ class Process:
     """The workers of this process, and what happens when one fails."""
 
     def __init__(
-        self, spec: ChildSpec, joined: Callable[[int], None] = lambda worker: None, pipe: int | None = None
+        self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None, pipe: int | None = None
     ) -> None:
-        """`joined` is told of each worker that has joined a running job, on its thread; `pipe` is the launcher's."""
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
+
+        `pipe` is the launcher's.
+        """
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
@@ -160,9 +165,8 @@ class Process:
 
     def _tell_loss(self, worker: Worker, error: PeerLost) -> None:
         """Report which workers are lost, and which bins with them."""
-        table = worker.stateful[0].table() if worker.stateful else ()
-        lost = [bin for bin, owner in enumerate(table) if owner in error.workers]
-        self.report(ExitReport("lost", str(error), error.workers, ranges_text(lost) if lost else ""))
+        parts = [bins_text(view.name, view.table(), error.workers) for view in worker.stateful]
+        self.report(ExitReport("lost", str(error), error.workers, ", ".join(filter(None, parts))))
 
     def report(self, report: ExitReport) -> None:
         """Write the exit report, unless one was written; any worker's thread."""
@@ -172,6 +176,23 @@ class Process:
     def _launcher_ended(self, pipe: int) -> None:
         if not os.read(pipe, 1) and self._running:
             raise PeerLost("the launcher has ended; the job ends with it")
+
+
+def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
+    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
+
+    >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
+    ("2 of 5 bins of 'count' (2-3)", '')
+    >>> bins_text("count", [0, 1] * 128, [1])
+    "128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
+    """
+    bins = [bin for bin, owner in enumerate(table) if owner in workers]
+    if not bins:
+        return ""
+    ranges = ranges_text(bins).split(",")
+    if len(ranges) > RANGES_SHOWN:
+        ranges[RANGES_SHOWN - 1 : -1] = ["…"]
+    return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
 
 
 def settle_memory() -> None:
@@ -203,6 +224,8 @@ def main() -> int:
     os.set_inheritable(spec.report_fd, False)  # its end is this process's end
     os.set_inheritable(spec.listener_fd, False)
     keep_from_forks(pipe, spec.report_fd)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends the process like other signals, not with a traceback
     process = Process(spec, pipe=pipe)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:

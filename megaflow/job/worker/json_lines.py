@@ -198,6 +198,6 @@ def shown(value: Any) -> str:
     """Return a value's repr, shortened, whatever its class makes of it."""
     try:
         text = repr(value)
-    except Exception as failure:  # a user's __repr__; it must not hide what is wrong here
+    except BaseException as failure:  # a user's __repr__; it must not hide what is wrong here
         return f"a value whose repr raises {type(failure).__name__}"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"

@@ -36,13 +36,14 @@ def as_records(epoch: int, records: list[Any]) -> list[Any]:
     return records
 
 
-def as_text(epoch: int, records: list[Any]) -> list[str]:
+def as_text(epoch: int, batch: list[Any]) -> list[str]:
     """Return strings as they are, other records by their repr.
 
     >>> as_text(7, ["a", ("a", 1)])
     ['a', "('a', 1)"]
     """
-    return [record if type(record) is str else repr(record) for record in records]
+    left = iter(batch)  # for the note on what a user's __repr__ raises
+    return [record if type(record) is str else repr(record) for record in left]
 
 
 RENDERERS: dict[Form, Render] = {"records": as_records, "text": as_text, "jsonl": as_json_lines}

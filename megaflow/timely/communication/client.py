@@ -46,7 +46,7 @@ class Client:
             handshake = ClientHandshake(secret, role, hello, secrets.token_bytes(NONCE_BYTES))
             connection.sendall(handshake.start())
             while handshake.answer is None:
-                kind, payload = client._next(deadline - time.monotonic())
+                kind, payload = client._next(timeout_seconds, deadline)
                 connection.sendall(handshake.received(kind, payload))
         except ConfigMismatch as error:
             connection.close()
@@ -90,9 +90,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _next(self, timeout_seconds: float | None) -> tuple[int, Buffer]:
-        """Return the next message."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    def _next(self, timeout_seconds: float | None, deadline: float | None = None) -> tuple[int, Buffer]:
+        """Return the next message; `deadline` is for a timeout that has begun before."""
+        if timeout_seconds is not None and deadline is None:
+            deadline = time.monotonic() + timeout_seconds
         while not self._messages:
             if self._lost is not None:
                 raise PeerLost(self._lost)

@@ -112,7 +112,7 @@ class ChannelEnd:
         if self._log.emit is not None:
             self._log.received(self._name, source, self.index, len(batch))
 
-    def annotate(self, error: Exception) -> None:
+    def annotate(self, error: BaseException) -> None:
         """Say on the error that the receiving operator asked for what failed, not the one that sent."""
         annotate(error, self.queue.name, self.queue.where, self.index)
 
@@ -128,7 +128,7 @@ class ExchangeEdge(Edge):
         ids = self.members()
         try:
             parts = self._split(batch, len(ids))
-        except Exception as error:
+        except BaseException as error:
             self.end.annotate(error)
             raise
         for worker, part in zip(ids, parts, strict=True):

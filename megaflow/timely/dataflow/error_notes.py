@@ -135,6 +135,6 @@ def _collect(frame: FrameType, facts: dict[str, str]) -> None:
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except Exception as failure:  # a user's __repr__ may raise; the note must not hide the real error
+    except BaseException as failure:  # a user's __repr__ may raise; the note must not hide the real error
         text = f"<{type(value).__name__} whose repr raises {type(failure).__name__}>"
     return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"

@@ -114,6 +114,7 @@ class Graph:
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
         self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
+        self.where: str | None = None  # what operators give for the line of their declaration; None: the user's line
         self.queues: list[InputQueue] = []  # channel -> queue
         self.edges: list[GraphEdge] = []
         self.runs = 0  # of operators
@@ -135,7 +136,7 @@ class Graph:
         """Add an operator; it runs once after the start."""
         if self._tracker is not None:
             raise BuildError(f"{name}: the dataflow {self.name!r} is already running; operators cannot be added")
-        node = Node(len(self.nodes), name, user_line(), scope)
+        node = Node(len(self.nodes), name, self.where or user_line(), scope)
         self.nodes.append(node)
         return node
 
@@ -333,7 +334,7 @@ class Graph:
             emit(ScheduleStarted(self.number, index))
         try:
             node.logic()
-        except Exception as error:
+        except BaseException as error:
             self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise

@@ -80,7 +80,7 @@ class FrontierNotificator:
                     anew = self._requests.get(coordinates(capability.time), ())
                     if not any(known is capability for known, _ in anew):
                         capability.release()
-        except Exception as error:
+        except BaseException as error:
             error.add_note(f"while notified of time {time!r}")
             raise
         finally:

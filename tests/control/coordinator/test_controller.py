@@ -28,6 +28,7 @@ from megaflow.control.coordinator.events import (
     Gone,
     Inject,
     Instruction,
+    Mail,
     Mailed,
     Reply,
     Resign,
@@ -52,6 +53,8 @@ from megaflow.control.messages import (
     StatusAnswer,
     StatusQuery,
     StopJob,
+    TrialAnswer,
+    TrialAsk,
 )
 from megaflow.control.reports import LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
@@ -87,12 +90,25 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
+def tried(controller: Controller, said: list[Instruction], now: float) -> list[Instruction]:
+    """What the controller says once all bins that were to be tried have turned out to be able to travel."""
+    out: list[Instruction] = []
+    for each in said:
+        if isinstance(each, Mail) and isinstance(each.body, TrialAsk):
+            answer = TrialAnswer(each.body.by, each.body.id, None, ())
+            out += tried(controller, controller.handle(Mailed(each.target, answer), now), now)
+        else:
+            out.append(each)
+    return out
+
+
 class Job:
     """A controller from keyword arguments, and the membership that its engine would have."""
 
     def __init__(self, text: str) -> None:
         arguments = eval(f"dict({text})", NAMES)
         self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
+        self.shows_trials = arguments.pop("shows_trials", False)  # else all bins can travel, and nothing is said of it
         operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
@@ -105,6 +121,8 @@ class Job:
             self.succeed()
             return []
         said = self.controller.handle(self.event_of(kind, rest), now)
+        if not self.shows_trials:
+            said = tried(self.controller, said, now)
         self.left = next((each for each in said if isinstance(each, Resign)), self.left)
         self.controller._check()
         return [shown(instruction) for instruction in said]
@@ -163,8 +181,8 @@ def shown(instruction: Instruction) -> str:
             return "close control"
         case Reply(client, message):
             return f"reply {client} {message}"
-        case StartWorkers(count, number):
-            return f"start {count}" + f" ({number})" * bool(number)
+        case StartWorkers(count, number, other_code):
+            return f"start {count}" + f" ({number})" * bool(number) + " with any code" * other_code
         case Rule(ids, reason):
             who = ",".join(map(str, ids))
             return f"rule that {who} may" if reason is None else f"rule that {who} may not: {reason}"
@@ -220,7 +238,7 @@ def injected(instructions: list[Instruction]) -> list[tuple[int, Any]]:
 
 
 def ask(controller: Controller, body: Any, now: float = 1.0, id: int = 1) -> list[Instruction]:
-    return controller.handle(Asked("client", Request(id, body)), now)
+    return tried(controller, controller.handle(Asked("client", Request(id, body)), now), now)
 
 
 @pytest.mark.parametrize(

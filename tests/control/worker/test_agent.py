@@ -1,12 +1,13 @@
 """The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
 
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.driver import ControllerDriver
+from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked, Gone, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartProcesses
@@ -28,15 +29,19 @@ from megaflow.control.messages import (
     StageEnd,
     StageLines,
     StatusQuery,
+    TrialAnswer,
+    TrialAsk,
 )
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
 from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
 from megaflow.job.worker.staging import Staging
+from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import LedgerRow
 from megaflow.megaphone.load_meter import Load
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.scope import Scope
+from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.local import LocalAllocator, LocalFabric
@@ -46,6 +51,10 @@ from megaflow.timely.membership import Membership, founding
 from megaflow.timely.rescale.messages import Aborted, Joined, Left
 from megaflow.timely.worker import Worker
 from tests.job.by_hand import Clock, lone_worker, settle
+
+
+class Colour(Enum):
+    RED = 1
 
 
 class Client:
@@ -92,6 +101,8 @@ class Bench:
         self.clock.now += seconds
         settle(self.worker)
         open_times = self.probe.frontier.elements
+        self.agent.turn(self.clock.now, None)
+        settle(self.worker)
         wait = self.coordinator.turn(self.clock.now, int(str(open_times[0])) if open_times else None)
         settle(self.worker)
         return wait
@@ -345,12 +356,54 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
     heard: list[Any] = []
     bench.worker.stateful.append(view)
     bench.coordinator.reported = lambda source, body: heard.append(Mailed(source, body))  # type: ignore[method-assign]
-    bench.agent.joined()
+    told: list[str] = []
+    bench.agent.joined(lambda: told.append("ready"))
     for ready in (False, True, True):
         view.ready = ready
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
-    assert heard == [Mailed(0, RoutingReady(0, 0.25))]
+    assert heard == [Mailed(0, RoutingReady(0, 0.25))] and told == ["ready"]
+
+
+def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over() -> None:
+    bench = Bench()
+    store = BinStore(2)
+    for bin in range(2):
+        store.install(bin, [])
+    for key in range(2000):
+        store.create(key, [key])
+    bench.worker.stateful.append(SimpleNamespace(name="count", store=store, take_ledger=list, records=0))
+    heard: list[Any] = []
+    bench.coordinator.reported = lambda source, body: heard.append((source, body))  # type: ignore[method-assign]
+    slices = []
+
+    def ask(question: TrialAsk) -> TrialAnswer:
+        bench.worker.post(0, TOPIC, question)
+        settle(bench.worker)
+        slices.append(0)
+        assert bench.agent.is_trying
+        while bench.agent.is_trying:
+            began = bench.clock.now
+            bench.agent.turn(began, None)
+            assert bench.clock.now - began < 0.005
+            bench.clock.now += 1.0
+            slices[-1] += 1
+        settle(bench.worker)
+        source, answer = heard.pop()
+        assert source == 0 and not heard
+        return answer  # type: ignore[no-any-return]
+
+    bench.clock.step = 0.0001  # each time that it is read
+    assert ask(TrialAsk(0, 7, (0, 1))) == TrialAnswer(0, 7, None, ())
+    assert slices[-1] > 1
+    store.states[1999] = [Colour.RED]
+    assert ask(TrialAsk(0, 8, (0, 1))) == TrialAnswer(0, 8, None, ((tags.ENUM, __name__, "Colour"),))
+    assert ask(TrialAsk(0, 9, (), ((tags.ENUM, __name__, "Colour"),))).fault is None
+    assert "imported no app Colour" in (ask(TrialAsk(0, 10, (), ((tags.ENUM, "app", "Colour"),))).fault or "")
+    store.states[1000] = [open]
+    fault = ask(TrialAsk(0, 11, (0, 1))).fault
+    assert fault is not None and fault.startswith("count: the state of key 1000 could not move to another worker: ")
+    assert store.states[1000] == [open] and len(store.states) == 2000
 
 
 def part(

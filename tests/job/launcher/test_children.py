@@ -50,13 +50,14 @@ def blame(children: Children, *failures: str) -> str:
 
 
 def test_a_killed_member_is_blamed_with_the_bins_that_another_says_it_had(children: Children) -> None:
-    start(children, fails(1), 0, word=ExitReport("lost", "lost process 1", (1,), "0-63, 128"))
+    start(children, fails(1), 0, word=ExitReport("lost", "lost process 1", (1,), "65 of 256 bins of 'f' (0-63,128)"))
     killed = start(children, dies(9), 1)
     start(children, fails(1), 2, word=ExitReport("lost", "lost process 1", (1,)))
     assert killed.process is not None
     assert blame(children, "PeerFailed: whatever") == (
-        f"worker 1 (127.0.0.1:2102, pid {killed.process.pid}) was killed by SIGKILL, and with it bins 0-63, 128; "
-        "all other workers have been stopped"
+        f"worker 1 (127.0.0.1:2102, pid {killed.process.pid}) was killed by SIGKILL, and with it the state of "
+        "65 of 256 bins of 'f' (0-63,128); all other workers have been stopped; "
+        "nobody else has that state: run the job again from its first line"
     )
 
 
@@ -73,13 +74,14 @@ def test_a_newcomer_that_was_lost_as_a_member_is_named_by_those_who_lost_it(chil
 
 
 def test_a_lost_process_that_was_started_by_hand_is_named_with_its_bins(children: Children) -> None:
-    start(children, fails(1), 0, word=ExitReport("lost", "…", (7, 8), "5"))
+    start(children, fails(1), 0, word=ExitReport("lost", "…", (7, 8), "1 of 8 bins of 'f' (5)"))
     by_hand = Child(("10.0.0.7", 4711))
     by_hand.join((7, 8))
     children.all.append(by_hand)
     assert blame(children) == (
-        "workers 7 to 8 (10.0.0.7:4711) closed its connection without giving a reason, and with it bins 5; "
-        "all other workers have been stopped"
+        "workers 7 to 8 (10.0.0.7:4711) closed its connection without giving a reason, and with it the state of "
+        "1 of 8 bins of 'f' (5); all other workers have been stopped; "
+        "nobody else has that state: run the job again from its first line"
     )
 
 

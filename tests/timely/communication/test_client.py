@@ -1,5 +1,6 @@
 """Clients of a role and their handler, over real sockets."""
 
+import itertools
 import selectors
 import socket
 import threading
@@ -199,6 +200,14 @@ def test_nobody_at_the_address_is_an_oserror(served: Served) -> None:
 def test_a_port_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(TimeoutError):
         Client.connect("127.0.0.1", listener.getsockname()[1], b"", "echo", {}, 0.1)
+
+
+def test_a_port_that_answers_too_late_is_given_up_with_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.count()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr("megaflow.timely.communication.client.time.monotonic", lambda: float(next(times)))
+        with pytest.raises(TimeoutError, match=r"sent nothing for 0\.5 s$"):
+            Client.connect(*server.getsockname()[:2], b"s", "control", {}, 0.5)
 
 
 def test_a_port_of_something_else_is_a_protocol_error() -> None:

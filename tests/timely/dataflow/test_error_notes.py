@@ -89,6 +89,44 @@ def test_a_raising_function_is_blamed_with_operator_line_worker_time_and_record(
     assert caught.traceback[-1].name == "fussy"
 
 
+class Own(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, Own])
+@pytest.mark.parametrize("use", ["lazy flat_map", "inspect_time", "fold"])
+def test_what_is_no_exception_is_blamed_like_one(
+    use: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, operator, record = USES[use]
+
+    def stopping(x: int) -> Any:
+        if x == 3:
+            raise kind
+        return [x]
+
+    monkeypatch.setitem(globals(), "fussy", stopping)
+
+    def main(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            apply(scope.to_stream([1, 2, 3, 4]))
+
+    with pytest.raises(kind) as caught:
+        run(1, main)
+    [note] = caught.value.__notes__
+    assert note.startswith(f"in operator '{operator}' ({__file__}:") and note.endswith(f", worker 0, time 0{record}")
+
+
+def test_a_repr_that_ends_the_program_does_not_hide_the_error() -> None:
+    class Ending:
+        def __repr__(self) -> str:
+            raise SystemExit
+
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        example(lambda scope: scope.to_stream([Ending()]).map(lambda record: int("none")))
+    assert caught.value.__notes__[0].endswith("record <Ending whose repr raises SystemExit>")
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("where", ["exchange", "pact"])
 def test_a_raising_key_is_blamed_on_the_operator_that_has_the_key(where: str, workers: int) -> None:

@@ -65,7 +65,8 @@ def _lower_timestamp(value: Any, depth: int, lower: Callable[[Any, int], Node]) 
     return [tags.TIMESTAMP, int(value.asm8.view("i8")), value.unit, value.fold, *parts]
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """Return a library that the program has imported; raises ProtocolError if it has not."""
     module = sys.modules.get(name)
     if module is None:
         raise ProtocolError(f"a value of {name} arrived, but this process has not imported {name}; every process must")
@@ -74,7 +75,7 @@ def _imported(name: str) -> Any:
 
 def restore_array(text: object, shape: Any, content: bytes) -> Any:
     """Return an array of its own memory; raises ProtocolError or ValueError if the parts do not fit."""
-    numpy = _imported("numpy")
+    numpy = imported("numpy")
     if type(text) is not str or _DTYPE.fullmatch(text) is None:
         raise ProtocolError(f"an array of dtype {text!r:.50} arrived")
     dtype = numpy.dtype(text)
@@ -96,7 +97,7 @@ def restore_scalar(text: object, content: bytes) -> Any:
 
 def restore_text(content: object) -> Any:
     """Return a str or bytes of numpy's."""
-    numpy = _imported("numpy")
+    numpy = imported("numpy")
     if type(content) not in (str, bytes):
         raise ProtocolError("a text of numpy's arrived without one")
     return numpy.str_(content) if type(content) is str else numpy.bytes_(content)
@@ -104,14 +105,14 @@ def restore_text(content: object) -> Any:
 
 def restore_timestamp(count: object, unit: object, fold: object, name: object, zone: object) -> Any:
     """Return a Timestamp of so many units since 1970, or NaT; `zone` is restored already, `name` is one of pytz."""
-    pandas = _imported("pandas")
+    pandas = imported("pandas")
     if count is None:
         return pandas.NaT
     if type(count) is not int or unit not in _UNITS or type(fold) is not int:
         raise ProtocolError(f"a Timestamp of {count!r:.50} {unit!r:.50} arrived")
-    result = pandas.Timestamp(_imported("numpy").datetime64(count, unit))
+    result = pandas.Timestamp(imported("numpy").datetime64(count, unit))
     if name is not None:
-        zone = _imported("pytz").timezone(name if type(name) is str else "")
+        zone = imported("pytz").timezone(name if type(name) is str else "")
     if zone is None:
         return result.replace(fold=fold)
     if not issubclass(type(zone), tzinfo):
@@ -121,7 +122,7 @@ def restore_timestamp(count: object, unit: object, fold: object, name: object, z
 
 def restore_timedelta(count: object, unit: object) -> Any:
     """Return a Timedelta of so many units."""
-    pandas = _imported("pandas")
+    pandas = imported("pandas")
     if type(count) is not int or unit not in _UNITS:
         raise ProtocolError(f"a Timedelta of {count!r:.50} {unit!r:.50} arrived")
-    return pandas.Timedelta(_imported("numpy").timedelta64(count, unit))
+    return pandas.Timedelta(imported("numpy").timedelta64(count, unit))

@@ -6,14 +6,15 @@ The tree is not trusted. Nothing is imported, and nothing is called that the tre
 
 import re
 import struct
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -98,40 +99,51 @@ def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node)
     return defaultdict(None if name is None else tags.FACTORIES[name], _restore_dict(depth, keys, values))
 
 
-def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
-    kind: Any = user_types.find_class(module, qualname)
-    if not issubclass(kind, Enum):
-        raise ProtocolError(f"{user_types.describe(kind)} is not an enum")
-    return kind.__members__[name]
-
-
-def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Flag:
+def _class_of(tag: int, module: str, qualname: str) -> Any:
+    """Return the class of that name, which must be one that travels with this tag."""
     kind = user_types.find_class(module, qualname)
+    fits, what = _FITS[tag]
+    if not fits(kind):
+        raise ProtocolError(f"{user_types.describe(kind)} is not {what}")
+    return kind
+
+
+_FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
+    tags.ENUM: (lambda kind: issubclass(kind, Enum), "an enum"),
+    tags.FLAG: (lambda kind: issubclass(kind, Flag), "a Flag"),
+    tags.NAMED_TUPLE: (user_types.is_named_tuple, "a NamedTuple"),
+    tags.DATACLASS: (user_types.is_plain_dataclass, "a dataclass that may travel"),
+    tags.OBJECT: (lambda kind: user_types.why_not_by_fields(kind) is None, "a class that may travel by its fields"),
+}  # tag -> (whether a class travels with it, what it is then)
+
+
+def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
+    return _class_of(tags.ENUM, module, qualname).__members__[name]
+
+
+def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Any:
+    kind = _class_of(tags.FLAG, module, qualname)
     value = restore(node, depth + 1)
-    if not issubclass(kind, Flag) or type(value) is not int:
-        raise ProtocolError(f"{user_types.describe(kind)} is not a Flag with a value {value!r}")
+    if type(value) is not int:
+        raise ProtocolError(f"{user_types.describe(kind)} has no value {value!r:.50}")
     return kind(value)
 
 
 def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) -> Any:
-    kind: Any = user_types.find_class(module, qualname)
+    kind = _class_of(tags.NAMED_TUPLE, module, qualname)
     values = _restore_list(items, depth)
-    if not user_types.is_named_tuple(kind) or len(values) != len(kind._fields):
+    if len(values) != len(kind._fields):
         raise ProtocolError(f"{user_types.describe(kind)} is not a NamedTuple of {len(values)} fields")
     return tuple.__new__(kind, values)
 
 
 def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = user_types.find_class(module, qualname)
-    if not user_types.is_plain_dataclass(kind):
-        raise ProtocolError(f"{user_types.describe(kind)} is not a dataclass that may travel")
+    kind = _class_of(tags.DATACLASS, module, qualname)
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 
 def _restore_object(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = user_types.find_class(module, qualname)
-    if why := user_types.why_not_by_fields(kind):
-        raise ProtocolError(f"an object of {user_types.describe(kind)} arrived, but {why}: it may not travel by fields")
+    kind = _class_of(tags.OBJECT, module, qualname)
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 
@@ -165,9 +177,13 @@ def _restore_timestamp(
 
 
 def _restore_registered(depth: int, name: str, node: Node) -> Any:
+    return _registered(name)(restore(node, depth + 1))
+
+
+def _registered(name: str) -> Callable[[Any], Any]:
     if name not in user_types.decoders:
         raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
-    return user_types.decoders[name](restore(node, depth + 1))
+    return user_types.decoders[name]
 
 
 _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follows the tag) -> value
@@ -206,3 +222,50 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.TIMESTAMP: _restore_timestamp,
     tags.PANDAS_TIMEDELTA: lambda depth, *parts: array_types.restore_timedelta(*parts),
 }
+
+
+# Which classes there are in a value
+
+ClassName: TypeAlias = tuple[int, str, str]  # tag, module or registered name, qualified name or nothing
+
+_LIBRARIES: Final = {
+    **dict.fromkeys((tags.ARRAY, tags.NUMPY_SCALAR, tags.NUMPY_TEXT), "numpy"),
+    **dict.fromkeys((tags.TIMESTAMP, tags.PANDAS_TIMEDELTA), "pandas"),
+}  # tag -> the library that must have been imported
+
+
+def classes_in(tree: Node, met: set[ClassName]) -> None:
+    """Add the classes whose objects are in a tree, one that `lower` has made. Cost: linear in it."""
+    nodes = [tree] if type(tree) is list else []
+    while nodes:
+        node = nodes.pop()
+        tag = node[0]
+        if tag in _FITS:
+            met.add((tag, node[1], node[2]))
+        elif tag == tags.REGISTERED:
+            met.add((tag, node[1], ""))
+        elif tag in _LIBRARIES:
+            met.add((tag, _LIBRARIES[tag], ""))
+            continue  # a shape is no node; what zone there is, Python knows
+        if tag in (tags.LIST, tags.PARTS, tags.COLUMNS):
+            content = node[1]
+        else:
+            content = node[4 if tag in (tags.DATACLASS, tags.OBJECT) else 1 :]  # what is before are names
+        nodes += [part for part in content if type(part) is list]
+
+
+def check_known(names: Iterable[ClassName]) -> None:
+    """Raise ProtocolError unless this process can restore objects of these classes."""
+    for tag, name, qualname in names:
+        if tag == tags.REGISTERED:
+            known = name in user_types.decoders
+        elif tag in _LIBRARIES:
+            known = name in sys.modules
+        else:
+            try:
+                known = _class_of(tag, name, qualname) is not None
+            except ProtocolError:
+                known = False
+        if not known:
+            what = f"registered no {name}" if tag == tags.REGISTERED else f"imported no {name} {qualname}".rstrip()
+            raise ProtocolError(f"this process has {what}, as the state needs: do so at the top level of the program")

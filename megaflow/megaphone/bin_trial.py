@@ -1,0 +1,98 @@
+"""The trial before a move: whether all that is in certain bins can travel, found while nothing has moved yet.
+
+Every key, state and timer of the bins is lowered as for the wire, and thrown away. What need not be tried is not: of
+keys and states that are None, numbers, str or bytes only the types are looked at, some ten million a second. The rest
+costs what encoding it costs, about a microsecond for a small one.
+
+A trial is a generator that yields after each piece of work, of about a millisecond at most plus one key: whoever runs
+it does so between the steps of the worker, for as long as it may. Meanwhile keys come and go: those that are gone are
+passed over, and of those that come S tries the first of each type. A trial looks at a moment, it promises nothing for
+the next one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from reprlib import Repr
+from typing import Any
+
+from megaflow.errors import CannotTravel
+from megaflow.megaphone.bins import BinStore
+from megaflow.timely.communication.codec.decode import ClassName, classes_in
+from megaflow.timely.communication.codec.encode import lower
+from megaflow.timely.communication.codec.tags import SCALARS
+
+SCANNED_KEYS = 1024  # whose types are looked at between two yields
+TRIED_SECONDS = 0.001  # more takes no run but of one key
+TRIED_KEYS_MAX = 256  # of a run
+STATE = "the state of "
+PAYLOAD = "a timer's payload for "
+
+_short = Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 80  # characters
+
+
+def shortened(value: object) -> str:
+    """Return what a value looks like, in some hundred characters at most, whatever it is.
+
+    >>> shortened(list(range(100)))
+    '[0, 1, 2, 3, 4, 5, ...]'
+    """
+    return _short.repr(value)
+
+
+def trial(
+    name: str, store: BinStore, bins: Iterable[int], now: Callable[[], float], met: set[ClassName]
+) -> Iterator[None]:
+    """Try what the bins of operator `name` hold, piece by piece; those that are not here hold nothing.
+
+    `met` gets the classes whose objects are among it, which whoever takes the bins must know. Raises CannotTravel
+    naming operator, key and type. `now`: a clock in seconds.
+    """
+    for bin in bins:
+        keys = list(store.bins.get(bin, ()))
+        for start in range(0, len(keys), SCANNED_KEYS):
+            some = keys[start : start + SCANNED_KEYS]
+            states = list(map(store.states.get, some))  # None of those that are gone
+            yield from _try(name, STATE, _worth_trying(some, states), now, met)
+        timers = [timer[1:] for timer in store.timers.of(bin)]
+        yield from _try(name, PAYLOAD, _worth_trying(*map(list, zip(*timers))) if timers else [], now, met)
+
+
+def _worth_trying(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]]:
+    if set(map(type, keys)) | set(map(type, values)) <= SCALARS:
+        return []
+    return [pair for pair in zip(keys, values) if type(pair[0]) not in SCALARS or type(pair[1]) not in SCALARS]
+
+
+def _try(
+    name: str, what: str, pairs: Sequence[tuple[Any, Any]], now: Callable[[], float], met: set[ClassName]
+) -> Iterator[None]:
+    start, size = 0, 1
+    while start < len(pairs):
+        began = now()
+        run = pairs[start : start + size]
+        try:
+            classes_in(lower(run), met)
+        except Exception:  # of a registered function, too
+            check_pairs(name, run, what)
+            raise
+        start += size
+        size = min(TRIED_KEYS_MAX, 2 * size) if now() - began < TRIED_SECONDS / 2 else max(1, size // 2)
+        yield
+    yield
+
+
+def check_pairs(name: str, pairs: Iterable[tuple[Any, Any]], what: str = STATE, show: bool = False) -> None:
+    """Raise CannotTravel naming operator, key and type if a key, or what belongs to it, cannot travel.
+
+    `what`: what the second of each pair is; `show`: put it into the message.
+    """
+    for key, value in pairs:
+        for part, tried in (("", key), (what, value)):
+            try:
+                lower(tried)
+            except Exception as error:
+                reason = str(error) if isinstance(error, CannotTravel) else f"{type(error).__name__}: {error}"
+                shown = f", which is {shortened(value)}," if show else ""
+                raise CannotTravel(
+                    f"{name}: {part}key {shortened(key)}{shown} could not move to another worker: {reason}"
+                ) from None
