@@ -75,7 +75,7 @@ class LazyCommands(click.Group):
             self.commands.update((str(command.name), command) for command in MORE)
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="megaflow")
 def cli() -> None:
     """Stateful streams whose state moves between workers while the stream runs."""
@@ -135,8 +135,9 @@ def run(
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
-    The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
+    The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     """
+    from megaflow.control.reports import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
@@ -160,7 +161,8 @@ def run(
     summary = launch(
         spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
     )
-    say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
+    lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
+    say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
@@ -196,7 +198,9 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
 
 def show_started(count: int) -> Callable[[Any], None]:
     """Return what tells the user the name of a job with so many workers, and how to steer it."""
-    workers = "1 worker" if count == 1 else f"{count} workers"
+    from megaflow.control.reports import quantity
+
+    workers = quantity(count, "worker")
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
 
 

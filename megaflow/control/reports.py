@@ -239,3 +239,13 @@ def workers_text(ids: Sequence[int]) -> str:
     ('worker 2', 'workers 2, 3')
     """
     return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))
+
+
+def quantity(number: int, noun: str) -> str:
+    """Return a number of things for a message.
+
+    >>> quantity(1, "bin"), quantity(2, "bin"), quantity(0, "process")
+    ('1 bin', '2 bins', '0 processes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"

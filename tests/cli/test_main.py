@@ -36,7 +36,7 @@ from megaflow.control.messages import (
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
-from megaflow.job.job_file import Job, process_start, publish
+from megaflow.job.job_file import Job, process_namespace, process_start, publish
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
@@ -54,7 +54,7 @@ def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def app(tmp_path: Path) -> str:
     path = tmp_path / "app.py"
-    path.write_text("def dataflow(flow): pass\n")
+    path.write_text("def dataflow(flow): pass\ndef count(word, n): pass\n")
     return str(path)
 
 
@@ -81,6 +81,11 @@ def test_every_option_has_its_environment_variable_in_the_help(command: tuple[st
         assert option.envvar.startswith("MEGAFLOW_") and option.envvar in shown and name in shown
 
 
+@pytest.mark.parametrize("command", [(), ("control",), ("graph",), *COMMANDS])
+def test_h_is_help(command: tuple[str, ...]) -> None:
+    assert megaflow(*command, "-h").stdout == megaflow(*command, "--help").stdout != ""
+
+
 def test_no_environment_variable_means_two_things() -> None:
     meant: dict[str, str] = {}
     for command in COMMANDS:
@@ -97,6 +102,8 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lins", "x"], "--lines"),
         (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
         (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
+        (["run", "APP:count", "--lines", "APP"], "app.py:count takes (word, n), not the flow alone"),
+        (["run", "APP:count", "--lines", "APP"], "app.py:dataflow?"),
         (["run", "nowhere.py", "--lines", "APP"], "no file 'nowhere.py'"),
         (["run", "APP", "--lines", "APP", "--processes", "0"], "--processes must be at least 1"),
         (["run", "APP", "--lines", "APP", "--rate", "0"], "--rate"),
@@ -218,14 +225,14 @@ def test_what_a_run_raises_becomes_an_exit_code(
 def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("megaflow.job.launcher.launch.launch", lambda *_, **__: RunSummary(1, 2, 3.0, interrupted=True))
     result = megaflow("run", app, "--lines", "x")
-    assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
+    assert result.exit_code == 130 and result.stderr == "megaflow: 1 line, 2 records, 3.00 seconds\n"
 
 
 def test_a_job_is_needed_and_several_are_listed() -> None:
     result = megaflow("control", "status")
     assert result.exit_code == 1 and "no job is running" in result.stderr
     for name in ("one", "two"):
-        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s", process_namespace()))
     result = megaflow("control", "stop")
     assert result.exit_code == 1 and "one, two" in result.stderr
     result = megaflow("control", "stop", "--job", "three")

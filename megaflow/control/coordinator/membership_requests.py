@@ -38,7 +38,7 @@ from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.launcher_messages import Started
 from megaflow.control.messages import AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
-from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, workers_text
+from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, quantity, workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.messages import Joined, Left
 
@@ -113,7 +113,7 @@ class MembershipRequests:
             case AddProcesses(count, other_code):
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                what = "1 process" if count == 1 else f"{count} processes"
+                what = quantity(count, "process")
                 add = self._adds[self.starts] = Add([asked], now, count, steps=2 * count)
                 start = events.StartWorkers(count, self.starts, other_code is True)
                 out += [start, *add.progress(f"{what} to start", 0)]

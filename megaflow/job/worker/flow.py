@@ -21,7 +21,17 @@ from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
-    """The place to start from: the lines, the control stream, the engine underneath."""
+    """What a dataflow function is given, on each worker: the lines, its arguments, the engine underneath.
+
+    args        what followed `--` on the command line: a list of str; in `megaflow.run`, `args=`
+    worker      the worker that calls the function: its `index`, how many `peers` it has, its `log`
+    scope       where streams begin that are no lines, by `to_stream(iterable)` or `source(name, build)`
+    control     the stream of the commands that move bins; stateful operators take it by default
+
+    The job ends when its lines do, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
+    the lines early. Either way what was read is finished and the timers that are left are due, in the order of their
+    times, however late those are.
+    """
 
     def __init__(
         self,
@@ -34,8 +44,8 @@ class Flow:
         """`read` builds the source of lines; it is called at most once."""
         self.worker = worker
         self.scope = scope
-        self.control = control  # stateful operators take it by default
-        self.args: list[Any] = list(args)  # what followed -- on the command line
+        self.control = control
+        self.args: list[Any] = list(args)
         self._read = read
         self._lines: Stream[str] | None = None
 
