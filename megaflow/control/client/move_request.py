@@ -162,6 +162,13 @@ def owners_of(status: JobStatus) -> set[int]:
     return {worker.id for worker in status.workers if worker.state == "running"}
 
 
+def without_table(status: JobStatus) -> list[str]:
+    """Say of each worker that may own no bins yet how it can."""
+    some, owners = [worker.id for worker in status.workers if worker.state == "joined"], owners_of(status)
+    way = f"megaflow control bootstrap --server {min(owners, default=0)} --worker"
+    return [f"worker {id} has no routing table, so it gets no bins; to give it one: {way} {id}" for id in some]
+
+
 def table_of(status: JobStatus) -> RoutingTable:
     """Return the owner of each bin of a job that has bins, by a status that was asked for them."""
     table = status.operators[0].table

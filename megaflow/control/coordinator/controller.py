@@ -241,6 +241,8 @@ class Controller:
                     self._answer(asked, out, now, tried=True)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
+            case messages.TableWish(server):
+                self._changes.wished(source, server)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
