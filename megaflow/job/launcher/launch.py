@@ -71,7 +71,7 @@ def launch(
             )
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
-            with listening(spec.listen, count) as more:
+            with received.held(), listening(spec.listen, count) as more:
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
