@@ -18,7 +18,7 @@ from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
-from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec
+from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec, spark_spec_of
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
@@ -178,6 +178,8 @@ def _find_files(path: str) -> list[str]:
         body, mark, option = path.rpartition("?")
         if mark and difflib.get_close_matches(option.lower(), [UNORDERED]):
             raise SourceError(f"{error}; did you mean {f'{body}?{UNORDERED}'!r}?") from None
+        if meant := spark_spec_of(path):
+            raise SourceError(f"{error}; did you mean {meant!r}?") from None
         raise
 
 
