@@ -23,6 +23,10 @@ What is above:
     cli                      the command line
     testing                  a simulated cluster, for tests of programs and of megaflow
 
+The function of a job, `dataflow(flow)`, is given a `Flow`. Keys and states are plain values (None, numbers, texts,
+times, the usual collections of them), numpy's and pandas' values, and objects of the program's own classes, by their
+fields; the README has the list under "What can be a key or a state", and `register` adds to it.
+
 A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
 """
 
@@ -35,6 +39,7 @@ __version__ = "0.1.0.dev0"
 
 _NAMES = {
     "megaflow.job.launcher.python_function": ("run",),
+    "megaflow.job.worker.flow": ("Flow",),
     "megaflow.megaphone.bins": ("stable_hash",),
     "megaflow.megaphone.routing": ("Bootstrap", "Map", "Move"),
     "megaflow.megaphone.timers": ("Timers",),

@@ -2,6 +2,7 @@
 
 from megaflow import timely as timely
 from megaflow.job.launcher.python_function import run as run
+from megaflow.job.worker.flow import Flow as Flow
 from megaflow.megaphone.bins import stable_hash as stable_hash
 from megaflow.megaphone.routing import Bootstrap as Bootstrap
 from megaflow.megaphone.routing import Map as Map

@@ -20,7 +20,7 @@ from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement
-from megaflow.timely.dataflow.pact import Pact
+from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
 from megaflow.timely.order import Time
 
@@ -208,29 +208,29 @@ class Stream(Generic[T]):
 
     # Operators by hand ------------------------------------------------------------------
 
-    def unary(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
+    def unary(self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data."""
         return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, notify=False))
 
-    def unary_frontier(self, pact: Pact, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
+    def unary_frontier(self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
         """Like `unary`, run also when `input.frontier` moves."""
         return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build))
 
     def binary(
-        self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
+        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
         inputs = [(self.port, pact1), (other.port, pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False))
 
     def binary_frontier(
-        self, other: Stream[U], pact1: Pact, pact2: Pact, name: str, build: generic.BinaryBuild[T, U, R]
+        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """Like `binary`, run also when a frontier moves."""
         return Stream(generic.operator(self.port.scope, name, [(self.port, pact1), (other.port, pact2)], build))
 
     def unary_notify(
-        self, pact: Pact, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
+        self, pact: PactOrClass, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
     ) -> Stream[R]:
         """An operator that is told when times are over: `logic(input, output, notificator)`.
 
@@ -242,8 +242,8 @@ class Stream(Generic[T]):
     def binary_notify(
         self,
         other: Stream[U],
-        pact1: Pact,
-        pact2: Pact,
+        pact1: PactOrClass,
+        pact2: PactOrClass,
         name: str,
         logic: generic.BinaryNotifyLogic[T, U, R],
         init: Iterable[Time] = (),
@@ -251,7 +251,7 @@ class Stream(Generic[T]):
         """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
         return self.binary_frontier(other, pact1, pact2, name, generic.notified(logic, init))
 
-    def sink(self, pact: Pact, name: str, build: generic.SinkBuild[T]) -> None:
+    def sink(self, pact: PactOrClass, name: str, build: generic.SinkBuild[T]) -> None:
         """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""
         generic.sink(self.port, pact, name, build)
 
@@ -341,6 +341,7 @@ class Stream(Generic[T]):
 
         Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
         senders alike, and by the same commands as that of states.
+        Records may have NaN in them, if `hash` leaves it out: `stable_hash` refuses it.
         """
         return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
 

@@ -3,6 +3,8 @@
 import ast
 import importlib
 import json
+import pydoc
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 
 import megaflow
 from megaflow import timely
-from tests.test_floor_plan import run_python
+from megaflow.job.worker.flow import Flow
+from tests.test_floor_plan import ROOT, run_python
 
 DOORS = [megaflow, timely]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def loaded_after(code: str) -> set[str]:
@@ -46,6 +50,21 @@ def test_each_name_of_a_front_door_is_what_its_stub_says(door: Any) -> None:
                     home = importlib.import_module(statement.module or "")
                     assert getattr(door, alias.name) is getattr(home, alias.name)
     assert typed == set(door.__all__) == set(dir(door))
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_help_tells_of_every_name(door: Any) -> None:
+    shown = pydoc.plain(pydoc.render_doc(door))
+    for name in door.__all__:
+        assert re.search(rf"^    (class )?{name}\b", shown, re.MULTILINE) or name == "__version__", name
+
+
+def test_help_tells_what_a_program_is_given() -> None:
+    shown = pydoc.plain(pydoc.render_doc(megaflow))
+    for attribute in vars(Flow(None, None, None, [], None)).keys() - {"_read", "_lines"}:  # type: ignore[arg-type]
+        assert re.search(rf"^ +\|  {attribute}  +\w", shown, re.MULTILINE), attribute
+    assert "timers that are left are due, in the order of their" in shown
+    assert "What can be a key or a state" in shown and "### What can be a key or a state\n" in README
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

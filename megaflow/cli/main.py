@@ -21,6 +21,11 @@ from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
+ONLY_WITH_JOIN = {
+    "server": "names the worker that bootstraps a joining process",
+    "no_bootstrap": "is about the routing table of a joining process",
+    "allow_other_code": "is about the code of a joining process",
+}
 NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
                  "append")  # the job has them
 
@@ -70,7 +75,7 @@ class LazyCommands(click.Group):
             self.commands.update((str(command.name), command) for command in MORE)
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="megaflow")
 def cli() -> None:
     """Stateful streams whose state moves between workers while the stream runs."""
@@ -113,18 +118,26 @@ def control() -> None:
         "This uses cProfile, which slows down every function call: operators that make many small calls look "
         "slower than they are.")  # fmt: skip
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
-        help="Join a running job instead of starting one: give its name, or where one of its processes "
-        "listens.")  # fmt: skip
+        help="Join a running job instead of starting one: give its name, or where one of its processes listens, "
+        "and the job's own FILE and ARGS. `megaflow control move-bins --balance` then gives it bins.")  # fmt: skip
 @option("--server", env="SERVER", metavar="WORKER", type=int,
-        help="With --join: the worker that provides the routing table.")  # fmt: skip
+        help="With --join: the worker that tells this process how far the job is, and which worker owns which bin; by "
+        "default the one that coordinates the job.")  # fmt: skip
+@option("--no-bootstrap", env="NO_BOOTSTRAP", is_flag=True,
+        help="With --join: own no bins until `megaflow control bootstrap` is given for this process.")  # fmt: skip
+@option("--allow-other-code", env="ALLOW_OTHER_CODE", is_flag=True,
+        help="With --join: join also if FILE, the modules beside it or ARGS are not what the job runs, to upgrade it "
+        "process by process.")  # fmt: skip
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
-    profile: str | None, profile_calls: bool, overwrite: bool, append: bool, **more: Any,
+    no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
+    append: bool, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
-    The job ends when its lines end. Ctrl-C drains and stops it; a second Ctrl-C kills it.
+    The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     """
+    from megaflow.control.reports import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
@@ -134,12 +147,10 @@ def run(
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
         kept = {name: more[name] for name in ("listen", "debug", "profile")}
-        join_running(app, join, server, args=args, **kept)
+        part = {"server": server, "wishes": not no_bootstrap, "other_code": allow_other_code}
+        join_running(app, join, part, args=args, **kept)
         return
-    if server is not None:
-        raise UsageError(
-            f"--server {server} names the worker that bootstraps a joining process: it goes with --join only"
-        )
+    check_without_join()
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     if overwrite and append:
@@ -150,16 +161,27 @@ def run(
     summary = launch(
         spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
     )
-    say(f"{summary.lines} lines, {summary.records} records, {summary.seconds:.2f} seconds")
+    lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
+    say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def join_running(app: str, target: str, server: int | None, **more: Any) -> None:
-    """Be a further process of a running job, to its end."""
+def check_without_join() -> None:
+    """Raise UsageError if a flag was typed that is for processes that join."""
+    context = click.get_current_context()
+    for name, meaning in ONLY_WITH_JOIN.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag, value = f"--{name.replace('_', '-')}", context.params[name]
+            flag = flag if value is True else f"{flag} {value}"
+            raise UsageError(f"{flag} {meaning}: it goes with --join only")
+
+
+def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> None:
+    """Be a further process of a running job, to its end; `part` are fields of its JoiningProcess."""
     from megaflow.job.app import find_app
     from megaflow.job.contact import find_contact
-    from megaflow.job.spec import JobSpec
+    from megaflow.job.spec import JobSpec, JoiningProcess
     from megaflow.job.worker.child import empty_standard_input
     from megaflow.job.worker.join_by_hand import join_job
 
@@ -171,12 +193,14 @@ def join_running(app: str, target: str, server: int | None, **more: Any) -> None
     contact, secret = find_contact(target)
     empty_standard_input()  # as in the job's other processes
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
-        join_job(JobSpec(find_app(app), **more), contact, secret, server, say)
+        join_job(JobSpec(find_app(app), **more), JoiningProcess(contact, **part), secret, say)
 
 
 def show_started(count: int) -> Callable[[Any], None]:
     """Return what tells the user the name of a job with so many workers, and how to steer it."""
-    workers = "1 worker" if count == 1 else f"{count} workers"
+    from megaflow.control.reports import quantity
+
+    workers = quantity(count, "worker")
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")
 
 

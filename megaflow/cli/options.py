@@ -73,8 +73,9 @@ def steering(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no result."""
-    print(f"megaflow: {text}", file=sys.stderr, flush=True)
+    """Tell the user something that is no result; a job goes on though its terminal is closed."""
+    with contextlib.suppress(OSError):
+        print(f"megaflow: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

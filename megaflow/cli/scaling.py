@@ -19,6 +19,7 @@ from megaflow.control.client.ds2 import TARGET_UTILIZATION, Goal, Recommendation
 from megaflow.control.client.ds2 import recommend as advise
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.rate_sample import sample
+from megaflow.control.reports import quantity
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.job.contact import conversation
 
@@ -133,8 +134,8 @@ def recommendation_text(advice: Recommendation) -> str:
 def _what_to_do(advice: Recommendation) -> list[str]:
     wanted, now = advice.processes, advice.now
     if wanted == now:
-        return [f"recommended: {_processes(now)}, as now"]
-    head = f"recommended: {_processes(wanted)} instead of {now}:"
+        return [f"recommended: {quantity(now, 'process')}, as now"]
+    head = f"recommended: {quantity(wanted, 'process')} instead of {now}:"
     if wanted > now:
         return [head, f"  megaflow control add-workers {wanted - now} --balance"]
     newest_first = advice.sample.processes[: wanted - 1 : -1]
@@ -147,11 +148,11 @@ def decision_text(decision: Decision) -> str:
     >>> decision_text(Decision("wait", 2, "bins are moving: nothing is judged by that"))
     'wait, 2 processes: bins are moving: nothing is judged by that'
     """
-    head = f"{decision.action}, {_processes(decision.processes)}: {decision.why}"
+    head = f"{decision.action}, {quantity(decision.processes, 'process')}: {decision.why}"
     advice = decision.recommendation
     if advice is None or decision.action not in ("grow", "shrink"):
         return head
-    head = f"{decision.action} from {advice.now} to {_processes(decision.processes)}: {decision.why}"
+    head = f"{decision.action} from {advice.now} to {quantity(decision.processes, 'process')}: {decision.why}"
     return "\n".join([head, *(f"  {fact}" for fact in (*advice.facts, *advice.remarks))])
 
 
@@ -166,10 +167,6 @@ def outcome_text(outcome: ScalingOutcome) -> str:
         parts.append(moved_text(outcome.moved))
     parts += [f"not done: {reason}" for reason in outcome.failed]
     return "\n".join(parts)
-
-
-def _processes(number: int) -> str:
-    return "1 process" if number == 1 else f"{number} processes"
 
 
 def recommendation_record(advice: Recommendation) -> dict[str, Any]:

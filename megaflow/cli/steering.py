@@ -8,13 +8,13 @@ import click
 
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
-from megaflow.cli.options import Where, counted, option, progress_bar, steering
+from megaflow.cli.options import Where, counted, option, progress_bar, say, steering
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
-from megaflow.control.reports import MoveReport
+from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.errors import MegaflowError, PeerLost
 from megaflow.job.contact import conversation
 
@@ -64,12 +64,21 @@ def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words
     selection = Selection(map_text=map_file.read() if map_file else None, **words)
     move_request.check_selection(selection)
     with conversation(*where) as talk:
-        plan = make_plan(ask_status(talk, loads=dry_run or selection.needs_loads), selection)
+        status = (ask_settled if selection.balance else ask_status)(talk, loads=dry_run or selection.needs_loads)
+        plan = make_plan(status, selection)
         if dry_run:
             print(to_json(plan_record(plan)) if as_json else text.plan_text(plan))
             return
         moved = carry_out(talk, plan)
     print(to_json(moved) if as_json else text.moved_text(moved))
+
+
+def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
+    """Return the status to balance by; say who is left out."""
+    status = commands.ask_settled_status(talk, time.sleep, loads=loads)
+    for way in move_request.without_table(status):
+        say(way)
+    return status
 
 
 @click.command()
@@ -94,21 +103,25 @@ def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> Move
 @click.command("add-workers")
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
 @option("--balance", env="BALANCE", is_flag=True, help="Also give them their share of the bins, one by one.")
+@option("--allow-other-code", env="ALLOW_OTHER_CODE", is_flag=True,
+        help="Add them also if the program's files have changed since the job loaded them, to upgrade it process by "
+        "process.")  # fmt: skip
 @steering
-def add_workers(where: Where, as_json: bool, count: int, balance: bool) -> None:
+def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_other_code: bool) -> None:
     """Start N more worker processes; return when they have joined and may own bins."""
     moved = None
     with conversation(*where) as talk:
         if balance:
-            before = ask_status(talk, tables=False)
+            before = ask_status(talk)
             move_request.check_bins(before)
             move_request.check_no_plan(before)
+            commands.try_growth(talk, before, count)
         with progress_bar("adding workers") as show:
-            added = commands.add_processes(talk, count, show)
+            added = commands.add_processes(talk, count, show, allow_other_code)
         for join in added.joins if not as_json else ():
             print(text.joined_text(join), flush=True)
         if balance:
-            moved = carry_out(talk, make_plan(ask_status(talk), Selection(balance=True)))
+            moved = carry_out(talk, make_plan(ask_settled(talk), Selection(balance=True)))
     if as_json:
         print(to_json(plain(added) if moved is None else {**plain(added), "moved": moved}))
     elif moved is not None:
@@ -145,7 +158,10 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
 @option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="The worker that receives it.")
 @steering
 def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
-    """Give a worker that has joined the routing table, so that it may own bins."""
+    """Give a worker that has joined the routing table, so that it may own bins.
+
+    Only workers that were started with `megaflow run --join --no-bootstrap` need it; for others it changes nothing.
+    """
     with conversation(*where) as talk:
         report = commands.bootstrap_worker(talk, server, worker)
     print(to_json(report) if as_json else text.bootstrapped_text(report))

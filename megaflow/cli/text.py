@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
+from megaflow.control.reports import quantity
 from megaflow.megaphone.routing import ranges_text
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
@@ -26,16 +27,16 @@ def status_text(status: reports.JobStatus) -> str:
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += [change_text(change) for change in status.changes]
     for operator in status.operators:
-        parts.append(f"operator {operator.name}: {operator.bins} bins")
+        parts.append(f"operator {operator.name}: {quantity(operator.bins, 'bin')}")
         if operator.table is not None:
             parts += [f"  worker {worker}: {ranges}" for worker, ranges in owners(operator.table).items()]
         parts += load_texts(operator)
     if status.plan is not None:
         parts.append(kept_text(status.plan))
-    parts += [f"pending: {pending.bins} bins at epoch {pending.epoch}" for pending in status.pending]
+    parts += [f"pending: {quantity(pending.bins, 'bin')} at epoch {pending.epoch}" for pending in status.pending]
     if ledger := status.ledger:
         size = bytes_text(sum(entry.bytes for entry in ledger))
-        parts.append(f"moved so far: {count(len(ledger), 'bin')}, {size}; the last:")
+        parts.append(f"moved so far: {quantity(len(ledger), 'bin')}, {size}; the last:")
         shown = [
             [each.operator, each.bin, each.epoch, each.source, each.target, each.bytes, each.keys,
              f"{each.seconds * 1000:.1f}"]
@@ -73,7 +74,7 @@ def kept_text(plan: reports.PlanStatus) -> str:
     >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
     'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
     """
-    what = f"plan: {plan.strategy}, {plan.left} of {count(plan.bins, 'bin')} left; {plan.runner} "
+    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left; {plan.runner} "
     if plan.running:
         return f"{what}is carrying it out"
     return f"{what}ended before it was over: megaflow control resume goes on with it"
@@ -83,9 +84,9 @@ def plan_text(plan: Plan) -> str:
     """Return a plan, its longest parts cut."""
     if not plan.moves:
         return NOTHING
-    size = "" if plan.size is None else f" (about {count(plan.size[0], 'key')}, {bytes_text(plan.size[1])})"
-    gap = f", {plan.gap:g} seconds apart" if plan.gap else ""
-    parts = [f"would move {count(len(plan.moves), 'bin')}{size} in {count(len(plan.steps), 'step')}{gap}:"]
+    size = "" if plan.size is None else f" (about {quantity(plan.size[0], 'key')}, {bytes_text(plan.size[1])})"
+    gap = f", {plan.gap:g} second{'' if plan.gap == 1 else 's'} apart" if plan.gap else ""
+    parts = [f"would move {quantity(len(plan.moves), 'bin')}{size} in {quantity(len(plan.steps), 'step')}{gap}:"]
     sources = {bin: source for bin, source, _ in plan.moves}
     for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
         changes: dict[tuple[int, int], list[int]] = {}
@@ -106,8 +107,8 @@ def moved_text(moved: reports.MoveReport) -> str:
     """
     if not moved.steps:
         return NOTHING
-    what = f"{count(moved.bins, 'bin')} ({count(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
-    return f"moved {what} in {count(moved.steps, 'step')}, {moved.seconds:.2f} seconds"
+    what = f"{quantity(moved.bins, 'bin')} ({quantity(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
+    return f"moved {what} in {quantity(moved.steps, 'step')}, {moved.seconds:.2f} seconds"
 
 
 def explanation_text(report: reports.Explanation) -> str:
@@ -150,7 +151,13 @@ def removed_text(removal: reports.RemovalReport) -> str:
 
 
 def bootstrapped_text(report: reports.BootstrapReport) -> str:
-    """Return the account of a worker that was given its routing table."""
+    """Return the account of a worker that has its routing table.
+
+    >>> bootstrapped_text(reports.BootstrapReport(2))
+    'worker 2 has its routing table already'
+    """
+    if report.epoch is None:
+        return f"worker {report.worker} has its routing table already"
     what = f"worker {report.worker} has the routing table of worker {report.server}"
     return f"{what}, {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
 
@@ -199,11 +206,6 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     cells = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
-
-
-def count(number: int, noun: str) -> str:
-    """Return "1 bin" or "2 bins"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def bytes_text(size: int) -> str:

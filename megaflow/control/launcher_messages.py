@@ -82,6 +82,7 @@ class StartProcesses:
     host: str
     port: int
     number: int = 0  # of this request; it comes back in the answers
+    other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,10 +139,18 @@ class KeptPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TryBins:
+    """Ask whether all that is in these bins can travel, as is asked before bins move; change nothing."""
+
+    bins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AddProcesses:
     """Start this many worker processes, have them join, and make their workers ready to own bins."""
 
     count: int
+    other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +330,13 @@ class RoutingReady:
 
     worker: int
     seconds: float = 0.0  # that records waited there for a table, at most
+
+
+@dataclass(frozen=True, slots=True)
+class TableWish:
+    """A worker on its way in, from a process that was started by hand: it is to be given its routing table."""
+
+    server: int | None = None  # by this worker; None, or one that has none itself: by the coordinator
 
 
 @dataclass(frozen=True, slots=True)

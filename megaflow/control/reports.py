@@ -223,13 +223,13 @@ class RemovalReport:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapReport:
-    """A worker that was given its routing table."""
+    """A worker that has its routing table."""
 
     worker: int
-    server: int
-    epoch: int
-    seconds: float
-    paused_seconds: float  # that records waited there for it
+    server: int | None = None  # by whom it was given it; None, like `epoch`: it had its table already
+    epoch: int | None = None
+    seconds: float = 0.0
+    paused_seconds: float = 0.0  # that records waited there for it
 
 
 def workers_text(ids: Sequence[int]) -> str:
@@ -239,3 +239,13 @@ def workers_text(ids: Sequence[int]) -> str:
     ('worker 2', 'workers 2, 3')
     """
     return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))
+
+
+def quantity(number: int, noun: str) -> str:
+    """Return a number of things for a message.
+
+    >>> quantity(1, "bin"), quantity(2, "bin"), quantity(0, "process")
+    ('1 bin', '2 bins', '0 processes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"

@@ -28,7 +28,37 @@ def find_app(text: str) -> AppFile:
     names = list(top_level_names(tree.body))
     if function not in names and "*" not in names:
         raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions_in(tree))}")
+    check_takes_flow(tree, name, function)
     return AppFile(str(path.resolve()), function)
+
+
+def check_takes_flow(tree: ast.Module, name: str, function: str) -> None:
+    """Raise UsageError if the function cannot be called with a flow alone, with those of the file that can."""
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    chosen = defined.get(function)
+    if chosen is None or takes_one(chosen):
+        return
+    fitting = [each for each in defined.values() if takes_one(each)]
+    meant = [each for each in fitting if each.name == FUNCTION or places_of(each)[:1] == ["flow"]]
+    names = " or ".join(f"{name}:{each.name}" for each in meant or fitting)
+    hint = f"; did you mean {names}?" if names else f", and {name} defines none"
+    raise UsageError(
+        f"{name}:{function} takes ({ast.unparse(chosen.args)}), not the flow alone; a function that builds the "
+        f"dataflow is expected, as in dataflow(flow){hint}"
+    )
+
+
+def takes_one(function: ast.FunctionDef) -> bool:
+    """Tell whether it can be called with one argument; True where a decorator may have changed that."""
+    given, places = function.args, len(places_of(function))
+    has_room = places > 0 or given.vararg is not None
+    needs_more = places - len(given.defaults) > 1 or None in given.kw_defaults
+    return bool(function.decorator_list) or (has_room and not needs_more)
+
+
+def places_of(function: ast.FunctionDef) -> list[str]:
+    """Return the names of the arguments that go by place."""
+    return [place.arg for place in (*function.args.posonlyargs, *function.args.args)]
 
 
 def hint_among(wrong: str, names: list[str]) -> str:

@@ -76,6 +76,8 @@ class JoiningProcess:
 
     contact: Address  # of some member
     server: int | None = None  # the worker to be bootstrapped by; None: the coordinator chooses
+    wishes: bool = False  # whether its workers wish for their routing tables; else that is somebody else's to see to
+    other_code: bool = False  # whether it may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,11 @@ from megaflow.control.messages import (
     RemoveWorker,
     ResumePlan,
     StatusQuery,
+    TryBins,
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
-from megaflow.job.job_file import Job, process_start, publish
+from megaflow.job.job_file import Job, process_namespace, process_start, publish
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
@@ -53,7 +54,7 @@ def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def app(tmp_path: Path) -> str:
     path = tmp_path / "app.py"
-    path.write_text("def dataflow(flow): pass\n")
+    path.write_text("def dataflow(flow): pass\ndef count(word, n): pass\n")
     return str(path)
 
 
@@ -80,6 +81,11 @@ def test_every_option_has_its_environment_variable_in_the_help(command: tuple[st
         assert option.envvar.startswith("MEGAFLOW_") and option.envvar in shown and name in shown
 
 
+@pytest.mark.parametrize("command", [(), ("control",), ("graph",), *COMMANDS])
+def test_h_is_help(command: tuple[str, ...]) -> None:
+    assert megaflow(*command, "-h").stdout == megaflow(*command, "--help").stdout != ""
+
+
 def test_no_environment_variable_means_two_things() -> None:
     meant: dict[str, str] = {}
     for command in COMMANDS:
@@ -96,6 +102,8 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lins", "x"], "--lines"),
         (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
         (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
+        (["run", "APP:count", "--lines", "APP"], "app.py:count takes (word, n), not the flow alone"),
+        (["run", "APP:count", "--lines", "APP"], "app.py:dataflow?"),
         (["run", "nowhere.py", "--lines", "APP"], "no file 'nowhere.py'"),
         (["run", "APP", "--lines", "APP", "--processes", "0"], "--processes must be at least 1"),
         (["run", "APP", "--lines", "APP", "--rate", "0"], "--rate"),
@@ -217,14 +225,14 @@ def test_what_a_run_raises_becomes_an_exit_code(
 def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("megaflow.job.launcher.launch.launch", lambda *_, **__: RunSummary(1, 2, 3.0, interrupted=True))
     result = megaflow("run", app, "--lines", "x")
-    assert result.exit_code == 130 and result.stderr == "megaflow: 1 lines, 2 records, 3.00 seconds\n"
+    assert result.exit_code == 130 and result.stderr == "megaflow: 1 line, 2 records, 3.00 seconds\n"
 
 
 def test_a_job_is_needed_and_several_are_listed() -> None:
     result = megaflow("control", "status")
     assert result.exit_code == 1 and "no job is running" in result.stderr
     for name in ("one", "two"):
-        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s", process_namespace()))
     result = megaflow("control", "stop")
     assert result.exit_code == 1 and "one, two" in result.stderr
     result = megaflow("control", "stop", "--job", "three")
@@ -272,12 +280,19 @@ class FakeConversation:
         self.changed: list[Any] = []  # requests about the membership
         self.failed: list[str] = []  # processes that do not start
         self.plans = Plans()
+        self.tried: list[tuple[int, ...]] = []
+        self.refused = ""  # why bins cannot move
         self.with_loads = 0  # questions for loads
 
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
             self.with_loads += body.loads
             return status_of(self.record)
+        if isinstance(body, TryBins):
+            self.tried.append(body.bins)
+            if self.refused:
+                raise CommandRefused(self.refused)
+            return None
         if isinstance(body, BeginPlan):
             return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
         if isinstance(body, ResumePlan):
@@ -469,6 +484,17 @@ def test_added_workers_are_given_their_share_one_bin_after_another(job: FakeConv
     assert sorted(worker for ((_, worker),) in job.moved) == [2, 3]
 
 
+def test_nothing_is_added_if_the_bins_that_it_was_to_get_cannot_move(job: FakeConversation) -> None:
+    job.record = status([0, 1, 0, 1] * 3)
+    job.refused = "nothing was moved, for worker 0 says: count: the state of key 'a'"
+    result = megaflow("control", "add-workers", "1", "--balance")
+    assert (result.exit_code, result.stderr) == (1, f"megaflow: {job.refused}\n")
+    assert [len(bins) for bins in job.tried] == [4] and job.changed == [] and job.moved == []
+    job.refused = ""
+    assert megaflow("control", "add-workers", "1", "--balance").exit_code == 0
+    assert {bin for step in job.moved for bin, _ in step} == set(job.tried[-1])
+
+
 def test_without_bins_nothing_is_added_that_was_to_be_given_its_share(job: FakeConversation) -> None:
     job.record = status([])
     result = megaflow("control", "add-workers", "1", "--balance")
@@ -511,6 +537,50 @@ def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
         "worker 2 has the routing table of worker 0, 0.250 seconds; records waited there for 0.125 seconds\n"
     )
     assert job.changed == [BootstrapWorker(0, 2)]
+
+
+def test_a_worker_that_is_being_given_its_table_is_waited_for_when_bins_are_balanced(
+    job: FakeConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = status([0, 1, 0, 1], (0, 1, 2))
+    three["workers"][2]["state"] = "joined"
+    job.record = {**three, "changes": [{"change": "bootstrap", "server": 0, "worker": 2, "done": 0, "steps": 1}]}
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            job.record = status([0, 1, 0, 1], (0, 1, 2))
+
+    monkeypatch.setattr(steering.time, "sleep", pause)
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and [worker for ((_, worker),) in job.moved] == [2], result.stderr
+    assert len(pauses) == 2
+
+
+def test_a_worker_that_takes_too_long_for_its_table_is_no_reason_to_leave_it_out(
+    job: FakeConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.record["changes"] = [{"change": "bootstrap", "server": 0, "worker": 2, "done": 0, "steps": 1}]
+    monkeypatch.setattr(steering.time, "sleep", lambda seconds: None)
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 1 and "worker 2 is still being given its routing table: try again" in result.stderr
+
+
+def test_a_worker_without_a_table_gets_no_bins_which_is_said(job: FakeConversation) -> None:
+    job.record = status([0, 1, 0, 1], (0, 1, 2))
+    job.record["workers"][2]["state"] = "joined"
+    result = megaflow("control", "move-bins", "--balance")
+    assert result.exit_code == 0 and result.stdout == NOTHING + "\n"
+    assert result.stderr == (
+        "megaflow: worker 2 has no routing table, so it gets no bins; to give it one: "
+        "megaflow control bootstrap --server 0 --worker 2\n"
+    )
+
+
+def test_processes_with_other_code_are_added_only_if_that_is_said(job: FakeConversation) -> None:
+    assert megaflow("control", "add-workers", "1", "--allow-other-code").exit_code == 0
+    assert job.changed == [AddProcesses(1, other_code=True)]
 
 
 def test_the_status_shows_who_comes_and_goes() -> None:

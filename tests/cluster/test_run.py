@@ -1,7 +1,10 @@
 """`megaflow run` and `megaflow control` with real processes: results, steering, and every way to end."""
 
+import ast
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -41,8 +44,17 @@ def test_a_file_is_counted_and_nothing_is_left(start: Callable[..., Run], tmp_pa
     assert code == 0, said
     assert sorted(output.splitlines()) == ["('a', 1)", "('a', 2)", "('b', 1)"]
     assert said[0].startswith("megaflow: job 'wordcount' on 1 worker; steer it with: megaflow control status")
-    assert said[1].startswith("megaflow: 1 lines, 3 records, ") and len(said) == 2
+    assert said[1].startswith("megaflow: 1 line, 3 records, ") and len(said) == 2
     assert run.files() == []
+
+
+def test_the_first_command_of_the_readme_works_in_the_clone(start: Callable[..., Run]) -> None:
+    command = re.search(r"^megaflow (run .*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert command is not None
+    _, *words = shlex.split(command[1])
+    code, output, said = start(*words, cwd=ROOT).end()
+    counts = Counter(word for path in ROOT.glob("apps/data/*.txt") for word in path.read_text("utf-8").split())
+    assert code == 0 and dict(map(ast.literal_eval, output.splitlines())) == counts and len(counts) > 100, said
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,33 @@ def test_a_wrong_name_gets_the_right_one_shown(app: Path) -> None:
         find_app(str(app.parent))
 
 
+SIGNATURES = """
+def count(word, n, total): pass
+def nothing(): pass
+def named(*, flow): pass
+def dataflow(flow, more=1): pass
+def other(flow, /, *, debug=False): pass
+def split(line): pass
+def any_number(*args): pass
+@decorated
+def changed(a, b): pass
+"""
+
+
+def test_a_function_that_cannot_take_a_flow_is_refused_with_those_that_can(tmp_path: Path) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(SIGNATURES)
+    for name in ("dataflow", "other", "split", "any_number", "changed"):
+        assert find_app(f"{path}:{name}").function == name
+    for name, shown in (("count", "word, n, total"), ("nothing", ""), ("named", r"\*, flow")):
+        meant = rf"dataflow\(flow\); did you mean {path}:dataflow or {path}:other\?$"
+        with pytest.raises(UsageError, match=rf"app.py:{name} takes \({shown}\), not the flow alone; .*{meant}"):
+            find_app(f"{path}:{name}")
+    path.write_text("def count(word, n, total): pass")
+    with pytest.raises(UsageError, match=r"app\.py defines none"):
+        find_app(f"{path}:count")
+
+
 def test_what_cannot_be_judged_is_left_to_the_run(tmp_path: Path) -> None:
     path = tmp_path / "app.py"
     for text in ("from x import *", "def ("):

@@ -156,9 +156,9 @@ BUILDING: dict[str, tuple[Callable[[Any], object], type[MegaflowError], list[str
     "a loop that goes back in time": (
         lambda scope: scope.feedback(-1), BuildError, ["feedback(-1)", "an int of at least 0"],
     ),
-    "a pact without parentheses": (
-        lambda scope: scope.to_stream([1]).unary(Pipeline, "Mine", None), BuildError,
-        ["Mine (", HERE, "is no pact", "write Pipeline()"],
+    "a pact without its key": (
+        lambda scope: scope.to_stream([1]).unary(Exchange, "Mine", None), BuildError,
+        ["Mine (", HERE, "is no pact", "write Pipeline, Exchange(key) or Broadcast"],
     ),
     "a build without logic": (
         lambda scope: scope.to_stream([1]).unary(Pipeline(), "Mine", lambda capability, info: None), BuildError,

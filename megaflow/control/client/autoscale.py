@@ -69,9 +69,12 @@ def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], N
 
 
 def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in_hurry: bool) -> ScalingOutcome:
-    missing = processes - len(processes_of(commands.ask_status(talk, tables=False)))
+    before = commands.ask_status(talk)
+    missing = processes - len(processes_of(before))
     if missing <= 0:
         return ScalingOutcome(failed=("another command has added processes meanwhile",))
+    if before.operators:
+        commands.try_growth(talk, before, missing)
     added = commands.add_processes(talk, missing)
     moved = None
     status = commands.ask_status(talk)

@@ -10,8 +10,11 @@ from typing import cast
 
 from megaflow.control import messages, reports
 from megaflow.control.client.conversation import Conversation
-from megaflow.control.client.move_request import Plan
-from megaflow.errors import MegaflowError, PeerLost
+from megaflow.control.client.move_request import Plan, bins_for_newcomers
+from megaflow.errors import CommandRefused, MegaflowError, PeerLost
+
+BOOTSTRAP_POLL_SECONDS = 0.1
+BOOTSTRAP_POLLS = 300  # until a worker that is being given its routing table is waited for no longer
 
 
 def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> reports.JobStatus:
@@ -19,16 +22,48 @@ def ask_status(conversation: Conversation, tables: bool = True, loads: bool = Fa
     return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads)))
 
 
+def ask_settled_status(
+    conversation: Conversation, pause: Callable[[float], None], tables: bool = True, loads: bool = False
+) -> reports.JobStatus:
+    """Like `ask_status`, once no worker is being given its routing table: a plan is to count it.
+
+    Blocks for that time; `pause` sleeps. Raises CommandRefused if it takes more than 30 seconds.
+    """
+    for _ in range(BOOTSTRAP_POLLS):
+        given = [each.worker for each in ask_status(conversation, False).changes if each.change == "bootstrap"]
+        if not given:
+            return ask_status(conversation, tables, loads)
+        pause(BOOTSTRAP_POLL_SECONDS)
+    raise CommandRefused(
+        f"worker {given[0]} is still being given its routing table: try again when that is done, which "
+        "`megaflow control status` shows"
+    )
+
+
 def ask_explanation(conversation: Conversation) -> reports.Explanation:
     """Return the report that says what holds a job's output back."""
     return cast(reports.Explanation, conversation.ask(messages.ExplainQuery()))
 
 
+def try_growth(conversation: Conversation, status: reports.JobStatus, processes: int) -> None:
+    """Raise CommandRefused if a bin that so many more processes would get holds what cannot travel.
+
+    The status was asked for with tables. Nothing changes; what a plan moves then is tried again, at once.
+    """
+    conversation.ask(messages.TryBins(bins_for_newcomers(status, processes)))
+
+
 def add_processes(
-    conversation: Conversation, count: int, show: Callable[[messages.CommandProgress], None] | None = None
+    conversation: Conversation,
+    count: int,
+    show: Callable[[messages.CommandProgress], None] | None = None,
+    other_code: bool = False,
 ) -> reports.JoinReport:
-    """Have worker processes started that join the job; return how each join went, and which ones failed and why."""
-    return cast(reports.JoinReport, conversation.ask(messages.AddProcesses(count), show))
+    """Have worker processes started that join the job; return how each join went, and which ones failed and why.
+
+    Unless `other_code` is allowed, one that loads other code than the job runs fails.
+    """
+    return cast(reports.JoinReport, conversation.ask(messages.AddProcesses(count, other_code), show))
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:

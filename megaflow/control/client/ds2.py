@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client.rate_sample import Sample
+from megaflow.control.reports import quantity
 from megaflow.errors import UsageError
 
 TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and what the model leaves out
@@ -214,5 +215,5 @@ def _up(number: float) -> int:
 
 def _count(processes: int, each: int) -> str:
     """Return "1 process" or "2 processes with 3 workers each"."""
-    noun = "1 process" if processes == 1 else f"{processes} processes"
+    noun = quantity(processes, "process")
     return noun if each == 1 else f"{noun} with {each} workers each"

@@ -1,6 +1,7 @@
 """From a user's request to a plan: which bins go where, and in which steps."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from megaflow.control.client.load_balance import balance_load
@@ -135,6 +136,15 @@ def plan_removal(status: JobStatus, worker: int) -> Plan:
     return Plan(table, target, plan(table, target, "fluid"))
 
 
+def bins_for_newcomers(status: JobStatus, processes: int) -> tuple[int, ...]:
+    """Return the bins that so many more processes, with as many workers as each has, would get to balance a job."""
+    table, owners = table_of(status), owners_of(status)
+    addresses = Counter(worker.address for worker in status.workers)
+    first = max(worker.id for worker in status.workers) + 1
+    newcomers = range(first, first + processes * max(addresses.values()))
+    return tuple(bin for bin, _, _ in difference(table, balance(table, owners.union(newcomers))))
+
+
 def check_bins(status: JobStatus) -> None:
     """Raise CommandRefused if the job has no bins."""
     if not status.operators:
@@ -150,6 +160,13 @@ def check_no_plan(status: JobStatus) -> None:
 def owners_of(status: JobStatus) -> set[int]:
     """Return the workers that may own bins."""
     return {worker.id for worker in status.workers if worker.state == "running"}
+
+
+def without_table(status: JobStatus) -> list[str]:
+    """Say of each worker that may own no bins yet how it can."""
+    some, owners = [worker.id for worker in status.workers if worker.state == "joined"], owners_of(status)
+    way = f"megaflow control bootstrap --server {min(owners, default=0)} --worker"
+    return [f"worker {id} has no routing table, so it gets no bins; to give it one: {way} {id}" for id in some]
 
 
 def table_of(status: JobStatus) -> RoutingTable:

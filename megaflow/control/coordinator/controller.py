@@ -162,7 +162,7 @@ class Controller:
             match request.body:
                 case messages.StatusQuery():
                     self._ask(asked, out)
-                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure():
+                case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
                     self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
                 case messages.StopJob():
@@ -241,6 +241,8 @@ class Controller:
                     self._answer(asked, out, now, tried=True)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
+            case messages.TableWish(server):
+                self._changes.wished(source, server)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:

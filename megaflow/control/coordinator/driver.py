@@ -143,8 +143,8 @@ class ControllerDriver:
                     answer(client, message)
                 case events.Mail(target, body):
                     self._worker.post(target, TOPIC, body)
-                case events.StartWorkers(count, number):
-                    self._start_processes(count, number)
+                case events.StartWorkers(count, number, other_code):
+                    self._start_processes(count, number, other_code)
                 case events.AskLeave(worker):
                     self._worker.rescaling.ask_leave(worker, lambda reason: self._left(worker, reason))
                 case events.Rule(ids, reason):
@@ -184,9 +184,9 @@ class ControllerDriver:
         """A worker reports something."""
         self._events.append(Mailed(source, body))
 
-    def _start_processes(self, count: int, number: int) -> None:
+    def _start_processes(self, count: int, number: int, other_code: bool) -> None:
         if self._start is not None:
-            self._start(StartProcesses(count, *self._contact, number))
+            self._start(StartProcesses(count, *self._contact, number, other_code))
         else:
             reason = "this job has no launcher to start a process; start one by hand: megaflow run FILE --join NAME"
             self._events.append(StartFailed(reason, number))

@@ -98,6 +98,7 @@ class StartWorkers:
 
     count: int
     number: int
+    other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
                done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
+    by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
 1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
    when it is due: only then bins count, since they may move in between. Both times it is `_check_leave`.
@@ -21,28 +22,23 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
    leave until the tables have come. Neither waits for the other: none is sent once a process is due to leave.
 5. Before the coordinator's process leaves its part is handed over, a step of its own: the process stays a full member,
    and clients are asked to repeat the requests that are under way to the successor. The engine forgets them.
-6. A process that joins by hand is no client's request; its workers wait for a `bootstrap` of their own.
+6. A process that joins by hand is no client's request. Its workers say before they take part whether they wish for
+   their tables, and then are given them without being asked for; others wait for a `bootstrap` of their own. A wish
+   goes with its join: if that is given up, nothing is left of it, and no part is handed over before both are done.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from megaflow.control.coordinator import events
-from megaflow.control.coordinator.events import Asked, Instruction, Reply, Rule
+from megaflow.control.coordinator.events import Asked, Instruction, Rule
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
-from megaflow.control.coordinator.request_progress import Add, Arrival, Removal, Remove, TableRequest, done
+from megaflow.control.coordinator.request_progress import Add, Arrival, Joining, Removal, Remove, TableRequest, done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.launcher_messages import Started
-from megaflow.control.messages import Accepted, AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
-from megaflow.control.reports import (
-    BootstrapReport,
-    ChangeStatus,
-    JoinedProcess,
-    JoinReport,
-    RemovalReport,
-    workers_text,
-)
+from megaflow.control.messages import AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
+from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, quantity, workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.messages import Joined, Left
 
@@ -77,7 +73,7 @@ class MembershipRequests:
         self._adds: dict[int, Add] = {}  # number of its StartWorkers -> request
         self._removes: list[Remove] = []  # as they are in the engine's queue; only the first can be due
         self._tables: list[TableRequest] = []
-        self._joining: dict[tuple[int, ...], float] = {}  # ids of a process whose join has begun -> when
+        self._joining: dict[tuple[int, ...], Joining] = {}  # ids of a process whose join has begun
 
     @property
     def under_way(self) -> bool:
@@ -114,12 +110,13 @@ class MembershipRequests:
         if len(self._all) >= REQUESTS_MAX:
             raise CommandRefused(f"{len(self._all)} changes are under way already")
         match asked.request.body:
-            case AddProcesses(count):
+            case AddProcesses(count, other_code):
                 if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
                     raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                what = "1 process" if count == 1 else f"{count} processes"
+                what = quantity(count, "process")
                 add = self._adds[self.starts] = Add([asked], now, count, steps=2 * count)
-                out += [events.StartWorkers(count, self.starts), *add.progress(f"{what} to start", 0)]
+                start = events.StartWorkers(count, self.starts, other_code is True)
+                out += [start, *add.progress(f"{what} to start", 0)]
                 self.starts += 1
             case RemoveWorker(worker, ask_only):
                 ids = self._check_leave(worker)
@@ -130,10 +127,7 @@ class MembershipRequests:
             case BootstrapWorker(server, worker):
                 if not self._moves.table:
                     raise CommandRefused("the job has no stateful operator, so there is no routing table to give")
-                self._roster.check_bootstrap(server, worker)
-                self._tables.append(TableRequest([asked], now, server, worker))
-                if self._roster.leaving:
-                    out += self._tables[-1].progress("waits for another change", 0)
+                self._ask_table(TableRequest([asked], now, server, worker), out)
             case body:
                 raise AssertionError(f"{body!r:.100} is no change")
 
@@ -146,6 +140,21 @@ class MembershipRequests:
             out += remove.progress("waits for another change", 0)
         self._removes.append(remove)
         out.append(events.AskLeave(remove.worker))
+
+    def _ask_table(self, request: TableRequest, out: list[Instruction]) -> None:
+        self._roster.process_of(request.server)
+        for other in self._tables:
+            if other.worker == request.worker:  # it is given one table, whoever asks
+                other.asked += request.asked
+                out += other.accepted(request.asked)
+                return
+        self._roster.check_bootstrap(request.server, request.worker)
+        if self._roster.is_routed(request.worker):
+            out += request.answers(BootstrapReport(request.worker))
+            return
+        self._tables.append(request)
+        if self._roster.leaving:
+            out += request.progress("waits for another change", 0)
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
         """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""
@@ -165,7 +174,7 @@ class MembershipRequests:
     def join_due(self, ids: tuple[int, ...], too_late: str | None, out: list[Instruction], now: float) -> None:
         """Rule on a process that is to join."""
         if too_late is None:
-            self._joining[ids] = now
+            self._joining[ids] = Joining(now)
         out.append(Rule(ids, too_late))
 
     def leave_due(self, ids: tuple[int, ...], out: list[Instruction], now: float) -> None:
@@ -194,16 +203,24 @@ class MembershipRequests:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
         host, port, _ = event.process
         self._roster.joined(event.ids, event.membership, host, port)
-        began = self._joining.pop(event.ids, None)
+        joining = self._joining.pop(event.ids, None)
         add = self._add_of(host, port)
-        if add is None:
-            return  # by hand
-        seconds = {**({} if began is None else {"start": began - add.start}), **event.seconds}
+        if add is None:  # by hand
+            if joining is not None and self._moves.table:
+                self._tables += joining.tables(self._roster.members.coordinator, now)
+            return
+        seconds = {**({} if joining is None else {"start": joining.began - add.start}), **event.seconds}
         waiting = set(event.ids) - self._roster.owners  # no table is known there yet
         add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, waiting))
         out += add.progress(f"{workers_text(event.ids)} joined")
         if not waiting:
             self._ready(add, add.arrivals[-1], out, now)
+
+    def wished(self, worker: int, server: int | None) -> None:
+        """Note that a worker whose join has begun is to be given its table by this server, None: by any."""
+        for ids, joining in self._joining.items():
+            if worker in ids:
+                joining.wishes[worker] = server
 
     def left(self, event: Left, out: list[Instruction], now: float) -> None:
         """Note that a process has left."""
@@ -280,6 +297,8 @@ class MembershipRequests:
                     self._issue(self._roster.bootstrap(server, sorted(arrival.waiting)), out, now)
                 arrival.asked = True
         for table in [table for table in self._tables if table.waits]:
+            if table.wished and table.server not in self._roster.owners:
+                table.server = self._roster.members.coordinator
             try:
                 self._roster.check_bootstrap(table.server, table.worker)
             except CommandRefused as error:
@@ -287,7 +306,7 @@ class MembershipRequests:
                 out += table.refused(str(error))
                 continue
             table.epoch = self._issue(self._roster.bootstrap(table.server, [table.worker]), out, now)
-            out += [Reply(asked.client, Accepted(asked.request.id, table.epoch)) for asked in table.asked]
+            out += table.accepted(table.asked)
 
     def _check_leave(self, worker: int) -> tuple[int, ...]:
         """Return who leaves when the process of this worker does. Raises CommandRefused unless it may, bins aside."""
@@ -315,14 +334,9 @@ class MembershipRequests:
 
     def _finish_add(self, add: Add, out: list[Instruction]) -> None:
         """Answer if nothing is left to wait for."""
-        if add.missing or any(arrival.waiting for arrival in add.arrivals):
-            return
-        self._adds = {number: each for number, each in self._adds.items() if each is not add}
-        if not add.arrivals:
-            out += add.refused(f"no process was added: {'; '.join(dict.fromkeys(add.failures))}")
-            return
-        joins = tuple(JoinedProcess(each.ids, each.seconds, each.bytes, each.paused) for each in add.arrivals)
-        out += add.answers(JoinReport(joins, tuple(add.failures)))
+        if not add.missing and not any(arrival.waiting for arrival in add.arrivals):
+            self._adds = {number: each for number, each in self._adds.items() if each is not add}
+            out += add.conclusion()
 
     def _check(self) -> None:
         assert sum(not remove.waits for remove in self._removes) <= 1, "one leave is due at a time"

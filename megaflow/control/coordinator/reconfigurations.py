@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import Accepted, Done, Reconfigure
-from megaflow.control.reports import LedgerEntry, StepReport
+from megaflow.control.reports import LedgerEntry, StepReport, quantity
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
 
@@ -106,9 +106,8 @@ class Reconfigurations:
         """Return why these workers still have to do with bins; None if they do not."""
         for worker in ids:
             if owned := self.table.count(worker):
-                bins = "1 bin" if owned == 1 else f"{owned} bins"
                 way = f"megaflow control move-bins --drain {worker}"
-                return f"worker {worker} owns {bins}; drain it first: {way}"
+                return f"worker {worker} owns {quantity(owned, 'bin')}; drain it first: {way}"
         for pending in self._pending.values():
             if named := pending.workers.intersection(ids):
                 return f"worker {min(named)} is named by the reconfiguration of epoch {pending.epoch}, not done yet"

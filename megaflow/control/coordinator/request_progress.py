@@ -1,12 +1,13 @@
 """Requests about the membership while they are under way: what each has come to so far, and its answers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from megaflow.control.coordinator.events import Asked, Reply
-from megaflow.control.messages import CommandProgress, Done, Refused
-from megaflow.control.reports import ChangeStatus
+from megaflow.control.messages import Accepted, CommandProgress, Done, Refused
+from megaflow.control.reports import ChangeStatus, JoinedProcess, JoinReport
 from megaflow.timely.rescale.change_stages import check_transition
 
 
@@ -21,6 +22,7 @@ class Arrival:
     waiting: set[int]  # workers that know no table yet
     asked: bool = False  # their tables are on their way
     paused: float = 0.0  # seconds that records waited for a table
+
 
 @dataclass(slots=True)
 class MembershipRequest:
@@ -64,6 +66,13 @@ class Add(MembershipRequest):
     def missing(self) -> int:
         """How many have neither joined nor failed."""
         return self.count - len(self.arrivals) - len(self.failures)
+
+    def conclusion(self) -> list[Reply]:
+        """Return the answers when nothing is left to wait for."""
+        if not self.arrivals:
+            return self.refused(f"no process was added: {'; '.join(dict.fromkeys(self.failures))}")
+        joins = tuple(JoinedProcess(each.ids, each.seconds, each.bytes, each.paused) for each in self.arrivals)
+        return self.answers(JoinReport(joins, tuple(self.failures)))
 
     def status(self) -> ChangeStatus:
         """Return what a status shows."""
@@ -119,20 +128,39 @@ class Remove(MembershipRequest):
 
 @dataclass(slots=True)
 class TableRequest(MembershipRequest):
-    """A worker to be given its routing table."""
+    """A worker to be given its routing table; nobody has asked if the worker has wished for it itself."""
 
     server: int
     worker: int
     epoch: int | None = None  # of its Bootstrap; None: not issued yet
+    wished: bool = field(default=False, kw_only=True)
 
     @property
     def waits(self) -> bool:
         """Whether its turn has not come."""
         return self.epoch is None
 
+    def accepted(self, asked: Iterable[Asked]) -> list[Reply]:
+        """Return the answers to these that the command is issued; none before it is."""
+        epoch = self.epoch
+        return [] if epoch is None else [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
+
     def status(self) -> ChangeStatus:
         """Return what a status shows."""
         return ChangeStatus("bootstrap", server=self.server, worker=self.worker, waiting=self.waits)
+
+
+@dataclass(slots=True)
+class Joining:
+    """A process whose join has begun."""
+
+    began: float  # wall clock, seconds
+    wishes: dict[int, int | None] = field(default_factory=dict)  # worker that wants its table -> from whom; None: any
+
+    def tables(self, coordinator: int, now: float) -> list[TableRequest]:
+        """Return a request for each worker that has wished for its table."""
+        servers = {worker: coordinator if server is None else server for worker, server in self.wishes.items()}
+        return [TableRequest([], now, server, worker, wished=True) for worker, server in servers.items()]
 
 
 def done(asked: Asked, result: Any) -> Reply:

@@ -77,6 +77,10 @@ class Roster:
         readers = self.readers
         return [(worker, *self._ports[worker]) for worker in readers if worker in self._ports]
 
+    def is_routed(self, worker: WorkerId) -> bool:
+        """Whether a worker knows the routing table."""
+        return worker in self._routed
+
     def process_of(self, worker: WorkerId) -> tuple[WorkerId, ...]:
         """Return the workers of a member's process. Raises CommandRefused if there is no such worker."""
         if type(worker) is not int or worker not in self.members.workers:
@@ -122,18 +126,22 @@ class Roster:
     def _check_routed(self, workers: Iterable[object]) -> None:
         for worker in workers:
             if type(worker) is int and worker in self.members.workers and worker not in self._routed:
-                way = f"megaflow control bootstrap --server {self.members.coordinator} --worker {worker}"
-                remedy = "it is on its way" if worker in self._servers else f"give it one: {way}"
-                raise CommandRefused(f"worker {worker} has joined but has no routing table yet; {remedy}")
+                reason = f"worker {worker} has joined but has no routing table yet"
+                raise CommandRefused(f"{reason}; {self._remedy(worker)}")
+
+    def _remedy(self, worker: WorkerId) -> str:
+        """Say how a member gets the routing table that it does not have."""
+        way = f"megaflow control bootstrap --server {self.members.coordinator} --worker {worker}"
+        return "it is on its way" if worker in self._servers else f"give it one: {way}"
 
     def check_bootstrap(self, server: WorkerId, worker: WorkerId) -> None:
-        """Raise CommandRefused unless the server can give the worker its routing table."""
+        """Raise CommandRefused unless the server can give the worker its routing table, or the worker has it."""
         self.process_of(server)
         self.process_of(worker)
         if server == worker:
             raise CommandRefused(f"worker {worker} cannot bootstrap itself; name another one as the server")
         if worker in self._routed:
-            raise CommandRefused(f"worker {worker} has the routing table already")
+            return
         if worker in self._servers:
             raise CommandRefused(f"worker {worker} is being given the routing table by worker {self._servers[worker]}")
         if server not in self._routed:
@@ -146,10 +154,10 @@ class Roster:
             raise CommandRefused(f"worker {worker} is in the only process of the job; stop the job instead")
         if self.members.coordinator in ids and self.successor not in self._routed:
             who = f"worker {self.successor}, which would coordinate the job then,"
-            raise CommandRefused(f"{who} has no routing table yet: bootstrap it first")
+            raise CommandRefused(f"{who} has no routing table yet; {self._remedy(self.successor)}")
         for each in ids:
             if each not in self._routed:
-                raise CommandRefused(f"worker {each} has no routing table yet: bootstrap it first")
+                raise CommandRefused(f"worker {each} has no routing table yet; {self._remedy(each)}")
         for learner, server in self._servers.items():
             if server in ids:
                 raise CommandRefused(f"worker {server} is giving worker {learner} the routing table")

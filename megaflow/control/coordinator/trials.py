@@ -8,7 +8,8 @@ owners say whether they know the classes that it consists of. Only then the requ
                         └ one finds what cannot travel, or one does not know a class ─▶ refused, nothing has changed
 
 1. A request is checked as a whole before its trial, to refuse at once what is wrong in itself, and again after it:
-   bins may have moved, workers may have gone, and the job may be ending.
+   bins may have moved, workers may have gone, and the job may be ending. A client that will add processes before it
+   moves bins to them has the bins tried first, by `TryBins`.
 2. A step of a plan is not tried again if it goes where the plan leads: what the plan moves was tried when it was begun.
 3. While it is tried a request has changed nothing and has been answered nothing. So it is dropped when its client goes,
    which is how a command's timeout ends it, and a coordinator that hands over passes it on to be asked again. Answers
@@ -26,9 +27,9 @@ from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import Reconfigure, Refused, TrialAnswer, TrialAsk
+from megaflow.control.messages import Reconfigure, Refused, TrialAnswer, TrialAsk, TryBins
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.routing import RoutingTable, apply, difference
+from megaflow.megaphone.routing import apply, difference
 
 TRIALS_MAX: Final = 100  # under way
 
@@ -68,8 +69,7 @@ class Trials:
 
     def ask(self, asked: Asked, tried: bool, out: list[Instruction], now: float) -> None:
         """Have tried what a request moves; carry it out if that was done or need not be. Raises CommandRefused."""
-        table, wanted = self._moves.table, self._wanted(asked)
-        changes = difference(table, wanted)
+        changes = self._changes(asked)
         if tried or not changes or self._moves.plans.leads_to(asked.request.body, changes):
             self._carry_out(asked, out, now)
             return
@@ -83,22 +83,30 @@ class Trials:
             out.append(Mail(source, TrialAsk(self._roster.members.coordinator, self._next, tuple(bins[source]))))
         self._next += 1
 
-    def _wanted(self, asked: Asked) -> RoutingTable:
-        """Return the table that a request leads to. Raises CommandRefused if it may not be carried out now."""
+    def _changes(self, asked: Asked) -> list[tuple[int, int, int]]:
+        """Return (bin, from, to) of what a request moves. Raises CommandRefused if it may not be carried out now."""
         body, table = asked.request.body, self._moves.table
         if not table:
             raise CommandRefused(f"job {self._job!r} has no stateful operator, so there are no bins to move")
-        if not isinstance(body, Reconfigure):
-            return self._moves.plans.check(asked, table, self._roster)
-        self._moves.check(asked, body)
-        self._roster.check_commands(body.commands, len(table))
-        return apply(table, body.commands)
+        match body:
+            case TryBins(bins):
+                if type(bins) is not tuple or any(type(bin) is not int or not 0 <= bin < len(table) for bin in bins):
+                    raise CommandRefused(f"{bins!r:.80}: bins are 0 to {len(table) - 1}")
+                return [(bin, table[bin], table[bin]) for bin in bins]
+            case Reconfigure(commands):
+                self._moves.check(asked, body)
+                self._roster.check_commands(commands, len(table))
+                return difference(table, apply(table, commands))
+            case _:
+                return difference(table, self._moves.plans.check(asked, table, self._roster))
 
     def _carry_out(self, asked: Asked, out: list[Instruction], now: float) -> None:
         body = asked.request.body
         if isinstance(body, Reconfigure):
             epoch = self._issue(body.commands, out, now)
             out.append(self._moves.add(asked, body.commands, epoch, now, body.plan))
+        elif isinstance(body, TryBins):
+            out.append(done(asked, None))
         else:
             out.append(done(asked, self._moves.plans.answer(asked, self._moves.table, self._roster)))
 

@@ -41,13 +41,13 @@ class Agent:
         self._report = self._worker.rescaling.report  # tells the coordinator
         self._began = self._worker.now()
         self._rate = RateMeter()
+        self._ready: Callable[[], None] | None = None  # told when this worker, which has joined, knows its tables
         self._trials: deque[Iterator[None]] = deque()  # of bins that are to move; the first is under way
-        self._learning = False  # this worker has joined, and its operators do not all know their tables
         self._worker.on_mail(TOPIC, self._read)
 
-    def joined(self) -> None:
-        """Tell the coordinator when the stateful operators know their tables; for a worker that has just joined."""
-        self._learning = True
+    def joined(self, ready: Callable[[], None]) -> None:
+        """Tell the coordinator, and `ready`, when the stateful operators know their tables; for one that has joined."""
+        self._ready = ready
 
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
@@ -57,10 +57,12 @@ class Agent:
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
-        if self._learning and all(view.ready for view in views):
-            self._learning = False
+        ready = self._ready
+        if ready is not None and all(view.ready for view in views):
+            self._ready = None
             seconds = max((view.bootstrap_seconds for view in views), default=0.0)
             self._report(RoutingReady(self._worker.index, seconds))
+            ready()
 
     def _read(self, source: int, body: Any) -> None:
         match body:

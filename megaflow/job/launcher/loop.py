@@ -219,7 +219,8 @@ class Loop:
         if self._feed is not None:
             self._feed.move(address)
         try:
-            republish(self.job)
+            with self.signals.held():
+                republish(self.job)
         except OSError as error:
             self.report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
 

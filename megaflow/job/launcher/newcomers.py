@@ -21,8 +21,8 @@ from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.spec import Address
 
-Start: TypeAlias = Callable[[int, Address], list[Child]]
-"""Start so many processes that join through a contact. Raises MegaflowError or OSError."""
+Start: TypeAlias = Callable[[int, Address, bool], list[Child]]
+"""Start so many processes that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class Newcomers:
     def start(self, request: StartProcesses) -> None:
         """Start the processes that the coordinator asks for, and answer it."""
         try:
-            started = self.start_processes(request.count, (request.host, request.port))
+            started = self.start_processes(request.count, (request.host, request.port), request.other_code)
         except (MegaflowError, OSError) as error:
             self.answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
             return

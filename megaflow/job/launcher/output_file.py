@@ -99,9 +99,9 @@ class JsonLinesWriter(TextWriter):
 
     def close(self) -> None:
         """Close the file; one that was made for nothing goes."""
-        self._stream.close()
         if self._made and not self._begun:
             Path(os.path.realpath(self._path)).unlink(missing_ok=True)
+        self._stream.close()
 
     def _begin(self) -> None:
         if self._begun:

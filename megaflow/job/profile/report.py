@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from megaflow.control.reports import quantity
 from megaflow.errors import UsageError
 from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
@@ -227,9 +228,8 @@ def calls_text(rows: Iterable[Tally]) -> str:
 def top_lines(records: Sequence[WorkerRecord], path: Path) -> list[str]:
     """Return where the profile is and which operators took most, in a few lines."""
     whole = sum(record.seconds for record in records)
-    workers = "1 worker" if len(records) == 1 else f"{len(records)} workers"
     operators = [row for row in merge(records) if row.kind == "operator"][:TOP]
     return [
-        f"profile of {workers}, {whole:.2f} s: {path}",
+        f"profile of {quantity(len(records), 'worker')}, {whole:.2f} s: {path}",
         *(f"  {share(row.seconds, whole):6.1%} {row.seconds:8.2f} s  {title(row)}" for row in operators),
     ]

@@ -2,7 +2,8 @@
 
 child               the process; join_by_hand: one that joins by `megaflow run --join`
 worker_program      its dataflow, and the loop that steps it
-flow                the user's function, and what it is given
+flow                the user's function, and what it is given; source_record: which source it was loaded from
+fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
 output              output records on their way to the launcher; json_lines: as JSON
 """

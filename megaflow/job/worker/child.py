@@ -82,9 +82,12 @@ class Process:
     """The workers of this process, and what happens when one fails."""
 
     def __init__(
-        self, spec: ChildSpec, joined: Callable[[int], None] = lambda worker: None, pipe: int | None = None
+        self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None, pipe: int | None = None
     ) -> None:
-        """`joined` is told of each worker that has joined a running job, on its thread; `pipe` is the launcher's."""
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
+
+        `pipe` is the launcher's.
+        """
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job

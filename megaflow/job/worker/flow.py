@@ -1,6 +1,7 @@
 """The user's dataflow function in a worker process: how it is loaded, and the `Flow` that it is given."""
 
 import importlib.util
+import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 from megaflow.errors import BuildError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
+from megaflow.job.worker.fingerprint import Fingerprint
+from megaflow.job.worker.source_record import SourceRecord
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
@@ -18,7 +21,17 @@ from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
-    """The place to start from: the lines, the control stream, the engine underneath."""
+    """What a dataflow function is given, on each worker: the lines, its arguments, the engine underneath.
+
+    args        what followed `--` on the command line: a list of str; in `megaflow.run`, `args=`
+    worker      the worker that calls the function: its `index`, how many `peers` it has, its `log`
+    scope       where streams begin that are no lines, by `to_stream(iterable)` or `source(name, build)`
+    control     the stream of the commands that move bins; stateful operators take it by default
+
+    The job ends when its lines do, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
+    the lines early. Either way what was read is finished and the timers that are left are due, in the order of their
+    times, however late those are.
+    """
 
     def __init__(
         self,
@@ -31,8 +44,8 @@ class Flow:
         """`read` builds the source of lines; it is called at most once."""
         self.worker = worker
         self.scope = scope
-        self.control = control  # stateful operators take it by default
-        self.args: list[Any] = list(args)  # what followed -- on the command line
+        self.control = control
+        self.args: list[Any] = list(args)
         self._read = read
         self._lines: Stream[str] | None = None
 
@@ -71,21 +84,29 @@ class App:
         self._app = app
         self._lock = Lock()
         self._function: Callable[[Any], Any] | None = None
+        self._record = SourceRecord(os.path.dirname(app.path)) if isinstance(app, AppFile) else None
 
     def function(self) -> Callable[[Any], Any]:
         """Return it. Raises what its module raises when it is run, UsageError if there is no such function."""
         with self._lock:
             if self._function is None:
-                self._function = load(self._app)
+                self._function = load(self._app, self._record)
             return self._function
 
+    def fingerprint(self, args: Sequence[str]) -> Fingerprint | None:
+        """Return what this process runs by now, with these arguments; None of a pickled function."""
+        if isinstance(self._app, PickledFunction) or self._record is None:
+            return None
+        name = f"{os.path.basename(self._app.path)}:{self._app.function}"
+        return Fingerprint(name, tuple(map(str, args)), dict(self._record.digests))
 
-def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
+
+def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> Callable[[Any], Any]:
     """Run the user's module or unpickle the function; return the function.
 
     The module may import its neighbours, as if it were run by `python FILE`: its folder comes first in the path. By now
     all that a worker needs is imported, so a neighbour of the same name cannot break it; `import` gives the module that
-    is loaded already.
+    is loaded already. `record` notes which source of the module and its neighbours is loaded, from then on.
     """
     if isinstance(app, PickledFunction):
         sys.path[:] = app.path
@@ -99,6 +120,9 @@ def load(app: AppFile | PickledFunction) -> Callable[[Any], Any]:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{app.path!r} is not a Python file: its name must end in .py")
+    if record is not None:
+        record.install()
+        record.note_loads(spec)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # also for the decoder, which looks there for the types of records
     spec.loader.exec_module(module)

@@ -1,8 +1,9 @@
 """`megaflow run --join`: this process becomes a further process of a running job.
 
-It gets the job's settings from the job; the dataflow is that of its own file, and compared with the others' when it
-joins. Its outputs go to the job's launcher, which connects to it. It can join from another machine, if the
-processes of the job listen where it can reach them, and the other way round.
+It gets the job's settings from the job; the dataflow is that of its own file, whose code is compared with the
+coordinator's before it joins (see `megaflow.job.worker.fingerprint`). Its outputs go to the job's launcher, which
+connects to it. It can join from another machine, if the processes of the job listen where it can reach them, and the
+other way round.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFail
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
+from megaflow.program import Worker
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
@@ -23,21 +25,20 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 def join_job(
     spec: JobSpec,
-    contact: Address,
+    part: JoiningProcess,
     secret: bytes,
-    server: int | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Take part in a job to its end, or until this process is removed. Blocks.
 
-    `contact` is any process of the job; what all its processes have in common replaces what `spec` says. `server` is
-    the worker to be bootstrapped by; None: the coordinator chooses. `report` gets what a user should be told. Raises
+    `part` names any process of the job; what all its processes have in common replaces what `spec` says. `report` gets
+    what a user should be told, once each worker may own bins, or, if it is to wait for that, has joined. Raises
     JobNotFound if nothing answers, JoinDenied if the job does not take this process, PeerFailed with the traceback for
     what the user's code raises here, and PeerLost if the job ends otherwise.
     """
-    place = address_text(contact)
+    place = address_text(part.contact)
     try:
-        settings = ask_settings(contact, secret, spec.connect_timeout_seconds)
+        settings = ask_settings(part.contact, secret, spec.connect_timeout_seconds)
     except (OSError, PeerLost) as error:
         raise JobNotFound(f"no job answers at {place}: {error}") from error
     form = next((form for form in FORMS if form == settings.output), None)
@@ -49,13 +50,20 @@ def join_job(
         spec, name=name, workers=settings.workers, rate=settings.rate, encoding_errors=settings.encoding_errors
     )
 
-    def joined(worker: int) -> None:
-        removal = f"megaflow control remove-workers --job {name} --id {worker}"
-        report(f"worker {worker} of job {name!r}; to end it: {removal}")
+    def joined(worker: Worker) -> None:
+        number, server = worker.index, worker.membership.coordinator
+        commands = {"to end it": f"remove-workers --job {name} --id {number}"}
+        if worker.stateful and part.wishes:
+            commands = {"to give it bins": f"move-bins --job {name} --balance", **commands}
+        elif worker.stateful:
+            words = f"bootstrap --job {name} --server {server} --worker {number}"
+            commands = {"to give it its routing table": words}
+        todo = "; ".join(f"{what}: megaflow control {words}" for what, words in commands.items())
+        report(f"worker {number} of job {name!r}; {todo}")
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
-        child = ChildSpec(spec, name, JoiningProcess(contact, server), address, listener.detach(), secret, output=form)
+        child = ChildSpec(spec, name, part, address, listener.detach(), secret, output=form)
     process = Process(child, joined)
     try:
         with profile_folder(spec.profile, report):

@@ -1,7 +1,8 @@
 """What each worker of a job runs: one dataflow, from the lines to the launcher, and the loop that steps it.
 
-A worker that joins builds the same dataflow and then waits until it may take part; it reports when its stateful
-operators know their routing tables. A worker that leaves keeps stepping until no other worker needs it.
+A worker that joins builds the same dataflow, shows that its code is the job's, and then waits until it may take part;
+it reports when its stateful operators know their routing tables. A worker that leaves keeps stepping until no other
+worker needs it.
 
 One worker coordinates the job. When its process is to leave, a worker of another process takes over. The coordinator
 gives the engine all that its controller leaves (`Resign`), gives away the control stream's handle, and from then on
@@ -18,11 +19,13 @@ from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
+from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.job.profile.worker_profile import Profile
-from megaflow.job.spec import ChildSpec
+from megaflow.job.spec import ChildSpec, JoiningProcess
+from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
@@ -54,7 +57,7 @@ class Shared:
     control: ControlDoor
     stagings: dict[int, Staging]  # worker -> its staged lines
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
-    joined: Callable[[int], None]  # told of each worker that has joined a running job
+    joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
 
     @property
     def address(self) -> str:
@@ -79,6 +82,7 @@ class WorkerProgram:
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting, self._redirect
         )
         self._coordinator: ControllerDriver | None = None
+        self._is_first = worker.index == min(shared.stagings)  # of its process
 
     def run(self) -> None:
         """Step the dataflow to its end, and wait until the launcher has everything."""
@@ -86,11 +90,12 @@ class WorkerProgram:
             self._found()
         else:
             self._control.close()
+            self._introduce()
         if self._worker.bootstrap():
-            self._agent.joined()
+            self._agent.joined(lambda: self._tell_joined(ready=True))
+            self._tell_joined(ready=False)
             coordinator, processes = self._worker.membership.coordinator, self._worker.rescaling.processes.values()
             self._redirect(next(Coordinates(host, port) for host, port, ids in processes if coordinator in ids))
-            self._shared.joined(self._worker.index)
         profile = self._shared.profiles.get(self._worker.index)
         turn = self._turn if profile is None else profile.steering(self._turn)
         while self._worker.step_or_park(turn()):
@@ -102,6 +107,20 @@ class WorkerProgram:
         launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow))
         while not launcher.is_drained:
             self._worker.allocator.park(DRAIN_POLL_SECONDS)
+
+    def _introduce(self) -> None:
+        """Before it takes part: show the coordinator what this process runs, and wish for a table."""
+        part = self._shared.spec.part
+        if self._is_first and not (isinstance(part, JoiningProcess) and part.other_code):
+            self._code.show()
+        if isinstance(part, JoiningProcess) and part.wishes:
+            self._worker.rescaling.report(TableWish(part.server))
+
+    def _tell_joined(self, ready: bool) -> None:
+        """Say that it has joined: once it is ready, if it has wished for its table; else it may wait for that long."""
+        part = self._shared.spec.part
+        if ready is (isinstance(part, JoiningProcess) and part.wishes):
+            self._shared.joined(self._worker)
 
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
@@ -118,6 +137,7 @@ class WorkerProgram:
             graph.where = f"the output of {last.name!r}, {last.where}"
             self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
             Stream(self._output.sent).probe_with(self._probe)
+        self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         launcher = self._shared.launcher
@@ -180,7 +200,7 @@ class WorkerProgram:
 
     def _redirect(self, word: Coordinates) -> None:
         """Send clients to the coordinator that says that it serves."""
-        if self._worker.index == min(self._shared.stagings):  # whose thread the doors belong to
+        if self._is_first:  # whose thread the doors belong to
             self._shared.control.redirect(word.host, word.port)
 
     def _turn(self) -> float | None:

@@ -22,7 +22,7 @@ from megaflow.timely.dataflow.flow_control.handoffs import Handoff
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
 from megaflow.timely.dataflow.leaked_capability import watch
-from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline, Silent
+from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, Pipeline, Silent, pact_of
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.dataflow.session import BATCH_RECORDS as BATCH_RECORDS
 from megaflow.timely.dataflow.session import Session
@@ -184,7 +184,7 @@ class OperatorBuilder:
     def new_input(
         self,
         port: Port[T] | None,
-        pact: Pact,
+        pact: PactOrClass,
         connection: dict[int, Summary] | None = None,
         notify: bool = True,
         crossing: bool = False,
@@ -197,15 +197,15 @@ class OperatorBuilder:
         """
         if port is not None and not crossing:
             check_same(port.scope, self.scope, self._node.name)
-        if not isinstance(pact, Pact):
+        meant = pact_of(pact)
+        if meant is None:
             raise BuildError(
-                f"{self._node.name} ({self.where}): {pact!r} is no pact; "
-                "write Pipeline(), Exchange(key) or Broadcast(), with parentheses"
+                f"{self._node.name} ({self.where}): {pact!r} is no pact; write Pipeline, Exchange(key) or Broadcast"
             )
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
-        location, queue = self.graph.add_target(self._node, depth, f"{pact.name} {origin}", notify)
-        made: Input[T] = Input(self.graph, location, queue, pact, self._outputs)
+        location, queue = self.graph.add_target(self._node, depth, f"{meant.name} {origin}", notify)
+        made: Input[T] = Input(self.graph, location, queue, meant, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
             self._open_channel(made, port)

@@ -61,3 +61,16 @@ class Silent:
 
 
 Pact = Pipeline | Exchange | Broadcast | Addressed | Silent
+
+PactOrClass = Pact | type[Pipeline] | type[Broadcast]
+"""What a program writes: `Pipeline` and `Broadcast` need no parentheses."""
+
+
+def pact_of(given: PactOrClass) -> Pact | None:
+    """Return the pact that is meant; None if it is none.
+
+    >>> pact_of(Pipeline), pact_of(Pipeline()), pact_of(Exchange)
+    (Pipeline(), Pipeline(), None)
+    """
+    made = given() if given is Pipeline or given is Broadcast else given
+    return made if isinstance(made, Pact) else None

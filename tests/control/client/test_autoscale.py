@@ -9,7 +9,7 @@ from megaflow.cli.scaling import outcome_text, scaling_record
 from megaflow.control.client.autoscale import ScalingOutcome, autoscale, carry_out
 from megaflow.control.client.ds2 import Goal
 from megaflow.control.client.hysteresis import Autoscaler, Decision
-from megaflow.control.messages import AddProcesses, BeginPlan, KeptPlan, Reconfigure, RemoveWorker, StatusQuery
+from megaflow.control.messages import AddProcesses, BeginPlan, KeptPlan, Reconfigure, RemoveWorker, StatusQuery, TryBins
 from megaflow.control.reports import JobStatus, JoinedProcess, JoinReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from tests.control.client.paper_job import PaperJob
@@ -38,7 +38,8 @@ class Cluster:
             return self._status()
         if isinstance(body, BeginPlan):
             return KeptPlan(1, body.target, body.strategy, body.batch, body.gap_seconds, 0, body.runner)
-        self.asked.append(body)
+        if not isinstance(body, TryBins):
+            self.asked.append(body)
         if error := self.refusals.pop(type(body), None):
             raise error
         match body:

@@ -181,8 +181,8 @@ def shown(instruction: Instruction) -> str:
             return "close control"
         case Reply(client, message):
             return f"reply {client} {message}"
-        case StartWorkers(count, number):
-            return f"start {count}" + f" ({number})" * bool(number)
+        case StartWorkers(count, number, other_code):
+            return f"start {count}" + f" ({number})" * bool(number) + " with any code" * other_code
         case Rule(ids, reason):
             who = ",".join(map(str, ids))
             return f"rule that {who} may" if reason is None else f"rule that {who} may not: {reason}"

@@ -325,12 +325,13 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
     heard: list[Any] = []
     bench.worker.stateful.append(view)
     bench.coordinator.reported = lambda source, body: heard.append(Mailed(source, body))  # type: ignore[method-assign]
-    bench.agent.joined()
+    told: list[str] = []
+    bench.agent.joined(lambda: told.append("ready"))
     for ready in (False, True, True):
         view.ready = ready
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
-    assert heard == [Mailed(0, RoutingReady(0, 0.25))]
+    assert heard == [Mailed(0, RoutingReady(0, 0.25))] and told == ["ready"]
 
 
 def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over() -> None:

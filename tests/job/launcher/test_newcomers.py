@@ -29,14 +29,16 @@ class Bench:
         self.report: ExitReport | None = None  # what they say first
         self.told: list[Any] = []
         self.contacts: list[Address] = []
+        self.other_code: bool | None = None  # whether the last ones may run any
         self.connect: Callable[[Child], None] = lambda child: None
         self.newcomers = Newcomers(
             self.children, self._start, self.selector, self.told.append, self.told.append, self.told.append
         )
         monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: self.connect(child))
 
-    def _start(self, count: int, contact: Address) -> list[Child]:
+    def _start(self, count: int, contact: Address, other_code: bool) -> list[Child]:
         self.contacts.append(contact)
+        self.other_code = other_code
         started = []
         for code in self.codes[:count]:
             pipe = ReportPipe()
@@ -76,14 +78,14 @@ REQUEST = StartProcesses(1, "127.0.0.1", 4711)
 
 def test_what_is_started_is_told_with_its_addresses(bench: Bench) -> None:
     bench.codes = [SLEEPS, SLEEPS]
-    bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711))
+    bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711, other_code=True))
     assert bench.told == [Started((("127.0.0.1", 5000), ("127.0.0.1", 5001)))]
-    assert bench.contacts == [("127.0.0.1", 4711)]
+    assert bench.contacts == [("127.0.0.1", 4711)] and bench.other_code is True
     assert bench.children.members == []
 
 
 def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
-    def fail(count: int, contact: Address) -> list[Child]:
+    def fail(count: int, contact: Address, other_code: bool) -> list[Child]:
         raise UsageError("--listen 10.9.9.9: no such address")
 
     bench.newcomers.start_processes = fail

@@ -14,9 +14,9 @@ from megaflow.job.worker.flow import App, load
 
 @pytest.fixture(autouse=True)
 def unchanged_imports() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
+    path, modules, finders = list(sys.path), set(sys.modules), list(sys.meta_path)
     yield
-    sys.path[:] = path
+    sys.path[:], sys.meta_path[:] = path, finders
     for name in set(sys.modules) - modules:
         del sys.modules[name]
 

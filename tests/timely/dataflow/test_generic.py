@@ -429,6 +429,16 @@ def test_a_list_given_as_a_batch_may_be_used_again() -> None:
     assert captured == [(0, [1])]
 
 
+def test_a_pact_without_a_key_needs_no_parentheses() -> None:
+    def logic(input: Any, output: Any) -> None:
+        for time, data in input:
+            output.session(time).give_batch(data)
+
+    for pact in (Pipeline, Broadcast, Pipeline(), Broadcast()):
+        build = lambda scope, pact=pact: scope.to_stream([1]).unary(pact, "Mine", releasing(logic)).capture()  # noqa: E731
+        assert example(build) == [(0, [1])]
+
+
 def test_sessions_work_with_and_without_a_block() -> None:
     def logic(input: Any, output: Any) -> None:
         for time, data in input:

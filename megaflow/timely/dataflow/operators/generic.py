@@ -14,7 +14,7 @@ from megaflow.timely.dataflow.capability import Capability, Invocation
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.notificator import FrontierNotificator
-from megaflow.timely.dataflow.pact import Pact
+from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ SinkBuild = Callable[[OperatorInfo], Callable[[Input[T]], None]]
 def operator(
     scope: ScopeRef,
     name: str,
-    inputs: Sequence[tuple[Port[Any], Pact]],
+    inputs: Sequence[tuple[Port[Any], PactOrClass]],
     build: _Build,
     notify: bool = True,
     joinable: bool = False,
@@ -46,7 +46,7 @@ def operator(
     return result
 
 
-def sink(port: Port[T], pact: Pact, name: str, build: SinkBuild[T]) -> None:
+def sink(port: Port[T], pact: PactOrClass, name: str, build: SinkBuild[T]) -> None:
     """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
     builder = OperatorBuilder(port.scope, name)
     _finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))

@@ -1,0 +1,119 @@
+"""Whether the processes of a job run the same code: compared before one takes part.
+
+The dataflow's shape is compared by the engine, but `n + 1` and `n + 10` have the same shape, and the results of two
+versions would mix unseen.
+1. The fingerprint of a process has the app's file and function, the arguments after `--`, and a digest of each module
+   beside the app, by the bytes that were run (see `megaflow.job.worker.source_record`). It is taken when the process
+   has built its dataflow: what a fold imports later does not count.
+2. Each process shows its own to the coordinator, which says what differs. One that joins waits for that before it says
+   that it is ready, and ends otherwise, so nothing has changed; unless other code is allowed to it: then it does not
+   ask. From the moment that it coordinates, its code is the job's.
+3. Founders start together and do not wait: the mail in which one shows its code leaves before anything that lets the
+   coordinator end the job, and the answer comes before the word that the founder may end. So the job fails. As they
+   start from the same files, only such as both have loaded are compared: one worker may import what others do not.
+4. Functions that travel pickled (notebooks) have no fingerprint, and are compared with nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from megaflow.errors import ConfigMismatch, JoinDenied
+from megaflow.program import Worker
+
+TOPIC = "code"
+NAMED_MAX = 10  # files in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a process runs."""
+
+    app: str  # FILE:FUNCTION, without the folder
+    args: tuple[str, ...]
+    files: dict[str, str]  # loaded, relative to the app's folder -> digest of the bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CodeShown:
+    """Mail to the coordinator: what the sender's process runs, None if that cannot be told; `CodeJudged` answers."""
+
+    code: Fingerprint | None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeJudged:
+    """The answer: how that differs from what the coordinator's process runs, in words; None: it does not."""
+
+    difference: str | None
+
+
+def difference(here: Fingerprint | None, there: Fingerprint | None, common_only: bool = False) -> str | None:
+    """Say how what a process runs ("here") differs from what the job runs; None if it does not, or cannot be told.
+
+    `common_only`: only by files that both have loaded.
+
+    >>> mine = Fingerprint("app.py:dataflow", (), {"app.py": "1", "more.py": "5"})
+    >>> difference(mine, Fingerprint("app.py:dataflow", ("x",), {"app.py": "2"}))
+    "app.py differs; more.py is loaded only here; the arguments are [], the job's are ['x']"
+    """
+    if here is None or there is None:
+        return None
+    parts = []
+    if here.app != there.app:
+        parts.append(f"the program is {here.app}, the job's is {there.app}")
+    common = here.files.keys() & there.files.keys()
+    parts += _named((name for name in common if here.files[name] != there.files[name]), "differs", "differ")
+    if not common_only:
+        parts += _named(there.files.keys() - common, "is loaded only by the job", "are loaded only by the job")
+        parts += _named(here.files.keys() - common, "is loaded only here", "are loaded only here")
+    if here.args != there.args:
+        parts.append(f"the arguments are {list(here.args)}, the job's are {list(there.args)}")
+    return "; ".join(parts) or None
+
+
+def _named(files: Iterable[str], one: str, several: str) -> list[str]:
+    names = sorted(files)
+    if not names:
+        return []
+    more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
+    return [f"{', '.join([*names[:NAMED_MAX], *more])} {one if len(names) == 1 else several}"]
+
+
+class CodeCheck:
+    """One worker's part in the comparison. All runs on its thread."""
+
+    def __init__(self, worker: Worker, code: Fingerprint | None) -> None:
+        """`code` is what this worker's process runs."""
+        self.code = code
+        self._worker = worker
+        self._judged = False
+        worker.on_mail(TOPIC, self._hear)
+
+    def show(self) -> None:
+        """Show the coordinator what this process runs; whoever joins blocks until it has answered.
+
+        Raises JoinDenied if it is not what the job runs. In a founder, which does not wait, a later step raises
+        ConfigMismatch.
+        """
+        self._worker.post(self._worker.membership.coordinator, TOPIC, CodeShown(self.code))
+        self._worker.step_while(lambda: self._worker.rescaling.joining and not self._judged)
+
+    def _hear(self, source: int, body: Any) -> None:
+        match body:
+            case CodeShown(code):
+                founder = source in self._worker.membership.workers
+                self._worker.post(source, TOPIC, CodeJudged(difference(code, self.code, common_only=founder)))
+            case CodeJudged(None):
+                self._judged = True
+            case CodeJudged(reason) if self._worker.rescaling.joining:
+                raise JoinDenied(
+                    f"this process may not join: its code is not the job's: {reason}. Start it with the files and "
+                    "arguments that the job was started with, or, to upgrade the job process by process, with "
+                    "--allow-other-code"
+                )
+            case CodeJudged(reason):
+                raise ConfigMismatch(
+                    f"worker {self._worker.index} has loaded other code than worker {source}: {reason}. A file was "
+                    "changed while the job started: start it again"
+                )
