@@ -59,7 +59,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
         context = SparkContext(conf=conf, gateway=gateway)
         # When Java is killed, this prints a traceback; that it has ended we say ourselves.
-        context._accumulatorServer.handle_error = lambda *request: None
+        context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
         context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
         session = SparkSession(context)
         stack.callback(_stop, session)

@@ -73,6 +73,7 @@ class FileLines:
     def __init__(self, file: int, name: str, errors: str) -> None:
         self.done = False
         self._file = file
+        self._name = name
         self._splitter = TextSplitter(name, errors)
         # epoll takes no regular files and refuses some devices (/dev/null); reading those does not block.
         try:
@@ -87,7 +88,10 @@ class FileLines:
 
     def read(self) -> list[str]:
         """Return the lines completed by one more block."""
-        data = os.read(self._file, BLOCK_BYTES)
+        try:
+            data = os.read(self._file, BLOCK_BYTES)
+        except OSError as error:
+            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
         if data:
             return self._splitter.feed(data)
         self.done = True
