@@ -10,11 +10,11 @@
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
 some records carry, are in `megaflow.control.reports`.
 
-The receiver checks every record; none is trusted for its type.
+The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 
@@ -253,6 +253,13 @@ class Moved:
     port: int
 
 
+Command: TypeAlias = (
+    StatusQuery | ExplainQuery | Reconfigure | BeginPlan | ResumePlan | AddProcesses | RemoveWorker | BootstrapWorker
+    | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
+)  # fmt: skip
+"""What a client may ask: the bodies of its requests. Any other is refused at the door."""
+
+
 # 3. Spark executor to worker process --------------------------------------------------
 
 
@@ -355,6 +362,24 @@ class BinsInstalled:
     """Bins that have come to a worker, and are whole there."""
 
     entries: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAsk:
+    """The coordinator asks a worker whether it holds all lines that a batch is to have of it."""
+
+    asker: int  # the worker that coordinates
+    id: int
+    commit: CommitBatch
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAnswer:
+    """A worker's answer to a `StagedAsk`."""
+
+    asker: int
+    id: int  # of the question
+    missing: str | None  # what it does not hold; None: it holds all
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 1. One file a job, NAME.json, in a folder of mode 0700 that belongs to the user; the file, which holds the secret, has
    mode 0600.
-2. A file appears whole or not at all, and a name belongs to one living job: the file is written under another name and
-   then linked; when the coordinator has moved, it replaces the same job's older file.
-3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the
-   process's start time where the operating system tells it. A process that finds the file of a launcher that is gone
-   removes it.
+2. A file appears whole or not at all, and a name belongs to one job: the file is written under another name and then
+   linked; when the coordinator has moved, it replaces the same job's older file.
+3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the process's
+   start time, and the namespace in which it has that id (a container has one of its own), where the operating system
+   tells them. A process that finds the file of a launcher that is gone removes it.
+4. What cannot be judged stays, and its name is taken: the file of a launcher in another namespace, and what is no job
+   file of this version.
+5. Who removes or replaces a file has locked the folder and read whose it is: a job touches only its own.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -23,6 +27,7 @@ from megaflow.timely.communication.secret import private_folder
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAMES_MAX = 1000  # jobs of one app at the same time
+PID_MAX = 2**31 - 1  # of any system
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,7 @@ class Job:
     host: str  # where the coordinator listens
     port: int
     secret: str
+    namespace: str | None = None  # in which the launcher has its id, in the operating system's words
 
 
 def process_start(pid: int) -> str | None:
@@ -46,8 +52,18 @@ def process_start(pid: int) -> str | None:
     return text.rpartition(")")[2].split()[19]  # after the name, which may hold anything: field 22 of proc(5)
 
 
-def is_alive(job: Job) -> bool:
-    """Return whether the job's launcher runs, and not another process under its id."""
+def process_namespace() -> str | None:
+    """Return the namespace of the process ids that this process sees; None if the system does not tell."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def is_alive(job: Job) -> bool | None:
+    """Return whether the job's launcher runs, and not another process under its id; None if that is not seen here."""
+    if job.namespace != process_namespace():
+        return None
     try:
         os.kill(job.pid, 0)
     except (ProcessLookupError, PermissionError):  # the latter: another user's process
@@ -63,26 +79,66 @@ def check_name(name: str) -> str:
 
 
 def publish(job: Job) -> Path:
-    """Write the job's file and return where it is. Raises CommandRefused if a living job has the name."""
+    """Write the job's file and return where it is. Raises CommandRefused if the name is taken."""
     path = private_folder() / f"{job.name}.json"
-    with _written_aside(job) as aside:
+    with _written_aside(job) as aside, _alone(path.parent):
         for _ in range(2):
             try:
                 os.link(aside, path)
                 return path
             except FileExistsError:
-                other = read(path)
-                if other is not None:
-                    raise CommandRefused(
-                        f"a job named {job.name!r} is running already (process {other.pid}): choose another --name"
-                    ) from None
-        raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
+                _make_room(path)
+    raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
+
+
+def _make_room(path: Path) -> None:
+    """Remove the file of a launcher that is gone. Raises CommandRefused for any other."""
+    other = read(path)
+    alive = None if other is None else is_alive(other)
+    if other is not None and alive:
+        raise CommandRefused(
+            f"a job named {other.name!r} is running already (process {other.pid}): choose another --name"
+        )
+    if alive is None and path.exists():
+        raise CommandRefused(
+            f"{path} names a job in another container or of another version of megaflow, and whether that runs cannot "
+            "be seen from here: choose another --name, or remove the file if it does not"
+        )
+    path.unlink(missing_ok=True)
 
 
 def republish(job: Job) -> None:
-    """Write anew the file of a job that was published. Raises OSError."""
-    with _written_aside(job) as aside:
-        os.replace(aside, private_folder() / f"{job.name}.json")
+    """Write anew the file of a job that was published. Raises OSError; so if another job has the name by now."""
+    path = private_folder() / f"{job.name}.json"
+    with _written_aside(job) as aside, _alone(path.parent):
+        if path.exists() and not _is_of(job, path):
+            raise FileExistsError(f"{path} is another job's by now")
+        os.replace(aside, path)
+
+
+def withdraw(job: Job, path: Path) -> None:
+    """Remove the file of a job, unless another job has the name by now."""
+    with contextlib.suppress(OSError), _alone(path.parent):
+        if _is_of(job, path):
+            path.unlink()
+
+
+def _is_of(job: Job, path: Path) -> bool:
+    """Whether this is the file of this job, wherever its coordinator is."""
+    other = read(path)
+    return other is not None and replace(other, host=job.host, port=job.port) == job
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let no other process change files there, as far as the file system has locks."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 @contextlib.contextmanager
@@ -99,49 +155,60 @@ def _written_aside(job: Job) -> Iterator[str]:
 
 
 def publish_numbered(job: Job) -> tuple[Job, Path]:
-    """Publish under the job's name or, if living jobs have it, under NAME-2, NAME-3, …"""
+    """Publish under the job's name or, if that is taken, under NAME-2, NAME-3, …"""
     for number in range(1, NAMES_MAX):
-        name = job.name if number == 1 else f"{job.name}-{number}"
-        path = private_folder() / f"{name}.json"
-        if not path.exists() or read(path) is None:
-            named = replace(job, name=name)
-            with contextlib.suppress(CommandRefused):  # taken since: the next one
-                return named, publish(named)
+        named = job if number == 1 else replace(job, name=f"{job.name}-{number}")
+        with contextlib.suppress(CommandRefused):
+            return named, publish(named)
     raise CommandRefused(f"{NAMES_MAX} jobs named {job.name!r} are running")
 
 
 def read(path: Path) -> Job | None:
-    """Return the living job that a file describes; otherwise remove the file and return None."""
+    """Return the job that a file describes; None if there is no file, or it is no job's of this version."""
     try:
         job = Job(**json.loads(path.read_text(encoding="utf-8")))
-        if is_alive(job):
-            return job
-    except FileNotFoundError:
+        return job if job.name == path.stem and _is_sound(job) else None
+    except (OSError, TypeError, ValueError, RecursionError):
         return None
-    except (OSError, TypeError, ValueError):  # cut short, or by another version: no job can be found through it
-        job = None
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    return None
 
 
-def running() -> Iterator[Job]:
-    """Yield the living jobs of this user, by name."""
+def _is_sound(job: Job) -> bool:
+    """Whether each value is such as a job has: a file may say anything. Raises TypeError or ValueError, too."""
+    "".join((job.secret, job.started or "", job.namespace or "")).encode()
+    numbers = type(job.pid) is type(job.port) is int and 0 < job.pid <= PID_MAX and 0 < job.port < 65536
+    return numbers and NAME.fullmatch(job.name) is not None and str.isascii(job.host)
+
+
+def present() -> Iterator[tuple[Job, bool]]:
+    """Yield the jobs of this user, by name, and whether each is seen to live; remove the files of what is over."""
     for path in sorted(private_folder().glob("*.json")):
         if job := read(path):
-            yield job
+            alive = is_alive(job)
+            if alive is False:
+                withdraw(job, path)
+            else:
+                yield job, alive is True
 
 
 def find(name: str | None) -> Job:
-    """Return the job of this name or, if None, the only one. Raises JobNotFound, with the list where that helps."""
-    jobs = {job.name: job for job in running()}
-    if name in jobs:
-        return jobs[name]
-    names = ", ".join(jobs) or "none"
+    """Return the job of this name or, if None, the only one. Raises JobNotFound, with the list where that helps.
+
+    One that is not seen from here has to be named.
+    """
+    jobs = list(present())
+    living = [job for job, alive in jobs if alive]
+    names = ", ".join(job.name for job in living) or "none"
+    if unseen := ", ".join(job.name for job, alive in jobs if not alive):
+        names += f"; in another container, or over: {unseen}"
     if name is not None:
+        for job, _ in jobs:
+            if job.name == name:
+                return job
         raise JobNotFound(f"there is no job named {name!r}; running: {names}")
-    if not jobs:
-        raise JobNotFound("no job is running; start one with: megaflow run FILE --lines …")
-    if len(jobs) > 1:
+    if len(living) > 1:
         raise JobNotFound(f"several jobs are running, choose one with --job: {names}")
-    return next(iter(jobs.values()))
+    if living:
+        return living[0]
+    if unseen:
+        raise JobNotFound(f"no job is seen to run here, choose one with --job: {names}")
+    raise JobNotFound("no job is running; start one with: megaflow run FILE --lines …")

@@ -36,11 +36,13 @@ from megaflow.control.messages import (
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
-from megaflow.job.job_file import Job, process_start, publish
+from megaflow.job.job_file import Job, process_namespace, process_start, publish
 from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
 from tests.control.status_records import status_of
+
+MAP_OF_BYTES = sys.executable  # a file that is no text
 
 
 @pytest.fixture(autouse=True)
@@ -134,8 +136,20 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
         (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load goes with --balance"),
         (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
-        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be 0 seconds or more"),
-        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be 0 seconds or more"),
+        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--balance", "--gap", "1e300"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--map", MAP_OF_BYTES], f"--map {MAP_OF_BYTES}: not a text file"),
+        (["control", "status", "--timeout", "nan"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--timeout", "inf"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--timeout", "1e300"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--connect", "a..b:80"], "--connect a..b:80: must be HOST:PORT"),
+        (["run", "APP", "--join", "a..b:80"], "--join a..b:80: must be HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "127.0..1"], "--listen 127.0..1: must be HOST or HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0: must be HOST or HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "a:65535", "--processes", "2"], "--listen a:65535: "),
+        (["run", "APP", "--lines", "-", "--processes", "1000"], "; megaflow run --oversubscribe lifts that"),
+        (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 are more than"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
         (["control", "add-workers"], "N"),
         (["control", "add-workers", "0"], "0"),
@@ -232,7 +246,7 @@ def test_a_job_is_needed_and_several_are_listed() -> None:
     result = megaflow("control", "status")
     assert result.exit_code == 1 and "no job is running" in result.stderr
     for name in ("one", "two"):
-        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s"))
+        publish(Job(name, os.getpid(), process_start(os.getpid()), "127.0.0.1", 1, "s", process_namespace()))
     result = megaflow("control", "stop")
     assert result.exit_code == 1 and "one, two" in result.stderr
     result = megaflow("control", "stop", "--job", "three")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from megaflow.control.messages import CommitBatch, CommitRequest, Refused, RemoveWorker, Request, StageEnd
+from megaflow.errors import PeerLost
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.wire import MORE, Kind
 from tests.cluster.processes import WORDCOUNT, Run, wait_until
@@ -78,3 +80,31 @@ def test_parts_of_nothing_are_shut_out_at_the_first(target: Target) -> None:
     wait_until(lambda: target.said("is marked as part of a longer message but is not full") > 0)
     assert target.said("took too long") == 0
     target.check()
+
+
+def test_what_a_client_with_the_secret_may_not_say_is_refused_or_shuts_it_out(target: Target) -> None:
+    digits = 10**5000  # more than Python prints
+    with target.client() as client:
+        client.send(Request(1, RemoveWorker(digits)))
+        assert "of a wrong type" in refusal(client)
+        client.send(Request(2, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 5), 1: (1, 8, 5)}))))
+        assert "attempt 7 (query q, batch 0, partition 0) and has none; worker 1 was" in refusal(client)
+        client.send(Request(3, digits))
+        assert "of a wrong type" in refusal(client)
+    for role, message in (
+        ("control", digits),
+        ("control", Request(digits, RemoveWorker(0))),
+        ("ingest", StageEnd("q", "r", 0, 0, 1, 0, digits)),
+        ("ingest", StageEnd("q", "r", 0, 0, 1, digits, 0)),
+    ):
+        with target.client(role) as client, pytest.raises(PeerLost, match="closed"):
+            client.send(message)
+            client.receive(60)
+    target.check()
+
+
+def refusal(client: Client) -> str:
+    """Wait for the answer, which must be a refusal."""
+    answer = client.receive(60)
+    assert isinstance(answer, Refused), answer
+    return answer.reason

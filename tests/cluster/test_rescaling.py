@@ -33,8 +33,8 @@ def dataflow(flow):
     return words.stateful_state_machine(count, bins=32)
 """
 
-# Slow until there is a file `fast` beside it. However little the machine gives them, three workers need more than half
-# a minute for all lines: commands must not take longer. A batch takes a fifth of a second.
+# Slow until there is a file `fast` beside it. However little the machine gives it, the one that reads needs more than
+# half a minute for all lines: commands must not take longer. A batch takes a twelfth of a second.
 SLOW_LINES = 60_000
 SLOW = """
 import pathlib, time
@@ -43,7 +43,7 @@ gate = pathlib.Path(__file__).with_name("fast")
 
 def wait(line):
     if not gate.exists():
-        time.sleep(0.002)
+        time.sleep(0.0007)
     return line
 """ + COUNT.replace("flow.lines()", "flow.lines().map(wait)")
 
@@ -247,7 +247,7 @@ def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job
     code, _, said = count.run.end()
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it the "
-    assert said[-1].startswith(f"{named}state of {worker['bins']} of 256 bins of 'count' ("), said
+    assert said[-1].startswith(f"{named}state of {worker['bins']} of 32 bins of 'count' ("), said
     assert said[-1].endswith("nobody else has that state: run the job again from its first line"), said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 

@@ -16,12 +16,14 @@ from megaflow.job.job_file import (
     check_name,
     find,
     is_alive,
+    present,
+    process_namespace,
     process_start,
     publish,
     publish_numbered,
     read,
     republish,
-    running,
+    withdraw,
 )
 
 
@@ -33,7 +35,11 @@ def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def job(name: str = "count", pid: int | None = None, started: str | None = None) -> Job:
     pid = os.getpid() if pid is None else pid
-    return Job(name, pid, process_start(pid) if started is None else started, "127.0.0.1", 2101, "s3cret")
+    began = process_start(pid) if started is None else started
+    return Job(name, pid, began, "127.0.0.1", 2101, "s3cret", process_namespace())
+
+
+ELSEWHERE = "pid:[1]"  # the process namespace of a container
 
 
 def dead_pid() -> int:
@@ -55,7 +61,7 @@ def test_what_was_published_is_found() -> None:
     publish(job("a"))
     assert find(None) == find("a") == job("a")
     publish(job("b"))
-    assert [found.name for found in running()] == ["a", "b"]
+    assert list(present()) == [(job("a"), True), (job("b"), True)]
     assert find("b") == job("b")
 
 
@@ -89,7 +95,7 @@ def test_a_living_jobs_name_is_taken_and_a_numbered_one_is_given() -> None:
 
 def test_the_file_of_a_dead_launcher_is_removed_and_its_name_free() -> None:
     path = publish(job("a", dead_pid(), "0"))
-    assert list(running()) == [] and not path.exists()
+    assert list(present()) == [] and not path.exists()
     publish(job("a", dead_pid(), "0"))
     assert publish(job("a")) == path and find("a").pid == os.getpid()
 
@@ -99,15 +105,59 @@ def test_another_process_under_the_same_id_is_not_the_launcher() -> None:
         pytest.skip("this system does not tell when a process began")
     assert is_alive(job()) and not is_alive(job(started="1"))
     path = publish(job("a", started="1"))
-    assert read(path) is None and not path.exists()
+    assert list(present()) == [] and not path.exists()
 
 
-def test_a_file_that_is_no_job_is_removed(runtime_folder: Path) -> None:
-    path = publish(job("a"))
-    for text in ("", "{", "[]", '{"name": "a"}', '{"pid": []}'):
-        path.write_text(text)
-        assert read(path) is None and not path.exists()
-    assert read(runtime_folder / "never.json") is None
+def test_a_job_in_another_container_stays_and_is_found_by_its_name_only() -> None:
+    other = replace(job("a", dead_pid(), "0"), namespace=ELSEWHERE)
+    path = publish(other)
+    assert is_alive(other) is None and list(present()) == [(other, False)] and path.exists()
+    assert find("a") == other
+    with pytest.raises(JobNotFound, match=r"no job is seen to run here.*--job: none; in another .* over: a"):
+        find(None)
+    with pytest.raises(CommandRefused, match=r"names a job in another container.*choose another --name, or remove"):
+        publish(job("a"))
+    assert publish_numbered(job("a"))[0].name == "a-2"
+    assert find(None) == job("a-2")
+
+
+def test_a_job_touches_only_its_own_file() -> None:
+    first, second = job("a"), replace(job("a"), secret="another")
+    path = publish(first)
+    path.unlink()  # by somebody
+    publish(second)
+    withdraw(first, path)
+    with pytest.raises(FileExistsError, match="is another job's by now"):
+        republish(replace(first, port=9))
+    assert read(path) == second
+    republish(replace(second, port=9))
+    withdraw(second, path)
+    withdraw(second, path)
+    assert not path.exists()
+
+
+WRONG = [
+    "", "{", "[]", '{"name": "a"}', '{"pid": []}', "[" * 100_000, "1" * 5000,
+    *(
+        json.dumps({"name": "a", "pid": 1, "started": None, "host": "h", "port": 1, "secret": "s", **wrong})
+        for wrong in (
+            {"pid": 10**30}, {"pid": 2**40}, {"pid": -1}, {"pid": 0}, {"pid": True}, {"pid": "1"}, {"port": 70_000},
+            {"port": None}, {"host": "ä"}, {"host": 7}, {"secret": None}, {"secret": "\ud800"}, {"started": 7},
+            {"name": "b"}, {"name": 7}, {"more": 1},
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:80])
+def test_a_file_that_is_no_job_is_passed_by_and_stays(runtime_folder: Path, text: str) -> None:
+    publish(job("b"))
+    path = runtime_folder / "a.json"
+    path.write_text(text)
+    assert read(path) is None and find(None) == job("b")
+    with pytest.raises(CommandRefused, match="of another version of megaflow"):
+        publish(job("a"))
+    assert path.read_text() == text
 
 
 def test_a_folder_that_others_can_enter_is_refused(runtime_folder: Path) -> None:

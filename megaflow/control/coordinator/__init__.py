@@ -5,7 +5,7 @@ driver              its hands: sockets, clock, and the handle of the control str
 roster              who takes part, and what each worker may be given
 membership_requests, request_progress    processes to add and to remove, tables to give; how far each has come
 reconfigurations, plans    bins that move; whose plan is being carried out
-spark_commits       batches that sources have not taken in
+spark_commits, staged_checks    batches that sources have not taken in, or that are not known to be staged
 questions           questions that all members answer
 trials              requests that move bins, which are tried first
 epoch_clock         what is put on the control stream, and when its time advances

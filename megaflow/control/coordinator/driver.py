@@ -14,9 +14,19 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
+from megaflow.control.coordinator.staged_checks import StagedChecks
 from megaflow.control.launcher_messages import StartFailed, StartProcesses
-from megaflow.control.messages import Done, ExplainQuery, Refused
+from megaflow.control.messages import (
+    CommitBatch,
+    CommitRequest,
+    Done,
+    ExplainQuery,
+    Refused,
+    Request,
+    StagedAnswer,
+)
 from megaflow.control.reports import Explanation, HeldBy
+from megaflow.errors import CommandRefused
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -72,6 +82,7 @@ class ControllerDriver:
         self._contact = contact
         self._output = output
         self._explaining: list[Explaining] = []
+        self._checks = StagedChecks(worker.index)
         self._worker = worker
         self._controller = controller
         self._control = control
@@ -81,10 +92,16 @@ class ControllerDriver:
 
     def put(self, event: Asked | events.Gone | Launched) -> None:
         """Have an event handled in the next turn, at once."""
-        if isinstance(event, Asked) and isinstance(event.request.body, ExplainQuery):
-            self._explain(event)
-        else:
-            self._events.append(event)
+        match event:
+            case Asked(_, Request(_, ExplainQuery())):
+                self._explain(event)
+            case Asked(_, Request(_, CommitRequest(commit))) if not self._controller.ended:
+                self._check_staged(event, commit)
+            case events.Gone(client):
+                self._checks.gone(client)
+                self._events.append(event)
+            case _:
+                self._events.append(event)
         self._worker.allocator.wake()
 
     def turn(self, now: float, open_epoch: int | None) -> float:
@@ -98,6 +115,24 @@ class ControllerDriver:
         if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
             self._do(self._controller.handle(events.Ticked(open_epoch), now))
         return self._controller.seconds_to_tick(now)
+
+    def _check_staged(self, asked: Asked, commit: CommitBatch) -> None:
+        """Have the controller hear of a commit when the workers that it names hold its lines; else refuse it."""
+        try:
+            questions = self._checks.begin(asked, commit, self._worker.membership.workers)
+        except CommandRefused as error:
+            answer(asked.client, Refused(asked.request.id, str(error)))
+            return
+        for worker, question in questions:
+            self._worker.post(worker, TOPIC, question)
+        if not questions:
+            self._checked(asked, None)
+
+    def _checked(self, asked: Asked, missing: str | None) -> None:
+        if missing is None:
+            self._events.append(asked)
+        else:
+            answer(asked.client, Refused(asked.request.id, f"nothing is committed: {missing}"))
 
     def _explain(self, asked: Asked) -> None:
         """Ask all workers what they hold. The controller is not concerned: nothing changes."""
@@ -166,7 +201,7 @@ class ControllerDriver:
             if each.question is not None:
                 self._worker.explainer.forget(each.question)
         asked = [event for event in rest if isinstance(event, Asked)]
-        self._handed_over([*word.pending, *asked, *(each.asked for each in self._explaining)])
+        self._handed_over([*word.pending, *asked, *self._checks.asked, *(each.asked for each in self._explaining)])
         self._events.clear()
         self._explaining.clear()
 
@@ -182,7 +217,11 @@ class ControllerDriver:
 
     def reported(self, source: int, body: Any) -> None:
         """A worker reports something."""
-        self._events.append(Mailed(source, body))
+        if isinstance(body, StagedAnswer):
+            if known := self._checks.answered(source, body):
+                self._checked(*known)
+        else:
+            self._events.append(Mailed(source, body))
 
     def _start_processes(self, count: int, number: int, other_code: bool) -> None:
         if self._start is not None:
@@ -198,6 +237,9 @@ class ControllerDriver:
         match event:
             case Joined() | Left():
                 self._events.append(event)
+                if isinstance(event, Left):
+                    for known in self._checks.left(event.ids):
+                        self._checked(*known)
             case Aborted(_, ids, reason) if not self._worker.membership.workers.intersection(ids):
                 self._events.append(events.ChangeRefused(ids, reason))
 

@@ -93,8 +93,10 @@ class Commits:
         name = f"batch {commit.batch!r} of query {commit.query!r}"
         if not _is_named(commit) or not isinstance(commit.winners, dict):
             raise CommandRefused(f"{name} is malformed")
-        if commit.batch <= self._forgotten.get(commit.query, -1):
-            raise CommandRefused(f"{name} is older than what is remembered")
+        forgotten = self._forgotten.get(commit.query, -1)
+        newest = max((batch for query, batch in self._epochs if query == commit.query), default=forgotten)
+        if commit.batch <= newest:
+            raise CommandRefused(f"{name} comes too late: batch {newest} was committed")
         if (waiting := len(self._waiting) + len(self._queue)) >= WAITING_MAX:
             raise CommandRefused(f"{waiting} commits are waiting already; try again later")
         for partition, winner in commit.winners.items():

@@ -12,7 +12,17 @@ from typing import Any
 from megaflow.control import reports
 from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
-from megaflow.control.messages import BinsInstalled, RoutingReady, StatusAnswer, StatusAsk, TrialAnswer, TrialAsk
+from megaflow.control.messages import (
+    BinsInstalled,
+    CommitBatch,
+    RoutingReady,
+    StagedAnswer,
+    StagedAsk,
+    StatusAnswer,
+    StatusAsk,
+    TrialAnswer,
+    TrialAsk,
+)
 from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.megaphone.bin_trial import trial
@@ -35,6 +45,7 @@ class Agent:
     _lines: Callable[[], int]  # how many were read
     _lateness: Lateness  # of those lines
     _waiting: Callable[[float], int | None] = lambda now: 0  # lines that are due now and not read; None: unknown
+    _staging_lacks: Callable[[CommitBatch], str | None] = lambda commit: None  # which of its lines are not here
     _moved: Callable[[Coordinates], None] = lambda word: None  # called when another coordinator says that it serves
 
     def __post_init__(self) -> None:
@@ -69,6 +80,8 @@ class Agent:
             case StatusAsk(id, loads):
                 self._report_installed()  # first, for what is asked may be the account of a move
                 self._report(self.status(id, loads))
+            case StagedAsk(asker, id, commit):
+                self._report(StagedAnswer(asker, id, self._staging_lacks(commit)))
             case TrialAsk():
                 self._trials.append(self._trial(body))
             case Coordinates():

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 from megaflow.control import messages
 from megaflow.control.coordinator.events import Asked, Gone, Launched
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
+from megaflow.control.shapes import conforms
 from megaflow.errors import ConfigMismatch, ProtocolError
+from megaflow.megaphone.routing import Map, Move
 from megaflow.timely.communication.role_handlers import Connection
 
 OUTPUT_BYTES_MAX = 8 << 20  # kept for a launcher that is slow; beyond that outputs wait in the dataflow
@@ -106,10 +108,10 @@ class LauncherDoor:
             case Lines(list(lines)) if all(type(line) is str for line in lines):
                 self._early.append(value)
                 self._hand_on()
-            case Started() | StartFailed() if self._launched is not None:
+            case Started() | StartFailed() if self._launched is not None and conforms(value, type(value)):
                 self._launched(value)
             case _:
-                raise ProtocolError(f"the launcher sent {value!r:.100}")
+                raise ProtocolError(f"the launcher sent an object of type {type(value).__name__} that it may not send")
 
     def lost(self, connection: Connection) -> None:
         """Note that the launcher has closed its connection."""
@@ -127,6 +129,7 @@ class LauncherDoor:
         self._wake()
 
 
+ANSWERS_BYTES_MAX = 64 << 20  # for a client that does not read them; a status with the loads of all bins is a few MB
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
 
 
@@ -170,9 +173,15 @@ class ControlDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""
-        if not isinstance(value, messages.Request) or type(value.id) is not int:
-            raise ProtocolError(f"a control client sent {value!r:.100}, which is not a request")
-        if isinstance(value.body, messages.SettingsQuery):
+        if not conforms(value, messages.Request):
+            raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, not a request")
+        if connection.pending_bytes > ANSWERS_BYTES_MAX:
+            raise ProtocolError("a control client asks and does not read the answers")
+        if not _is_sound(value.body):
+            what = type(value.body).__name__
+            reason = f"there is no such request as this {what}, or a value in it is of a wrong type"
+            connection.send(messages.Refused(value.id, reason))
+        elif isinstance(value.body, messages.SettingsQuery):
             connection.send(messages.Done(value.id, self._settings))
         elif self._coordinator is not None:
             connection.send(messages.Moved(value.id, *self._coordinator))
@@ -194,6 +203,12 @@ class ControlDoor:
             self._early.append(event)  # who is gone and has asked nothing is nobody's concern
 
 
+def _is_sound(body: object) -> bool:
+    """Whether the body of a request is one."""
+    commands = body.commands if isinstance(body, messages.Reconfigure) else ()
+    return conforms(body, messages.Command) and conforms(commands, tuple[Move | Map, ...])
+
+
 class IngestDoor:
     """Role "ingest": Spark's executors stage lines for workers of this process."""
 
@@ -205,11 +220,11 @@ class IngestDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
-        if not isinstance(value, messages.StageLines | messages.StageEnd):
-            raise ProtocolError(f"an executor sent {value!r:.100}")
-        stager = self._stagers.get(value.worker) if type(value.worker) is int else None
+        if not conforms(value, messages.StageLines | messages.StageEnd):
+            raise ProtocolError(f"an executor sent an object of type {type(value).__name__} that it may not send")
+        stager = self._stagers.get(value.worker)
         if stager is None:
-            raise ProtocolError(f"an executor sent lines for worker {value.worker!r:.50}, which is not in this process")
+            raise ProtocolError(f"an executor sent lines for worker {value.worker}, which is not in this process")
         if isinstance(value, messages.StageLines):
             stager.stage(value, connection)
         else:

@@ -6,22 +6,30 @@ However `launch` is left, no child survives it and the job's file is gone.
 
 import contextlib
 import os
+import resource
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from megaflow.errors import UsageError
-from megaflow.job.job_file import Job, check_name, process_start, publish, publish_numbered
+from megaflow.errors import MegaflowError, UsageError
+from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
-from megaflow.job.launcher.wakeups import watched_signals
+from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.splits import ENCODING_ERRORS
+
+C = TypeVar("C", Loop, Writer)
+
+CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
+CROWD_PER_CORE = 4
+FILES = 16  # that the launcher has open beside those of its children, and some to spare
+FILES_PER_PROCESS = 4  # a listener while it starts; then two pipes and a connection
 
 
 def launch(
@@ -37,8 +45,8 @@ def launch(
 
     `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
     `open_output` returns; it is called once everything else is checked, and closed here. `report` gets what a user
-    should be told while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C or
-    SIGTERM drains and stops the job; the second raises KeyboardInterrupt.
+    should be told while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C,
+    SIGTERM or SIGHUP drains and stops the job; the second raises KeyboardInterrupt.
     """
     check_spec(spec)
     began = time.monotonic()
@@ -49,8 +57,9 @@ def launch(
         children = stack.enter_context(Children())
         listeners = stack.enter_context(listening(spec.listen, spec.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
+        with received.interruptible():
+            writer = stack.enter_context(closing(open_output(), received))
         job = stack.enter_context(published(spec, *addresses[0]))
-        writer = stack.enter_context(contextlib.closing(open_output()))
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
@@ -68,15 +77,17 @@ def launch(
             )
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
-            with listening(spec.listen, count) as more:
+            check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
+            with received.held(), listening(spec.listen, count, skipping=True) as more:
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = stack.enter_context(contextlib.closing(Loop(children, start, job_input, writer, received, report, job)))
+        loop = stack.enter_context(closing(Loop(children, start, job_input, writer, received, report, job), received))
         try:
-            summary = loop.run(spec.connect_timeout_seconds)
-            writer.flush()
+            with received.interruptible():
+                summary = loop.run(spec.connect_timeout_seconds)
+                writer.flush()
         except BaseException:
             children.kill(children.all)  # before anything that takes time
             raise
@@ -97,6 +108,25 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
+    check_crowd("--processes", spec.processes, spec)
+    check_crowd("--workers", spec.workers, spec)
+    have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
+    if have != resource.RLIM_INFINITY and have < need:
+        raise MegaflowError(
+            f"too few file descriptors: --processes {spec.processes} needs {need}, and a process may have {have} here; "
+            f"raise that, as in: ulimit -n {max(1024, 2 * need)}"
+        )
+
+
+def check_crowd(option: str, count: int, spec: JobSpec) -> None:
+    """Raise UsageError for many more processes, or threads in a process, than this machine has cores."""
+    cores = os.cpu_count() or 1
+    most = max(CROWD, CROWD_PER_CORE * cores)
+    if count > most and not spec.oversubscribe:
+        raise UsageError(
+            f"{option}: {count} are more than {most}, which this machine with its {cores} cores runs without being "
+            "asked; megaflow run --oversubscribe lifts that"
+        )
 
 
 @contextlib.contextmanager
@@ -105,9 +135,20 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
-    job = Job(spec.name or name, os.getpid(), process_start(os.getpid()), host, port, secret)
+    pid = os.getpid()
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace())
     job, path = publish_numbered(job) if spec.name is None else (job, publish(job))
     try:
         yield job
     finally:
-        path.unlink(missing_ok=True)
+        withdraw(job, path)
+
+
+@contextlib.contextmanager
+def closing(thing: C, received: Signals) -> Iterator[C]:
+    """Give what is to be closed after the block; a signal that comes meanwhile ends the wait for that."""
+    try:
+        yield thing
+    finally:
+        with received.interruptible(anew=True):
+            thing.close()

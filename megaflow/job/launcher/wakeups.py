@@ -1,6 +1,11 @@
 """What wakes the launcher's loop from outside its selector: other threads, and signals.
 
-The first Ctrl-C or SIGTERM asks the job to drain and stop, the second ends it at once.
+The first Ctrl-C, SIGTERM or SIGHUP asks the job to drain and stop, the second ends it at once.
+
+1. A signal raises KeyboardInterrupt only where the launcher says that it is interruptible: where it may wait long. What
+   makes and removes files and processes is not, so however many signals come, nothing is left.
+2. A signal that comes elsewhere raises where the launcher is next interruptible.
+3. SIGHUP stays ignored where it was at the start, as under nohup.
 """
 
 import contextlib
@@ -10,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-WATCHED = (signal.SIGINT, signal.SIGTERM)
+WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Wakeup:
@@ -44,6 +49,8 @@ class Signals(Wakeup):
         super().__init__()
         self.received: list[int] = []  # written by the handler
         self.can_drain = False  # until then the first signal is final, too
+        self._is_due = False  # a final signal has come and has not raised yet
+        self._may_raise = False
 
     @property
     def interrupted(self) -> bool:
@@ -51,11 +58,39 @@ class Signals(Wakeup):
         return signal.SIGINT in self.received
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal. Raises KeyboardInterrupt at the second, wherever the program is then."""
+        """Take a signal. Raises KeyboardInterrupt at the second, wherever the program is interruptible then."""
         self.received.append(number)
-        if len(self.received) > 1 or not self.can_drain:
+        if self.can_drain and len(self.received) == 1:
+            self.wake()
+        else:
+            self._is_due = True
+            self._interrupt()
+
+    @contextlib.contextmanager
+    def interruptible(self, anew: bool = False) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block when a final signal comes; or has come, unless only `anew`."""
+        self._is_due = self._is_due and not anew
+        self._may_raise = True
+        try:
+            self._interrupt()
+            yield
+        finally:
+            self._may_raise = False
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise not in this part of an interruptible block, but at its end."""
+        before, self._may_raise = self._may_raise, False
+        try:
+            yield
+        finally:
+            self._may_raise = before
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._is_due and self._may_raise:
+            self._is_due = self._may_raise = False  # so that no other one raises while this one leaves the block
             raise KeyboardInterrupt
-        self.wake()
 
 
 @contextlib.contextmanager
@@ -65,7 +100,8 @@ def watched_signals(wanted: bool) -> Iterator[Signals]:
     before = {}
     try:
         if wanted and threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, signals.handle) for number in WATCHED}
+            ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+            before = {number: signal.signal(number, signals.handle) for number in WATCHED if number not in ignored}
         yield signals
     finally:
         for number, handler in before.items():

@@ -11,7 +11,6 @@
 
 import os
 import sys
-import sysconfig
 from collections.abc import Sequence
 from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -20,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 DIGEST_BYTES = 16
-LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(__file__).parents[2]))
+LIBRARIES = (os.path.dirname(os.__file__), str(Path(__file__).parents[2]))
 INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries, in whatever environment
 
 
@@ -31,7 +30,7 @@ class SourceRecord:
         """`folder` is the app's, absolute."""
         self.digests: dict[str, str] = {}  # file, relative to the folder -> digest of its bytes as they were loaded
         self._folder = os.path.join(folder, "")
-        libraries = (os.path.join(path, "") for path in LIBRARIES if path is not None)
+        libraries = (os.path.join(path, "") for path in LIBRARIES)
         self._libraries = tuple(path for path in libraries if not self._folder.startswith(path))
 
     def install(self) -> None:

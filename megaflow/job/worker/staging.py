@@ -154,28 +154,23 @@ class Staging:
             for key in [k for k, a in self._attempts.items() if a.sender == sender and not a.whole]:
                 self._discard(key)
 
+    def missing(self, command: CommitBatch) -> str | None:
+        """Return what is not here as the batch announces it; None if all is, or if it was committed already."""
+        with self._lock:
+            return self._missing(command)
+
     def commit(self, command: CommitBatch) -> None:
         """Make the named attempts ready to be taken and discard the others of the batch.
 
         A batch that was committed already is left as it is. Raises ProtocolError, with nothing
         changed, if an attempt is not here as it was announced.
         """
-        winners = [
-            ((command.query, command.run, command.batch, partition, attempt), lines)
-            for partition, (worker, attempt, lines) in sorted(command.winners.items())
-            if worker == self.worker
-        ]
+        winners = self._winners(command)
         with self._lock:
             if command.batch <= self._committed.get(command.query, -1):
                 return
-            for key, lines in winners:
-                found = self._attempts.get(key)
-                if found is None or not found.whole or found.lines != lines:
-                    raise ProtocolError(
-                        f"worker {self.worker} was to commit {lines} lines of attempt {key[4]} (query {command.query}, "
-                        f"batch {command.batch}, partition {key[3]}) and has "
-                        f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}"
-                    )
+            if missing := self._missing(command):
+                raise ProtocolError(missing)
             self._committed[command.query] = command.batch
             receipt = CommitTaken(command.query, command.batch)
             for key, lines in winners:
@@ -221,6 +216,27 @@ class Staging:
             self._attempts.clear()
             self._ready.clear()
             self._current, self._position, self.held_bytes, self.pending_lines = None, 0, 0, 0
+
+    def _winners(self, command: CommitBatch) -> list[tuple[Key, int]]:
+        """Return the attempts that a batch takes here, in the order of their partitions, with their lines."""
+        return [
+            ((command.query, command.run, command.batch, partition, attempt), lines)
+            for partition, (worker, attempt, lines) in sorted(command.winners.items())
+            if worker == self.worker
+        ]
+
+    def _missing(self, command: CommitBatch) -> str | None:
+        if command.batch <= self._committed.get(command.query, -1):
+            return None
+        for key, lines in self._winners(command):
+            found = self._attempts.get(key)
+            if found is None or not found.whole or found.lines != lines:
+                return (
+                    f"worker {self.worker} was to commit {lines} lines of attempt {key[4]} (query {command.query}, "
+                    f"batch {command.batch}, partition {key[3]}) and has "
+                    f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}"
+                )
+        return None
 
     def _key(self, message: StageLines | StageEnd) -> Key:
         """Return the checked name of the attempt."""

@@ -79,8 +79,9 @@ class WorkerProgram:
         self._queue.share_alike(worker.peers)
         worker.rescaling.subscribe(self._on_change)
         self._agent = Agent(
-            worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting, self._redirect
-        )
+            worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,
+            self._queue.staging.missing, self._redirect,
+        )  # fmt: skip
         self._coordinator: ControllerDriver | None = None
         self._is_first = worker.index == min(shared.stagings)  # of its process
 

@@ -227,7 +227,7 @@ class TcpFabric:
             return
         handler = self._roles.get(role)
         if handler is None:
-            raise ConfigMismatch(f"this process does not serve the role {role!r}")
+            raise ConfigMismatch(f"this process does not serve the role {role!r:.50}")
         connection = Connection(self.poller, link, handler)
         handler.connected(connection, hello)
         link.owner = connection

@@ -8,7 +8,15 @@ from typing import Any, TypeAlias
 import pytest
 
 from megaflow.control.client.conversation import MOVES_MAX, REPEATABLE, Conversation, Stopped
-from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, SourceEnded, StatusQuery, StopJob
+from megaflow.control.messages import (
+    CommitBatch,
+    CommitRequest,
+    IngestPorts,
+    RemoveWorker,
+    SourceEnded,
+    StatusQuery,
+    StopJob,
+)
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 from megaflow.timely.communication.tcp import address_text
 from tests.job.offices import Office, connect
@@ -38,9 +46,9 @@ def test_a_question_goes_to_where_the_coordinator_is_said_to_be(talk: Talk) -> N
 def test_a_coordinator_that_has_left_without_a_word_is_looked_for(talk: Talk) -> None:
     with Office() as first, Office() as here:
         one = talk(first, connect, here.client)
-        assert one.ask(1) == "yes"
+        assert one.ask(RemoveWorker(1)) == "yes"
         first.close()
-        assert one.ask(2) == "yes" and (first.asked, here.asked) == ([1], [2])
+        assert one.ask(RemoveWorker(2)) == "yes" and (first.asked, here.asked) == ([RemoveWorker(1)], [RemoveWorker(2)])
 
 
 def test_a_job_that_is_where_it_was_or_nowhere_has_ended(talk: Talk) -> None:
@@ -50,15 +58,15 @@ def test_a_job_that_is_where_it_was_or_nowhere_has_ended(talk: Talk) -> None:
             one = talk(office, connect, *more)
             office.close()
             with pytest.raises(PeerLost, match=f"the job has ended .*{address_text(office.address)}"):
-                one.ask(1)
+                one.ask(RemoveWorker(1))
 
 
 def test_what_was_accepted_is_not_asked_again(talk: Talk) -> None:
     with Office() as here, Office(leaves="accepted") as first:
         one = talk(first, connect, here.client)
         with pytest.raises(PeerLost, match="the job has ended"):
-            one.ask(1)
-        assert (first.asked, here.asked) == ([1], [])
+            one.ask(RemoveWorker(1))
+        assert (first.asked, here.asked) == ([RemoveWorker(1)], [])
 
 
 @pytest.mark.parametrize("body", [IngestPorts(), CommitRequest(CommitBatch("q", "r", 0, {})), SourceEnded("q")])
@@ -79,10 +87,11 @@ def test_where_the_job_is_by_now_is_looked_for_until_the_patience_is_over(talk: 
             return looks[-1] and looks[-1].client()
 
         never = threading.Event()
-        assert talk(first, connect, find, patience_seconds=20.0, stopping=never.wait).ask(1) == "yes" and looks == news
+        one = talk(first, connect, find, patience_seconds=20.0, stopping=never.wait)
+        assert one.ask(RemoveWorker(1)) == "yes" and looks == news
         looks.clear()
         with pytest.raises(PeerLost, match="the job has ended"):
-            talk(first, connect, find, patience_seconds=0.2, stopping=never.wait).ask(1)
+            talk(first, connect, find, patience_seconds=0.2, stopping=never.wait).ask(RemoveWorker(1))
         assert looks == news[:3]
 
 
@@ -93,17 +102,18 @@ def test_an_answer_is_not_waited_for_when_all_is_to_stop(talk: Talk) -> None:
         one = talk(here, connect, timeout=None, stopping=stopping.wait)
         threading.Timer(0.2, stopping.set).start()
         with pytest.raises(Stopped):
-            one.ask(1)
+            one.ask(RemoveWorker(1))
         with pytest.raises(Stopped):
-            one.ask(2, grace_seconds=0.2)
+            one.ask(RemoveWorker(2), grace_seconds=0.2)
         here.door.serve(here._serve)
-        assert one.ask(3, grace_seconds=20.0) == "yes" and here.asked == [1, 2, 3]
+        assert one.ask(RemoveWorker(3), grace_seconds=20.0) == "yes"
+        assert here.asked == [RemoveWorker(1), RemoveWorker(2), RemoveWorker(3)]
 
 
 def test_a_coordinator_that_cannot_be_followed_or_caught_is_an_error(talk: Talk) -> None:
     with Office() as one, Office(one.address) as other:
         with pytest.raises(CommandRefused, match="has moved to"):
-            talk(other).ask(1)
+            talk(other).ask(RemoveWorker(1))
         one.door.redirect(*other.address)
         with pytest.raises(MegaflowError, match=f"moved {MOVES_MAX} times"):
-            talk(one, connect).ask(1)
+            talk(one, connect).ask(RemoveWorker(1))

@@ -8,7 +8,7 @@ import pytest
 
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
-from megaflow.control.coordinator.events import Asked, Mailed
+from megaflow.control.coordinator.events import Asked, Gone, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.launcher_messages import StartProcesses
 from megaflow.control.messages import (
@@ -16,6 +16,8 @@ from megaflow.control.messages import (
     AddProcesses,
     BinsInstalled,
     CommandProgress,
+    CommitBatch,
+    CommitRequest,
     Done,
     EndOfLines,
     PushedEnded,
@@ -24,6 +26,8 @@ from megaflow.control.messages import (
     RemoveWorker,
     Request,
     RoutingReady,
+    StageEnd,
+    StageLines,
     StatusQuery,
     TrialAnswer,
     TrialAsk,
@@ -31,6 +35,7 @@ from megaflow.control.messages import (
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
 from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
+from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import LedgerRow
 from megaflow.megaphone.load_meter import Load
@@ -129,6 +134,32 @@ def test_a_refusal_changes_nothing() -> None:
     bench.turn()
     assert bench.seen == []
     assert isinstance(bench.client.answers[0], Refused)
+
+
+def test_a_commit_of_lines_that_were_never_staged_is_refused_and_one_of_staged_lines_issued() -> None:
+    bench, staging = Bench(), Staging(0)
+    bench.agent._staging_lacks = staging.missing
+    commit = CommitBatch("q", "r", 0, {0: (0, 7, 1)})
+    bench.ask(3, CommitRequest(commit))
+    for _ in range(3):
+        bench.turn()
+    (refused,) = bench.client.answers
+    assert refused.id == 3 and "attempt 7 (query q, batch 0, partition 0) and has none" in refused.reason
+    staging.stage(StageLines("q", "r", 0, 0, 7, 0, 1, "a"), "an executor")
+    staging.end(StageEnd("q", "r", 0, 0, 7, 0, 1), "an executor")
+    bench.ask(4, CommitRequest(commit))
+    for _ in range(3):
+        bench.turn()
+    assert [type(each) for each in bench.client.answers[1:]] == [Accepted, Done] and bench.commands() == [commit]
+
+
+def test_a_commit_of_a_client_that_hangs_up_before_its_lines_are_found_is_forgotten() -> None:
+    bench = Bench()
+    bench.ask(3, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 1)})))
+    bench.coordinator.put(Gone(bench.client))
+    for _ in range(3):
+        bench.turn()
+    assert bench.client.answers == bench.commands() == []
 
 
 def test_a_request_wakes_a_parked_worker() -> None:

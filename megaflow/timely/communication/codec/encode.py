@@ -271,5 +271,8 @@ def _field_error(kind: type, names: Sequence[str], values: Sequence[Any], depth:
         try:
             lower(value, depth + 1)
         except CannotTravel:
-            return CannotTravel(f"a value of {user_types.describe(kind)} cannot travel{_BY_FIELD}{name!r}: {error}")
+            remedy = f"; to leave it out, call megaflow.register({kind.__name__}, encode, decode)"
+            return CannotTravel(
+                f"a value of {user_types.describe(kind)} cannot travel{_BY_FIELD}{name!r}: {error}{remedy}"
+            )
     return error

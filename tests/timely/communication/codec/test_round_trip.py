@@ -369,7 +369,7 @@ for _ in range(tags.DEPTH_MAX + 2):
         (Guarded(), ["Guarded", "__del__"]),
         (decimal.Context(), ["Context", "none of the program's own", "register(Context, encode, decode)"]),
         (string.Template("a"), ["Template", "none of the program's own", "register(Template)"]),
-        (Plain(threading.Lock()), ["_thread.lock", "Plain", "field 'value'"]),
+        (Plain(threading.Lock()), ["_thread.lock", "field 'value'", "register(Plain, encode, decode)"]),
         (Plain(Plain(open)), ["builtin_function_or_method", "Plain", "field 'value'"]),
         (Words("a"), ["Words", "register"]),
         ([Words("a")] * 9, ["Words"]),

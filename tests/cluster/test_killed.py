@@ -1,0 +1,116 @@
+"""What is left of a job that is killed, hung up on, or interrupted again and again: nothing that runs, and no file."""
+
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.counts import check_counts
+from tests.cluster.processes import WORDCOUNT, Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+ALONE = ["unshare", "--pid", "--fork", "--mount-proc"]  # in a container's place
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_signals_without_a_gap_leave_no_file_behind(
+    start: Callable[..., Run], tmp_path: Path, text: Path, again: int
+) -> None:
+    out = tmp_path / "out.jsonl"
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--output", f"jsonl:{out}")
+    if again:
+        wait_until(lambda: any("steer it with" in line for line in run.said))
+    else:
+        wait_until(lambda: run.files() != [])
+    for _ in range(6):
+        run.process.send_signal(signal.SIGINT)
+    run.end()
+    assert list(run.folder.iterdir()) == [] and not (out.exists() and out.stat().st_size == 0)
+
+
+def test_a_job_drains_when_its_terminal_closes(start: Callable[..., Run], tmp_path: Path, text: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    ours, theirs = os.openpty()
+    run = start(
+        WORDCOUNT, "--lines", str(text), "--rate", "500", "--output", f"jsonl:{out}", start_new_session=True,
+        stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    wait_until(lambda: out.exists() and out.stat().st_size > 0)
+    os.close(ours)
+    assert run.process.wait(20) == 0 and run.files() == []
+    lines = sum(1 for _ in out.open()) // 8
+    assert 0 < lines < 4000
+    check_counts(out, Counter(word for line in text.read_text().splitlines()[:lines] for word in line.split()))
+
+
+@pytest.mark.skipif(
+    shutil.which(ALONE[0]) is None
+    or subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs to be root",
+)
+def test_a_command_in_another_container_takes_no_job_for_dead(start: Callable[..., Run], text: Path) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--output", "none", "--name", "count")
+    run.reading()
+
+    def ask(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [*ALONE, sys.executable, "-m", "megaflow", "control", "status", *words]
+        return subprocess.run(command, env=run.environment, capture_output=True, text=True, check=False)
+
+    done = ask()
+    assert done.returncode == 1 and "in another container, or over: count" in done.stderr, done.stderr
+    done = ask("--job", "count")
+    assert done.returncode == 0 and len(run.files()) == 1, done.stderr
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 0 and run.files() == []
+
+
+FICKLE = """
+import pathlib
+
+if pathlib.Path(__file__ + ".stop").exists():
+    raise RuntimeError("not today")
+
+def dataflow(flow):
+    return flow.lines()
+"""
+
+
+def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, stop = tmp_path / "fickle.py", tmp_path / "fickle.py.stop"
+    app.write_text(FICKLE)
+    run = start(str(app), "--lines", "-", stdin=subprocess.PIPE)
+    run.status_when(lambda status: len(status["workers"]) == 1)
+    launcher = run.process.pid
+    task = Path(f"/proc/{launcher}/task/{launcher}/children")
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir(f"/proc/{launcher}/fd")), len(task.read_text().split())
+
+    before = held()
+    resource.prlimit(launcher, resource.RLIMIT_NOFILE, [before[0] + 9] * 2)  # while one starts it takes eight
+    for _ in range(2):
+        added = run.control("add-workers", "1")
+        assert added.returncode == 0, added.stderr
+        worker = run.status()["workers"][-1]["id"]
+        assert run.control("remove-workers", "--id", str(worker)).returncode == 0
+        stop.touch()
+        failed = run.control("add-workers", "1")
+        assert failed.returncode == 1 and "not today" in failed.stderr, failed.stderr
+        stop.unlink()
+    refused = run.control("add-workers", "4")
+    assert refused.returncode == 1 and "the launcher cannot start processes" in refused.stderr, refused.stderr
+    wait_until(lambda: held() == before)
+    assert run.process.stdin is not None
+    run.process.stdin.close()
+    assert run.end()[0] == 0

@@ -1,0 +1,75 @@
+"""Signals that reach the launcher: one drains, each other one ends what may take long, and nothing else."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from megaflow.job.launcher.wakeups import Signals, watched_signals
+
+
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    with watched_signals(True) as signals:
+        yield signals
+
+
+def send(*numbers: int) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_drains_and_the_second_interrupts(signals: Signals, number: int) -> None:
+    with pytest.raises(KeyboardInterrupt), signals.interruptible():
+        signals.can_drain = True
+        send(number)
+        signals.clear()
+        assert signals.received == [number]
+        send(number)
+    assert signals.interrupted == (number == signal.SIGINT)
+
+
+def test_before_a_job_can_drain_the_first_signal_interrupts(signals: Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), signals.interruptible():
+        send(signal.SIGTERM)
+
+
+def test_a_signal_that_comes_where_nothing_is_interruptible_interrupts_what_is_next(signals: Signals) -> None:
+    send(*[signal.SIGINT] * 6)
+    with pytest.raises(KeyboardInterrupt), signals.interruptible():
+        raise AssertionError("not begun")
+    send(*[signal.SIGINT] * 6)
+    with signals.interruptible(anew=True):
+        pass
+
+
+def test_what_is_held_in_an_interruptible_block_is_done_first(signals: Signals) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), signals.interruptible():
+        with signals.held():
+            send(signal.SIGINT)
+            done.append("held")
+        done.append("more")
+    assert done == ["held"]
+
+
+def test_of_signals_without_a_gap_one_interrupts(signals: Signals) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            with signals.interruptible():
+                send(signal.SIGINT)
+        finally:
+            send(*[signal.SIGINT] * 5)  # as while an exception passes through
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL, signal.default_int_handler])
+def test_a_hang_up_that_was_ignored_stays_so(handler: Callable[[int, object], None]) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with watched_signals(True) as signals:
+            assert signal.getsignal(signal.SIGHUP) == (handler if handler is signal.SIG_IGN else signals.handle)
+        assert signal.getsignal(signal.SIGHUP) is handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
