@@ -65,7 +65,7 @@ def add_names(function: Any) -> None:
     function = inspect.unwrap(function)
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType):
-        function = getattr(type(function), "__call__", None)
+        function = type(function).__call__
     if isinstance(function, FunctionType):
         _names[function.__module__] = function.__globals__
 
