@@ -23,6 +23,7 @@ SMALL_MODULES_MAX = 10
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
+    "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
     "megaflow/timely/dispatch.py": "the one table from channel to handler",
@@ -70,6 +71,7 @@ PURE = (
     "megaflow/megaphone/chunks.py",
     "megaflow/megaphone/routing.py",
     "megaflow/megaphone/bootstrap.py",
+    "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
     "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
