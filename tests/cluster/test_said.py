@@ -17,7 +17,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
 # What a line says is raised: by the operator, or by the repr of what comes out.
 RAISING = """
-import sys
+import os, sys
+
+if "LEAVE" in os.environ:
+    sys.exit("I leave")
 
 class Shown:
     def __init__(self, line):
@@ -80,6 +83,17 @@ def test_what_fails_while_output_is_shown_names_the_line_of_the_output(
     line = len(RAISING.splitlines()) - 1
     assert code == 1 and said[-1].startswith(f"in operator 'Output' (the output of 'Map', {app}:{line}), worker "), said
     assert said[-1].endswith(", record <Shown whose repr raises SystemExit>")
+
+
+def test_a_process_that_joins_and_ends_itself_says_where(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "raising.py"
+    app.write_text(RAISING)
+    run = start(str(app), "--lines", "-", stdin=subprocess.PIPE)
+    assert len(run.status_when(lambda record: True)["workers"]) == 1
+    joiner = run.megaflow("run", str(app), "--join", "raising", env={**run.environment, "LEAVE": "1"}).end()
+    assert joiner.code == 1 and joiner.errors.splitlines()[-1] == "SystemExit: I leave", joiner
+    assert f'File "{app}", line 5, in <module>' in joiner.errors and "megaflow/" not in joiner.errors
+    assert ended(run)[0] == 0
 
 
 def through_a_shell(folder: Path, words: str) -> tuple[int, str, str]:
