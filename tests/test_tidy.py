@@ -72,7 +72,6 @@ PURE = (
     "megaflow/megaphone/chunks.py",
     "megaflow/megaphone/routing.py",
     "megaflow/megaphone/bootstrap.py",
-    "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
     "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
