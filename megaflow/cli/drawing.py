@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from megaflow.errors import UsageError
+from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.app import find_app
 from megaflow.job.spec import AppFile
 from megaflow.job.worker.flow import Flow, load
@@ -22,6 +22,7 @@ from megaflow.timely import worker as engine
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.picture import draw
@@ -46,21 +47,27 @@ class Draughtsman(engine.Worker[Scope]):
         raise Enough
 
 
-def draw_app(text: str, args: Sequence[str], language: str) -> str:
+def draw_app(text: str, args: Sequence[str], language: str, debug: bool = False) -> str:
     """Return the picture of what FILE[:FUNCTION] builds.
 
     FUNCTION is a flow program's (the default is `dataflow`) or, if its one parameter is named `worker`, an engine
-    program's (`main` where there is no `dataflow`). Raises UsageError if it builds nothing, and what it raises.
+    program's (`main` where there is no `dataflow`). Raises UsageError if it builds nothing, and PeerFailed with the
+    traceback of what it raises, without megaflow's own frames unless `debug`.
     """
-    function = load(find_function(text))
+    app = find_function(text)
     worker = Draughtsman(LocalFabric([0]).allocator(0), founding([0]), Scope, (time.monotonic, time.time), args)
     try:
+        function = load(app)
         if takes_worker(function):
             function(worker)
         else:
             build_flow(worker, function, args)
     except Enough:
         pass
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise PeerFailed(format_user_traceback(error, debug)) from error
     if not worker.graphs():
         raise UsageError(f"{text} built no dataflow before its first step, so there is nothing to draw")
     return draw(worker.graphs(), language)

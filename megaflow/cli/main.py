@@ -8,6 +8,7 @@
 """
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +17,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from megaflow.cli.options import ArgsCommand, SpecType, only_one, option, say
+from megaflow.cli.options import (
+    ArgsCommand,
+    SpecType,
+    answer,
+    give_up_output,
+    keep_standard_files,
+    only_one,
+    option,
+    say,
+)
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
@@ -27,7 +37,7 @@ ONLY_WITH_JOIN = {
     "allow_other_code": "is about the code of a joining process",
 }
 NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
-                 "append")  # the job has them
+                 "append", "oversubscribe")  # the job has them
 
 
 class Commands(click.Group):
@@ -44,10 +54,16 @@ class Commands(click.Group):
             print(str(error).rstrip("\n"), file=sys.stderr, flush=True)
             ctx.exit(1)
         except MegaflowError as error:
+            give_up_output()
             say(str(error))
             ctx.exit(2 if isinstance(error, UsageError) else 1)
         except BrokenPipeError:  # the reader of our output has closed it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            give_up_output()
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            say(f"too few file descriptors: {error.strerror}; raise their limit, as in: ulimit -n 1024")
             ctx.exit(1)
 
 
@@ -103,11 +119,14 @@ def control() -> None:
         help="Let jsonl:PATH be a file that is not empty: the job's output comes behind what it has.")  # fmt: skip
 @option("--processes", env="PROCESSES", metavar="N", type=int, default=1, show_default=True, help="Worker processes.")
 @option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
+@option("--oversubscribe", env="OVERSUBSCRIBE", is_flag=True,
+        help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
 @option("--name", env="NAME", metavar="JOB", help="The job's name; by default made from the file's name.")
-@option("--listen", env="LISTEN", metavar="HOST", default="127.0.0.1", show_default=True,
-        help="The address that the workers listen on.")  # fmt: skip
+@option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
+        help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "
+        "following ones.")  # fmt: skip
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
@@ -211,7 +230,8 @@ def show_started(count: int) -> Callable[[Any], None]:
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @option("--format", "language", env="GRAPH_FORMAT", type=click.Choice(LANGUAGES), default="mermaid",
         show_default=True, help="The notation of the picture.")  # fmt: skip
-def graph(app: str, args: tuple[str, ...], language: str) -> None:
+@option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
+def graph(app: str, args: tuple[str, ...], language: str, debug: bool) -> None:
     """Print a picture of the dataflows that a program builds, without running them.
 
     The main(worker) of an engine program runs up to its first step.
@@ -219,8 +239,8 @@ def graph(app: str, args: tuple[str, ...], language: str) -> None:
     from megaflow.cli.drawing import draw_app
 
     with contextlib.redirect_stdout(sys.stderr):  # what the program itself prints
-        picture = draw_app(app, args, language)
-    print(picture)
+        picture = draw_app(app, args, language, debug)
+    answer(picture)
 
 
 def leave_out_current_directory() -> None:
@@ -235,5 +255,6 @@ def leave_out_current_directory() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    keep_standard_files()
     leave_out_current_directory()
     cli(prog_name="megaflow")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.types import StringParamType
 
-from megaflow.errors import UsageError
+from megaflow.errors import MegaflowError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -81,6 +81,38 @@ def say(text: str) -> None:
     """Tell the user something that is no result; a job goes on though its terminal is closed."""
     with contextlib.suppress(OSError):
         print(f"megaflow: {text}", file=sys.stderr, flush=True)
+
+
+def answer(text: str) -> None:
+    """Print a result. Raises BrokenPipeError once nobody reads it, MegaflowError if it cannot be written."""
+    if sys.stdout is None:
+        raise MegaflowError("standard output is closed, and the answer goes there")
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise MegaflowError(f"cannot write the answer to standard output: {error.strerror}") from error
+
+
+def give_up_output() -> None:
+    """Let what cannot be written go nowhere: the end of the process would try once more, and say that it failed."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def keep_standard_files() -> None:
+    """Put something in the place of those that are closed, so that no socket gets their numbers; it fails like them."""
+    for file, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
+        try:
+            os.fstat(file)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free
+    if sys.stderr is None:  # `print` would take standard output in its place
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from megaflow.cli.json_records import plain, to_json
-from megaflow.cli.options import Where, counted, option, say, steering
+from megaflow.cli.options import Where, answer, counted, option, say, steering
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
 from megaflow.control.client.autoscale import ScalingOutcome
 from megaflow.control.client.autoscale import autoscale as steer
@@ -59,7 +59,7 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
     except CommandRefused as error:
         raise CommandRefused(f"no recommendation: {error}; ask again when that is over") from None
     record = {"job": second.job, **recommendation_record(advice)}
-    print(to_json(record) if as_json else recommendation_text(advice))
+    answer(to_json(record) if as_json else recommendation_text(advice))
 
 
 @click.command()
@@ -91,11 +91,11 @@ def autoscale(
     with conversation(*where) as talk:
         for news in steer(talk, Autoscaler(goal, cool_down), every, time.monotonic, time.sleep):
             if as_json:
-                print(to_json(scaling_record(news)), flush=True)
+                answer(to_json(scaling_record(news)))
             elif isinstance(news, ScalingOutcome):
-                print(outcome_text(news), flush=True)
+                answer(outcome_text(news))
             elif (gist := gist_of(news)) != shown:  # the same again is no news
-                print(decision_text(news), flush=True)
+                answer(decision_text(news))
                 shown = gist
     say("the job has ended")
 

@@ -8,14 +8,14 @@ import click
 
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
-from megaflow.cli.options import Where, counted, option, progress_bar, say, steering
+from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import JobStatus, MoveReport
-from megaflow.errors import MegaflowError, PeerLost
+from megaflow.errors import MegaflowError, PeerLost, UsageError
 from megaflow.job.contact import conversation
 
 WATCH_SECONDS = 1.0
@@ -37,7 +37,7 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
                 raise
             if watch and not as_json and sys.stdout.isatty():
                 click.clear()
-            print(to_json(now) if as_json else text.status_text(now), flush=True)
+            answer(to_json(now) if as_json else text.status_text(now))
             if not watch:
                 return
             time.sleep(WATCH_SECONDS)
@@ -61,16 +61,20 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
 @steering
 def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words: Any) -> None:
     """Give bins to other workers while the job runs; return when they have moved."""
-    selection = Selection(map_text=map_file.read() if map_file else None, **words)
+    try:
+        map_text = map_file.read() if map_file else None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--map {map_file.name}: not a text file; write the worker of each bin in it") from error
+    selection = Selection(map_text=map_text, **words)
     move_request.check_selection(selection)
     with conversation(*where) as talk:
         status = (ask_settled if selection.balance else ask_status)(talk, loads=dry_run or selection.needs_loads)
         plan = make_plan(status, selection)
         if dry_run:
-            print(to_json(plan_record(plan)) if as_json else text.plan_text(plan))
+            answer(to_json(plan_record(plan)) if as_json else text.plan_text(plan))
             return
         moved = carry_out(talk, plan)
-    print(to_json(moved) if as_json else text.moved_text(moved))
+    answer(to_json(moved) if as_json else text.moved_text(moved))
 
 
 def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
@@ -91,7 +95,7 @@ def resume(where: Where, as_json: bool, gap: float | None) -> None:
         kept = commands.take_up_plan(talk)
         left = move_request.remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
         moved = carry_out(talk, left, kept.number)
-    print(to_json(moved) if as_json else text.moved_text(moved))
+    answer(to_json(moved) if as_json else text.moved_text(moved))
 
 
 def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
@@ -119,13 +123,13 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
         with progress_bar("adding workers") as show:
             added = commands.add_processes(talk, count, show, allow_other_code)
         for join in added.joins if not as_json else ():
-            print(text.joined_text(join), flush=True)
+            answer(text.joined_text(join))
         if balance:
             moved = carry_out(talk, make_plan(ask_settled(talk), Selection(balance=True)))
     if as_json:
-        print(to_json(plain(added) if moved is None else {**plain(added), "moved": moved}))
+        answer(to_json(plain(added) if moved is None else {**plain(added), "moved": moved}))
     elif moved is not None:
-        print(text.moved_text(moved))
+        answer(text.moved_text(moved))
     if failed := added.failed:
         raise MegaflowError(f"{len(failed)} of {count} processes were not added: {'; '.join(dict.fromkeys(failed))}")
 
@@ -145,11 +149,11 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
         with progress_bar("removing workers") as show:
             removal = commands.remove_worker(talk, worker, show)
     if as_json:
-        print(to_json({**plain(removal), "moved": moved}))
+        answer(to_json({**plain(removal), "moved": moved}))
         return
     if moved.steps:
-        print(text.moved_text(moved))
-    print(text.removed_text(removal))
+        answer(text.moved_text(moved))
+    answer(text.removed_text(removal))
 
 
 @click.command()
@@ -164,7 +168,7 @@ def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
     """
     with conversation(*where) as talk:
         report = commands.bootstrap_worker(talk, server, worker)
-    print(to_json(report) if as_json else text.bootstrapped_text(report))
+    answer(to_json(report) if as_json else text.bootstrapped_text(report))
 
 
 @click.command()
@@ -173,7 +177,7 @@ def explain(where: Where, as_json: bool) -> None:
     """Show which operator, worker and time hold the output back."""
     with conversation(*where) as talk:
         report = commands.ask_explanation(talk)
-    print(to_json(report) if as_json else text.explanation_text(report))
+    answer(to_json(report) if as_json else text.explanation_text(report))
 
 
 @click.command()
@@ -182,7 +186,7 @@ def stop(where: Where, as_json: bool) -> None:
     """Stop reading lines, process those that were read, then end the job."""
     with conversation(*where) as talk:
         commands.stop_job(talk)
-    print(to_json({"stopped": True}) if as_json else "the job has stopped")
+    answer(to_json({"stopped": True}) if as_json else "the job has stopped")
 
 
 COMMANDS = (add_workers, bootstrap, explain, move_bins, remove_workers, resume, status, stop)

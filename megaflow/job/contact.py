@@ -9,13 +9,16 @@ from megaflow.errors import JobNotFound, PeerLost, UsageError
 from megaflow.job.job_file import find
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.tcp import is_port, may_be_host
+
+TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
 
 
 @contextlib.contextmanager
 def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
     """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none."""
-    if timeout <= 0:
-        raise UsageError(f"--timeout must be more than 0 seconds, not {timeout:g}")
+    if not 0 < timeout <= TIMEOUT_SECONDS_MAX:
+        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {timeout:g}")
     if connect is None:
         found = find(job)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
@@ -67,6 +70,6 @@ def parse_address(text: str, option: str) -> Address:
     ('::1', 2101)
     """
     host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if not may_be_host(host) or not is_port(port) or int(port) == 0:
         raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:2101")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -5,6 +5,7 @@ can write to; nothing that arrives at a port is ever unpickled.
 """
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.errors import UsageError
+from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128
 
@@ -55,11 +57,12 @@ class JobSpec:
     args: tuple[str, ...] = ()  # for `flow.args`
     rate: float | None = None  # lines per second, of all sources together
     name: str | None = None  # None: made from the app's
-    listen: str = "127.0.0.1"
+    listen: str = "127.0.0.1"  # host, or host:port: that of process 0, whose neighbours follow
     encoding_errors: str = "replace"  # or "strict"
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
     profile: ProfileSpec | None = None
+    oversubscribe: bool = False  # whether there may be many more processes than cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +101,49 @@ class ChildSpec:
 
 
 @contextlib.contextmanager
-def listening(host: str, count: int) -> Iterator[list[socket.socket]]:
-    """Give `count` sockets that listen on free ports of `host`. Raises UsageError if they cannot be had."""
+def listening(place: str, count: int, *, skipping: bool = False) -> Iterator[list[socket.socket]]:
+    """Give `count` sockets that listen at `place`: HOST's free ports, or HOST:PORT and the following ports.
+
+    Ports that are taken are left out if `skipping`. Raises UsageError if the sockets cannot be had.
+    """
+    host, first = listen_place(place)
+    ports = iter([0] * count if first is None else range(first, HIGHEST_PORT + 1))
     with contextlib.ExitStack() as stack:
-        listeners = []
+        listeners: list[socket.socket] = []
+        where = place  # for the error
         try:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-            for _ in range(count):
-                listeners.append(stack.enter_context(socket.create_server((host, 0), family=family, backlog=BACKLOG)))
+            while len(listeners) < count:
+                if (port := next(ports, None)) is None:
+                    raise UsageError(f"--listen {place}: {count} processes need as many ports from there to 65535")
+                where = place if port in (0, first) else f"{place}: port {port}"
+                try:
+                    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+                except OSError as error:
+                    if skipping and error.errno == errno.EADDRINUSE:
+                        continue
+                    raise
+                listeners.append(stack.enter_context(listener))
         except OSError as error:
-            raise UsageError(f"--listen {host}: {error.strerror or error}") from error
+            raise UsageError(f"--listen {where}: {error.strerror or error}") from error
         yield listeners
+
+
+def listen_place(text: str) -> tuple[str, int | None]:
+    """Return the host and, if there is one, the port of what `--listen` says. Raises UsageError for what is neither.
+
+    >>> listen_place("::1"), listen_place("[::1]:2101"), listen_place("0.0.0.0:2101")
+    (('::1', None), ('::1', 2101), ('0.0.0.0', 2101))
+    """
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):  # an IPv6 address alone, or a name
+        host, found = text, None
+    else:
+        found = int(port) if is_port(port) else 0
+    host = host.removeprefix("[").removesuffix("]")
+    if not may_be_host(host) or found == 0:
+        raise UsageError(f"--listen {text}: must be HOST or HOST:PORT, such as 127.0.0.1:2101")
+    return host, found
 
 
 def address_of(listener: socket.socket) -> Address:

@@ -91,7 +91,9 @@ def check_pairs(name: str, pairs: Iterable[tuple[Any, Any]], what: str = STATE, 
             try:
                 lower(tried)
             except Exception as error:
-                reason = str(error) if isinstance(error, CannotTravel) else f"{type(error).__name__}: {error}"
+                reason = str(error)
+                if not isinstance(error, CannotTravel):
+                    reason = f"encoding a {type(tried).__qualname__} raised {type(error).__name__}: {error}"
                 shown = f", which is {shortened(value)}," if show else ""
                 raise CannotTravel(
                     f"{name}: {part}key {shortened(key)}{shown} could not move to another worker: {reason}"

@@ -57,6 +57,20 @@ def parse_spark_spec(text: str) -> SparkSpec:
     return SparkSpec(kind, path, options, trigger_seconds, UNORDERED in parts)
 
 
+def spark_spec_of(path: str) -> str | None:
+    """Return the specification that is meant by one of Spark's formats without `spark:` before it.
+
+    >>> spark_spec_of("kafka:words"), spark_spec_of("csv:in"), spark_spec_of("kafka")
+    ('spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe=words', 'spark:csv:in', None)
+    """
+    kind, colon, rest = path.partition(":")
+    if not colon or kind not in FILE_FORMATS + OTHER_FORMATS:
+        return None
+    if kind == "kafka" and not rest.startswith("?"):
+        return f"spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe={rest or 'TOPIC'}"
+    return f"spark:{path}"
+
+
 def _check_format(text: str, kind: str, path: str) -> None:
     if kind in FILE_FORMATS and not path:
         raise _wrong(text, f"format '{kind}' reads files and needs their folder: spark:{kind}:FOLDER")

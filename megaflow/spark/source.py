@@ -189,7 +189,11 @@ class SparkFeed:
         """Return the error to report: ours as it is, Spark's as a SourceError with its root cause."""
         if isinstance(error, MegaflowError):
             return error
-        explained = SourceError(f"{self._name}: {root_cause(str(error) or repr(error))}")
+        cause = root_cause(str(error) or repr(error))
+        if "schema must be specified" in cause.lower() and isinstance(self._lines, SparkSpec):
+            columns = f"{self._name}?schema=value string"
+            cause = f"{self._lines.format!r} has no columns until they are named: --lines {columns!r}"
+        explained = SourceError(f"{self._name}: {cause}")
         explained.__cause__ = error
         return explained
 

@@ -58,6 +58,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
         context = SparkContext(conf=conf, gateway=gateway)
+        # When Java is killed, this prints a traceback; that it has ended we say ourselves.
+        context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
         context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
         session = SparkSession(context)
         stack.callback(_stop, session)
@@ -68,11 +70,13 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 def _java_process(conf: SparkConf, log_path: Path) -> Iterator[JavaGateway]:
     """Give a connection to a new Java process, which has the block's lifetime.
 
-    It ignores Ctrl-C (pyspark sees to that) and ends by itself when this process does.
+    No signal that a terminal or a service manager sends to our process group reaches it: ours ends the query first. It
+    ends by itself when this process does.
     """
     with log_path.open("wb") as output:
         try:
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            options = {"stdout": output, "stderr": output, "process_group": 0}
+            gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             said = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error

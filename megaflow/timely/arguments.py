@@ -14,6 +14,7 @@ from typing import NoReturn
 from megaflow.errors import UsageError
 
 _FIRST_PORT = 2101
+_TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,11 @@ def _check(options: Namespace) -> None:
         _check_process(options, "-n", options.processes)
     else:
         _check_join(options)
-    if options.connect_timeout <= 0:
-        raise UsageError(f"--connect-timeout {options.connect_timeout}: must be more than 0 seconds")
+    if not 0 < options.connect_timeout <= _TIMEOUT_SECONDS_MAX:
+        raise UsageError(
+            f"--connect-timeout {options.connect_timeout:g}: must be more than 0 seconds, "
+            f"and at most {_TIMEOUT_SECONDS_MAX}"
+        )
 
 
 def _check_process(options: Namespace, option: str, count: int) -> None:

@@ -127,6 +127,14 @@ def test_what_cannot_be_drawn_is_said(
     assert message in done.output
 
 
+def test_what_the_program_raises_is_shown_without_our_frames_unless_asked_for(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("import sys\ndef dataflow(flow):\n    sys.exit('no')\n")
+    done, whole = graph(str(app)), graph(str(app), "--debug")
+    assert done.exit_code == 1 and "SystemExit: no" in done.output and "drawing.py" not in done.output
+    assert whole.exit_code == 1 and "SystemExit: no" in whole.output and "drawing.py" in whole.output
+
+
 def test_a_picture_can_be_had_in_a_program() -> None:
     seen: list[str] = []
 

@@ -42,6 +42,8 @@ from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
 from tests.control.status_records import status_of
 
+MAP_OF_BYTES = sys.executable  # a file that is no text
+
 
 @pytest.fixture(autouse=True)
 def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +137,20 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
         (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load goes with --balance"),
         (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
-        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be 0 seconds or more"),
-        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be 0 seconds or more"),
+        (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--balance", "--gap", "1e300"], "--gap must be from 0 to 86400 seconds"),
+        (["control", "move-bins", "--map", MAP_OF_BYTES], f"--map {MAP_OF_BYTES}: not a text file"),
+        (["control", "status", "--timeout", "nan"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--timeout", "inf"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--timeout", "1e300"], "--timeout must be more than 0 seconds and at most 1000000"),
+        (["control", "status", "--connect", "a..b:80"], "--connect a..b:80: must be HOST:PORT"),
+        (["run", "APP", "--join", "a..b:80"], "--join a..b:80: must be HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "127.0..1"], "--listen 127.0..1: must be HOST or HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0: must be HOST or HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "a:65535", "--processes", "2"], "--listen a:65535: "),
+        (["run", "APP", "--lines", "-", "--processes", "1000"], "; megaflow run --oversubscribe lifts that"),
+        (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 are more than"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
         (["control", "add-workers"], "N"),
         (["control", "add-workers", "0"], "0"),

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -72,3 +73,44 @@ def test_a_command_in_another_container_takes_no_job_for_dead(start: Callable[..
     assert done.returncode == 0 and len(run.files()) == 1, done.stderr
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 0 and run.files() == []
+
+
+FICKLE = """
+import pathlib
+
+if pathlib.Path(__file__ + ".stop").exists():
+    raise RuntimeError("not today")
+
+def dataflow(flow):
+    return flow.lines()
+"""
+
+
+def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, stop = tmp_path / "fickle.py", tmp_path / "fickle.py.stop"
+    app.write_text(FICKLE)
+    run = start(str(app), "--lines", "-", stdin=subprocess.PIPE)
+    run.status_when(lambda status: len(status["workers"]) == 1)
+    launcher = run.process.pid
+    task = Path(f"/proc/{launcher}/task/{launcher}/children")
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir(f"/proc/{launcher}/fd")), len(task.read_text().split())
+
+    before = held()
+    resource.prlimit(launcher, resource.RLIMIT_NOFILE, [before[0] + 9] * 2)  # while one starts it takes eight
+    for _ in range(2):
+        added = run.control("add-workers", "1")
+        assert added.returncode == 0, added.stderr
+        worker = run.status()["workers"][-1]["id"]
+        assert run.control("remove-workers", "--id", str(worker)).returncode == 0
+        stop.touch()
+        failed = run.control("add-workers", "1")
+        assert failed.returncode == 1 and "not today" in failed.stderr, failed.stderr
+        stop.unlink()
+    refused = run.control("add-workers", "4")
+    assert refused.returncode == 1 and "the launcher cannot start processes" in refused.stderr, refused.stderr
+    wait_until(lambda: held() == before)
+    assert run.process.stdin is not None
+    run.process.stdin.close()
+    assert run.end()[0] == 0

@@ -1,20 +1,26 @@
 """What a job says when it cannot go on: one line with the name and the remedy, or the user's own traceback."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import WORDCOUNT, Run
+from tests.cluster.processes import ROOT, WORDCOUNT, Run, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
 
 # What a line says is raised: by the operator, or by the repr of what comes out.
 RAISING = """
-import sys
+import os, sys
+
+if "LEAVE" in os.environ:
+    sys.exit("I leave")
 
 class Shown:
     def __init__(self, line):
@@ -79,6 +85,60 @@ def test_what_fails_while_output_is_shown_names_the_line_of_the_output(
     assert said[-1].endswith(", record <Shown whose repr raises SystemExit>")
 
 
+def test_a_process_that_joins_and_ends_itself_says_where(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "raising.py"
+    app.write_text(RAISING)
+    run = start(str(app), "--lines", "-", stdin=subprocess.PIPE)
+    assert len(run.status_when(lambda record: True)["workers"]) == 1
+    joiner = run.megaflow("run", str(app), "--join", "raising", env={**run.environment, "LEAVE": "1"}).end()
+    assert joiner.code == 1 and joiner.errors.splitlines()[-1] == "SystemExit: I leave", joiner
+    assert f'File "{app}", line 5, in <module>' in joiner.errors and "megaflow/" not in joiner.errors
+    assert ended(run)[0] == 0
+
+
+def through_a_shell(folder: Path, words: str) -> tuple[int, str, str]:
+    """Run `megaflow` with redirections; return exit code, output and errors."""
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHON": sys.executable, "APP": WORDCOUNT}
+    environment |= {"LINES": str(folder / "lines.txt")}
+    (folder / "lines.txt").write_text("a b\nb\n")
+    command = words.replace("megaflow", '"$PYTHON" -m megaflow', 1)
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run $APP --lines $LINES --output jsonl:/dev/full", "cannot write the job's output to /dev/full: No space"),
+        ("run $APP --lines $LINES > /dev/full", "cannot write the job's output to standard output: No space"),
+        ("run $APP --lines $LINES >&-", "--output -: standard output is closed; give --output jsonl:PATH or none"),
+        ("run $APP --lines - --output none <&-", "cannot read standard input: "),
+        ("graph $APP > /dev/full", "cannot write the answer to standard output: No space"),
+        ("graph $APP >&-", "standard output is closed, and the answer goes there"),
+        ("run $APP --lines kafka:words", "; did you mean 'spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe="),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, words: str, said: str) -> None:
+    code, output, errors = through_a_shell(tmp_path, f"megaflow {words}")
+    last = errors.splitlines()[-1]
+    assert code in (1, 2) and last.startswith("megaflow: ") and said in last and output == "", errors
+    assert no_internals(errors.splitlines())
+
+
+def test_a_job_whose_standard_files_are_closed_does_its_work(tmp_path: Path) -> None:
+    words = "run $APP --lines $LINES --processes 2 --output jsonl:$XDG_RUNTIME_DIR/out.jsonl <&- >&- 2>&-"
+    code, output, errors = through_a_shell(tmp_path, f"megaflow {words}")
+    assert (code, output, errors) == (0, "", "") and len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("limit", [5, 12, 16])
+def test_too_few_descriptors_are_said_before_anything_starts(tmp_path: Path, limit: int) -> None:
+    code, output, errors = through_a_shell(tmp_path, f"ulimit -n {limit}; megaflow run $APP --lines $LINES")
+    [said] = errors.splitlines()
+    assert said.startswith("megaflow: too few file descriptors: --processes 1 needs 20, and a process may have ")
+    assert (code, output) == (1, "") and said.endswith(f"{limit} here; raise that, as in: ulimit -n 1024")
+
+
 def test_an_interrupted_worker_is_named(start: Callable[..., Run]) -> None:
     run = start(WORDCOUNT, "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
     worker = run.status_when(lambda record: len(record["workers"]) == 2)["workers"][1]
@@ -88,3 +148,28 @@ def test_an_interrupted_worker_is_named(start: Callable[..., Run]) -> None:
     lost = "the state of 128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
     assert code == 1 and said[-1].startswith(f"megaflow: {named}, and with it {lost}; all other"), said
     assert no_internals(said)
+
+
+def test_processes_listen_at_a_port_and_the_following_ones(start: Callable[..., Run]) -> None:
+    port = next(port for port in free_ports(100) if can_listen(port, port + 1))
+    words = (WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", "--listen", f"127.0.0.1:{port}")
+    run = start(*words, stdin=subprocess.PIPE)
+    workers = run.status_when(lambda record: len(record["workers"]) == 2)["workers"]
+    assert [worker["address"] for worker in workers] == [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
+    other = start(*words).process.end()
+    assert other.code == 2 and f"--listen 127.0.0.1:{port}: Address already in use" in other.errors
+    added = run.control("add-workers", "1")
+    assert added.returncode == 0, added.stderr
+    place = run.status()["workers"][2]["address"].removeprefix("127.0.0.1:")
+    assert port + 2 <= int(place) <= port + 100, "the next one that is free"
+    crowd = run.control("add-workers", "256")
+    assert crowd.returncode == 1 and "add-workers: 259 are more than " in crowd.stderr
+    assert ended(run)[0] == 0
+
+
+def can_listen(*ports: int) -> bool:
+    with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+        for port in ports:
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        return True
+    return False

@@ -119,7 +119,7 @@ def test_keys_that_come_and_go_meanwhile_are_no_error() -> None:
 def test_an_error_of_a_registered_function_is_a_fault_too() -> None:
     register(Session, lambda session: 1 // session.value, Session)
     try:
-        with pytest.raises(CannotTravel, match=r"key 'a' could not move.*ZeroDivisionError"):
+        with pytest.raises(CannotTravel, match=r"key 'a' could not move.*encoding a .* raised ZeroDivisionError"):
             tried(store_of({"a": Session(0)}))
         assert tried(store_of({"a": Session(1)})) == {(tags.REGISTERED, f"{__name__}.Session", "")}
     finally:

@@ -422,7 +422,7 @@ def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: 
     (tmp_path / "in").mkdir()
     cases = [
         (f"spark:json:{tmp_path / 'in'}?schema=a string, b int", SourceError, "Spark's source has: a string, b int"),
-        (f"spark:json:{tmp_path / 'in'}", SourceError, "schema must be specified"),
+        (f"spark:json:{tmp_path / 'in'}", SourceError, "until they are named: --lines"),
         (f"spark:text:{tmp_path / 'in'}?schema=oops oops", SourceError, ""),
         ("spark:org.example.Missing:x", SourceError, "Failed to find the data source: org.example.Missing"),
     ]
@@ -475,6 +475,7 @@ LAUNCHER = """
     ended = threading.Event()
     spec, coordinator = parse_spark_spec(sys.argv[3]), (sys.argv[1], int(sys.argv[2]))
     feed = SparkFeed(spec, coordinator, b"known to the test only", ended.set)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     feed.start()
     try:
         if sys.argv[4:]:
@@ -515,12 +516,15 @@ def java_processes(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_feed_quietly_and_leaves_nothing_behind(job: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_ends_a_feed_quietly_and_leaves_nothing_behind(
+    job: Job, tmp_path: Path, sent: signal.Signals
+) -> None:
     write(tmp_path / "in", "a.txt", ["a", "b"])
     launcher = launch(job, tmp_path, f"spark:text:{tmp_path / 'in'}")
     job.wait_for_lines(2)
     assert java_processes(tmp_path)
-    os.killpg(launcher.pid, signal.SIGINT)
+    os.killpg(launcher.pid, sent)
     output, errors = launcher.communicate(timeout=WAIT_SECONDS)
     assert (output, errors, launcher.returncode) == ("True [] None\n", "", 0)
     assert java_processes(tmp_path) == []
@@ -534,7 +538,7 @@ def test_a_java_process_that_is_killed_is_named_as_the_cause(job: Job, tmp_path:
     launcher = launch(job, tmp_path, spec, "kill")
     job.wait_for_lines(2)
     output, errors = launcher.communicate("now\n", timeout=WAIT_SECONDS)
-    assert output == f"True [] {spec}: Spark's Java process has ended unexpectedly\n", errors
+    assert (output, errors) == (f"True [] {spec}: Spark's Java process has ended unexpectedly\n", "")
     assert launcher.returncode == 0
 
 

@@ -1,6 +1,5 @@
 """From a user's request to a plan: which bins go where, and in which steps."""
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -10,6 +9,8 @@ from megaflow.control.messages import KeptPlan
 from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference, validate
+
+GAP_SECONDS_MAX = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ def check_selection(selection: Selection) -> None:
 
 def check_gap(seconds: float) -> None:
     """Raise UsageError unless a step can wait for so long."""
-    if not 0 <= seconds < math.inf:
-        raise UsageError(f"--gap must be 0 seconds or more, not {seconds:g}")
+    if not 0 <= seconds <= GAP_SECONDS_MAX:
+        raise UsageError(f"--gap must be from 0 to {GAP_SECONDS_MAX} seconds, not {seconds:g}")
 
 
 def make_plan(status: JobStatus, selection: Selection) -> Plan:

@@ -10,7 +10,9 @@
 6. A child that is to join the running job becomes part of it when the coordinator says so; if it ends before, that
    does not concern the job. A process that was started by hand is a child, too, once it has joined, but the launcher
    cannot kill it or see it die.
-7. It runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its path
+7. One that has ended is waited for and its files are closed at once. A member that ended well is forgotten; of those
+   that never joined the last ENDED_KEPT are kept, as the word that one has joined may come after its end.
+8. It runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its path
    (`-P`), and the folder of megaflow only while `megaflow` itself is imported.
 """
 
@@ -38,6 +40,7 @@ BOOT = (
 )
 COMMAND = (sys.executable, "-P", "-c", BOOT, str(Path(__file__).parents[3]))
 EXIT_SECONDS = 5.0  # from its exit report to the end of a process
+ENDED_KEPT = 100  # many more than can be on their way
 STDERR = 2
 STOPPED = "all other workers have been stopped"
 RESTART = "nobody else has that state: run the job again from its first line"
@@ -68,6 +71,12 @@ class Child:
     def is_member(self) -> bool:
         """Whether it is part of the job, or was."""
         return bool(self.workers)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it was part of the job and has ended well."""
+        has_ended = self.process is None or self.exit_code == 0
+        return self.is_member and not self.running and self.client is None and has_ended
 
     @property
     def report(self) -> ExitReport | None:
@@ -177,24 +186,32 @@ class Children:
     ) -> list[Child]:
         """Start a process for each part, with `spec_of(part, listener, report_fd)`; close the listening sockets.
 
-        Founders are part of the job at once.
+        Founders are part of the job at once. Raises OSError; then none is started.
         """
-        started = []
-        for part, listener in zip(parts, listeners):
-            pipe = ReportPipe()
-            files = (listener.fileno(), pipe.writing)
-            process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
-            spec = spec_of(part, listener, pipe.writing)
-            child = Child(spec.address, process, pipe)
-            self.all.append(child)
-            pipe.close_writing()
-            listener.close()  # so that a dead child refuses connections
-            if isinstance(part, Founder):
-                child.join(range(part.process * spec.job.workers, (part.process + 1) * spec.job.workers))
-            started.append((child, spec))
+        started: list[tuple[Child, ChildSpec]] = []
+        try:
+            for part, listener in zip(parts, listeners):
+                started.append(start_process(part, listener, spec_of))
+        except BaseException:  # all or none
+            self.kill(child for child, _ in started)
+            raise
+        self.all += [child for child, _ in started]
         for child, spec in started:
             child.send_spec(spec)
         return [child for child, _ in started]
+
+    def bury(self, child: Child) -> None:
+        """Let go of one that has closed its pipe, and so ends."""
+        child.wait(EXIT_SECONDS)
+        if child.exit_code is not None:
+            child.release()
+        self.forget_ended()
+
+    def forget_ended(self) -> None:
+        """Forget those that nobody will ask for."""
+        left = {child for child in self.all if child.has_left}
+        late = [child for child in self.all if not child.is_member and child.exit_code is not None][:-ENDED_KEPT]
+        self.all = [child for child in self.all if child not in left and child not in late]
 
     def wait_for_exit(self, seconds: float) -> None:
         """Wait until all have exited, but no longer than that."""
@@ -244,6 +261,29 @@ class Children:
             bins = f", and with it the state of {lost.bins}" if lost.bins else "; it owned no bins"
             remedy = f"; {RESTART}" if lost.bins else ""
         return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}{remedy}")
+
+
+def start_process(
+    part: Founder | JoiningProcess,
+    listener: socket.socket,
+    spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
+) -> tuple[Child, ChildSpec]:
+    """Start one process, and return it with the spec that it is to be sent. Raises OSError."""
+    pipe = ReportPipe()
+    try:
+        files = (listener.fileno(), pipe.writing)
+        process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
+    except BaseException:
+        pipe.close()
+        raise
+    finally:
+        pipe.close_writing()
+    spec = spec_of(part, listener, pipe.writing)
+    listener.close()  # so that a dead child refuses connections
+    child = Child(spec.address, process, pipe)
+    if isinstance(part, Founder):
+        child.join(range(part.process * spec.job.workers, (part.process + 1) * spec.job.workers))
+    return child, spec
 
 
 def signal_name(number: int) -> str:

@@ -6,13 +6,14 @@ However `launch` is left, no child survives it and the job's file is gone.
 
 import contextlib
 import os
+import resource
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from megaflow.errors import UsageError
+from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.epoch_merge import Writer
@@ -24,6 +25,11 @@ from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, Joi
 from megaflow.job.splits import ENCODING_ERRORS
 
 C = TypeVar("C", Loop, Writer)
+
+CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
+CROWD_PER_CORE = 4
+FILES = 16  # that the launcher has open beside those of its children, and some to spare
+FILES_PER_PROCESS = 4  # a listener while it starts; then two pipes and a connection
 
 
 def launch(
@@ -71,7 +77,8 @@ def launch(
             )
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
-            with listening(spec.listen, count) as more:
+            check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
+            with received.held(), listening(spec.listen, count, skipping=True) as more:
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
@@ -101,6 +108,25 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
+    check_crowd("--processes", spec.processes, spec)
+    check_crowd("--workers", spec.workers, spec)
+    have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
+    if have != resource.RLIM_INFINITY and have < need:
+        raise MegaflowError(
+            f"too few file descriptors: --processes {spec.processes} needs {need}, and a process may have {have} here; "
+            f"raise that, as in: ulimit -n {max(1024, 2 * need)}"
+        )
+
+
+def check_crowd(option: str, count: int, spec: JobSpec) -> None:
+    """Raise UsageError for many more processes, or threads in a process, than this machine has cores."""
+    cores = os.cpu_count() or 1
+    most = max(CROWD, CROWD_PER_CORE * cores)
+    if count > most and not spec.oversubscribe:
+        raise UsageError(
+            f"{option}: {count} are more than {most}, which this machine with its {cores} cores runs without being "
+            "asked; megaflow run --oversubscribe lifts that"
+        )
 
 
 @contextlib.contextmanager

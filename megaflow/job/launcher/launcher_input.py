@@ -18,7 +18,7 @@ from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
-from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec
+from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec, spark_spec_of
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
@@ -73,6 +73,7 @@ class FileLines:
     def __init__(self, file: int, name: str, errors: str) -> None:
         self.done = False
         self._file = file
+        self._name = name
         self._splitter = TextSplitter(name, errors)
         # epoll takes no regular files and refuses some devices (/dev/null); reading those does not block.
         try:
@@ -87,7 +88,10 @@ class FileLines:
 
     def read(self) -> list[str]:
         """Return the lines completed by one more block."""
-        data = os.read(self._file, BLOCK_BYTES)
+        try:
+            data = os.read(self._file, BLOCK_BYTES)
+        except OSError as error:
+            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
         if data:
             return self._splitter.feed(data)
         self.done = True
@@ -178,6 +182,8 @@ def _find_files(path: str) -> list[str]:
         body, mark, option = path.rpartition("?")
         if mark and difflib.get_close_matches(option.lower(), [UNORDERED]):
             raise SourceError(f"{error}; did you mean {f'{body}?{UNORDERED}'!r}?") from None
+        if meant := spark_spec_of(path):
+            raise SourceError(f"{error}; did you mean {meant!r}?") from None
         raise
 
 

@@ -121,6 +121,7 @@ class Loop:
                 self._lose(error)
                 return
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
+            self._newcomers.watch(child)
         self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._feed_changed, selectors.EVENT_READ, self._on_feed)
         if self._feed is not None:
@@ -154,6 +155,7 @@ class Loop:
             child.close()
             if child.running:
                 self._fail()
+            self.children.forget_ended()
         if wrote:
             self.writer.flush()
 

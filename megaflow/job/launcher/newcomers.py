@@ -5,6 +5,7 @@
 2. When a process has joined, the launcher first waits for its outputs, too, and then connects to it: before that the
    process sends nothing (see `megaflow.job.worker.output`). A thread connects, as the process may be in a long step.
 3. The launcher first hears of a process that was started by hand when it has joined.
+4. The ends of all processes that the launcher has started are noticed here, those included that the job began with.
 """
 
 import functools
@@ -27,7 +28,7 @@ Start: TypeAlias = Callable[[int, Address, bool], list[Child]]
 
 @dataclass(eq=False)
 class Newcomers:
-    """Starts and watches these processes. One writer: the launcher's loop, which gives its selector."""
+    """Starts these processes, and watches all. One writer: the launcher's loop, which gives its selector."""
 
     children: Children
     start_processes: Start
@@ -50,10 +51,13 @@ class Newcomers:
             self.answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
             return
         for child in started:
-            assert child.pipe is not None
-            hear = functools.partial(self._hear, child, request.number)
-            self.selector.register(child.pipe, selectors.EVENT_READ, hear)
+            self.watch(child, request.number)
         self.answer(Started(tuple(child.address for child in started), request.number))
+
+    def watch(self, child: Child, number: int = 0) -> None:
+        """Notice the end of a process that the launcher has started; `number` is that of the request for it."""
+        assert child.pipe is not None
+        self.selector.register(child.pipe, selectors.EVENT_READ, functools.partial(self._hear, child, number))
 
     def joined(self, message: ProcessJoined, secret: bytes, timeout_seconds: float) -> Child:
         """Note that a process is part of the job, and connect to it."""
@@ -95,10 +99,11 @@ class Newcomers:
                 self.connected(child)
 
     def _hear(self, child: Child, number: int) -> None:
-        """Read the exit report of a process that was started here, or notice its end."""
+        """Read the exit report of a process, or notice its end."""
         assert child.pipe is not None
         if not child.pipe.read():
             return
         self.selector.unregister(child.pipe)
         if not child.is_member:
             self.answer(StartFailed(child.why_it_never_joined(), number))
+        self.children.bury(child)

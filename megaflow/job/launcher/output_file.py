@@ -15,11 +15,11 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
-from megaflow.errors import UsageError
+from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
 from megaflow.job.launcher.launcher_input import STDIN, files_read
 from megaflow.job.spec import Form
@@ -39,20 +39,37 @@ class TextWriter(Writer):
 
     form: Form = "text"
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, name: str = "standard output") -> None:
         self._stream = stream
+        self._name = name
 
     def write(self, epoch: int, records: list[Any]) -> None:
-        """Write one line a record."""
-        self._stream.write("\n".join(records) + "\n" if records else "")
+        """Write one line a record. As `flush` and `close`, raises MegaflowError if that fails."""
+        with self._failing():
+            self._stream.write("\n".join(records) + "\n" if records else "")
 
     def flush(self) -> None:
         """Flush the stream."""
-        self._stream.flush()
+        with self._failing():
+            self._stream.flush()
 
     def close(self) -> None:
         """Flush the stream, which its owner closes."""
-        self._stream.flush()
+        with self._failing():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Say in one sentence what cannot be written to; a reader that has closed its end of a pipe is no failure."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise MegaflowError(
+                f"cannot write the job's output to {self._name}: {error.strerror}; all workers have been stopped, and "
+                "what was written may end within a line"
+            ) from error
 
 
 class JsonLinesWriter(TextWriter):
@@ -70,7 +87,7 @@ class JsonLinesWriter(TextWriter):
             self._file = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
         except OSError as error:
             raise refusal(path, f"cannot write there: {error.strerror}") from error
-        super().__init__(open(self._file, "w", encoding="utf-8", newline="\n"))  # noqa: SIM115
+        super().__init__(open(self._file, "w", encoding="utf-8", newline="\n"), path)  # noqa: SIM115
         self._is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self._file).st_mode)
 
     def check(self, read: Iterable[str | int]) -> None:
@@ -89,19 +106,22 @@ class JsonLinesWriter(TextWriter):
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
-        self._begin()
+        with self._failing():
+            self._begin()
         super().write(epoch, records)
 
     def flush(self) -> None:
         """Flush the file; from now on it has what this job has written, and nothing that it is to replace."""
-        self._begin()
+        with self._failing():
+            self._begin()
         super().flush()
 
     def close(self) -> None:
         """Close the file; one that was made for nothing goes."""
         if self._made and not self._begun:
             Path(os.path.realpath(self._path)).unlink(missing_ok=True)
-        self._stream.close()
+        with self._failing():
+            self._stream.close()
 
     def _begin(self) -> None:
         if self._begun:
@@ -141,6 +161,8 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
         raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
     if output == "none":
         return NothingWriter()
+    if sys.stdout is None:
+        raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return TextWriter(sys.stdout)

@@ -30,17 +30,19 @@ def run(
     debug: bool = False,
     profile: str | os.PathLike[str] | None = None,
     profile_calls: bool = False,
+    oversubscribe: bool = False,
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
     `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
     DataFrame. One worker reads a file, or the iterable, in order; several read a file given as `"PATH?unordered"`.
+    `listen` is HOST or HOST:PORT, and `oversubscribe` lifts the bound on processes, as their options do.
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
     """
     spec = JobSpec(
         pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
-        profile=profile_spec(profile, profile_calls),
+        profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe,
     )  # fmt: skip
     writer = ListWriter()
     launch(spec, lines, lambda: writer)

@@ -68,9 +68,9 @@ def join_job(
     try:
         with profile_folder(spec.profile, report):
             process.run()
-    except MegaflowError:
+    except (MegaflowError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise PeerFailed(format_user_traceback(error, spec.debug)) from error
 
 

@@ -40,6 +40,7 @@ from megaflow.errors import ProgramError
 ATOMS = frozenset((str, int, float, bool, type(None)))
 STRINGS = frozenset((str,))
 LONGEST_SHOWN = 80  # characters of a value in a message
+UNITS_WITHOUT_SECONDS = frozenset(("Y", "M", "generic"))
 REMEDY = "map the records to values that JSON has before you return them, or use --output -"
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -105,7 +106,7 @@ def plain(value: Any) -> Any:
         case Enum():
             return plain(value.value)
         case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return str.encode(value, "utf-16", "surrogatepass").decode("utf-16", "replace")
         case int():
             return int(value)
         case float():
@@ -173,10 +174,14 @@ def of_numpy(value: Any) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         match value:
+            case numpy.timedelta64():  # asked for first: it is an integer, too
+                if numpy.isnat(value):
+                    return None
+                if numpy.datetime_data(value.dtype)[0] in UNITS_WITHOUT_SECONDS:
+                    raise refusal(value, "its unit has no fixed number of seconds")
+                return float(value / numpy.timedelta64(1, "s"))
             case numpy.bool_() | numpy.integer() | numpy.floating():
                 return plain(float(value) if isinstance(value, numpy.longdouble) else value.item())
-            case numpy.timedelta64():
-                return plain(float(value / numpy.timedelta64(1, "s")))
             case numpy.datetime64():
                 return None if numpy.isnat(value) else str(value)
             case numpy.ndarray() if value.ndim:

@@ -56,9 +56,26 @@ def parse_address(text: str) -> tuple[str, int]:
     (('localhost', 2101), ('::1', 80))
     """
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > HIGHEST_PORT:
+    if not colon or not may_be_host(host) or not is_port(port):
         raise UsageError(f"{text!r} is not an address; write host:port, as in localhost:2101")
     return host.strip("[]"), int(port)
+
+
+def may_be_host(text: str) -> bool:
+    """Tell whether a name can be looked up: no part of it is empty or too long.
+
+    >>> may_be_host("localhost"), may_be_host("::1"), may_be_host("127.0..1"), may_be_host("")
+    (True, True, False, False)
+    """
+    try:
+        return text.encode("idna") != b""
+    except UnicodeError:
+        return False
+
+
+def is_port(text: str) -> bool:
+    """Tell whether this is the number of a port."""
+    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= HIGHEST_PORT
 
 
 def open_listener(host: str, port: int) -> socket.socket:

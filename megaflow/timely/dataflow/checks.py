@@ -122,4 +122,6 @@ def _changeable(value: Any) -> dict[int, Any]:
         if hashing is None or hashing is object.__hash__:  # what hashes by its contents has to leave them as they are
             found[id(part)] = part
         left += get_referents(part)
+        if type(part).__module__ == "numpy":  # a view, whose memory is another array's: it does not refer to it
+            left.append(getattr(part, "base", None))
     return found

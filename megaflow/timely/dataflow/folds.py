@@ -29,6 +29,7 @@ _WITHOUT_NAN: Final = frozenset(
 _TAKEN_APART: Final[dict[type, Callable[[Any], str]]] = {
     str: lambda outputs: f"{len(outputs)} records of one character",
     bytes: lambda outputs: f"{len(outputs)} records, one int for each byte",
+    bytearray: lambda outputs: f"{len(outputs)} records, one int for each byte",
     dict: lambda outputs: f"{len(outputs)} records, its keys without their values",
     tuple: lambda outputs: f"{len(outputs)} records, one for each item",
 }  # type -> what its values would be sent as

@@ -110,3 +110,5 @@ def test_an_option_that_was_perhaps_meant_is_named(tmp_path: Path, option: str) 
     with pytest.raises(SourceError, match=r"'.*b\.txt': no such file") as refusal:
         find_input(f"{tmp_path / 'b.txt'}?unordered", 2, "replace")
     assert "did you mean" not in str(refusal.value)
+    with pytest.raises(SourceError, match=r"did you mean 'spark:kafka:\?kafka.*&subscribe=x'"):
+        find_input("kafka:x", 1, "replace")

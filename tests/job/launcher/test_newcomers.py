@@ -1,6 +1,9 @@
 """Processes that come to a running job: their death is their own until the coordinator says that they take part."""
 
+import errno
+import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +14,10 @@ import pytest
 from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
+from megaflow.job.launcher import children
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.newcomers import Newcomers
-from megaflow.job.spec import Address
+from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess, listening
 from megaflow.timely.communication.client import Client
 
 WAIT_SECONDS = 20.0
@@ -50,14 +54,25 @@ class Bench:
         self.children.all += started
         return started
 
+    def start(self, code: str, workers: tuple[int, ...]) -> Child:
+        """Start a member."""
+        self.codes = [code]
+        [child] = self._start(1, ("127.0.0.1", 1), False)
+        child.join(workers)
+        return child
+
     def wait_for(self, count: int) -> list[Any]:
         """Run the loop until so much has been told."""
-        while len(self.told) < count:
+        self.run_until(lambda: len(self.told) >= count)
+        return self.told
+
+    def run_until(self, true: Callable[[], bool]) -> None:
+        """Run the loop."""
+        while not true():
             events = self.selector.select(WAIT_SECONDS)
             assert events, f"told only {self.told}"
             for key, _ in events:
                 key.data()
-        return self.told
 
     def close(self) -> None:
         self.children.kill(self.children.all)
@@ -73,7 +88,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 SLEEPS = "import time; time.sleep(60)"
-REQUEST = StartProcesses(1, "127.0.0.1", 4711)
+REQUEST = StartProcesses(3, "127.0.0.1", 4711)
+REQUEST_PART = JoiningProcess(("127.0.0.1", 4711))
 
 
 def test_what_is_started_is_told_with_its_addresses(bench: Bench) -> None:
@@ -134,6 +150,53 @@ def test_a_member_that_cannot_be_reached_is_an_error(bench: Bench) -> None:
     bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (7,)), b"secret", 1.0)
     [error] = bench.wait_for(1)
     assert isinstance(error, ClusterError) and str(error) == "worker 7 (10.0.0.7:80) did not answer"
+
+
+def files() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "ENDED_KEPT", 3)
+    bench.newcomers.watch(stays := bench.start(SLEEPS, (0,)))
+    before = files()
+    for _ in range(2):
+        bench.codes = ["raise SystemExit(1)"] * 3
+        bench.newcomers.start(REQUEST)
+    bench.wait_for(8)
+    kept = [child for child in bench.children.all if child is not stays]
+    assert len(kept) == 3 and files() == before and not any(child.is_member for child in kept)
+    leaver = bench.start("", (1,))
+    leaver.running.clear()
+    bench.newcomers.watch(leaver)
+    bench.run_until(lambda: leaver not in bench.children.all)
+    assert leaver.process is not None and leaver.process.returncode == 0  # it was waited for
+    failed = bench.start("raise SystemExit(3)", (2,))
+    failed.running.clear()
+    bench.newcomers.watch(failed)
+    bench.run_until(lambda: failed.process is not None and failed.process.returncode is not None)
+    assert files() == before and "exited with code 3" in str(bench.children.blame([]))
+
+
+def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ChildSpec(JobSpec(AppFile("a.py", "dataflow")), "a", REQUEST_PART, ("127.0.0.1", 1), 3, b"secret")
+    family = Children()
+    before = files()
+    with pytest.raises(OSError), listening("127.0.0.1", 2) as listeners:
+        popen = subprocess.Popen
+        started = []
+
+        def start(*args: Any, **options: Any) -> "subprocess.Popen[bytes]":
+            if started:
+                raise OSError(errno.EMFILE, "Too many open files")
+            started.append(popen(*args, **options))
+            return started[0]
+
+        monkeypatch.setattr(subprocess, "Popen", start)
+        family.start([REQUEST_PART] * 2, listeners, lambda *_: spec)
+    assert family.all == [] and files() == before and started[0].returncode == -signal.SIGKILL
 
 
 def test_one_that_has_joined_and_died_before_it_was_known_is_a_member_that_died(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 
 from megaflow.errors import BuildError, ProgramError
@@ -76,6 +77,12 @@ def forgotten_at_last(key: str, values: list[Any], state: Any) -> Any:
     return (None, []) if values == [1] else (state, [state])
 
 
+def part_of_an_array(key: str, values: list[Any], state: Any) -> Any:
+    state = numpy.zeros(4) if state is None else state
+    state += 1
+    return state, [(key, state[:2])]
+
+
 @every_operator
 @pytest.mark.parametrize(
     "fold",
@@ -86,6 +93,7 @@ def forgotten_at_last(key: str, values: list[Any], state: Any) -> Any:
         appended(lambda state: {"pages": state}),
         appended(Basket),
         in_a_set, in_a_basket, deep_inside, by_a_generator, now_and_then, forgotten_at_last,
+        part_of_an_array,
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("checking")

@@ -63,6 +63,7 @@ class Sale(NamedTuple):
         ("word", "4 records of one character"),
         ("", "0 records of one character"),
         (b"abc", "3 records, one int for each byte"),
+        (bytearray(b"abc"), "3 records, one int for each byte"),
         ({"a": 1}, "its keys without their values"),
         (defaultdict(int), "its keys without their values"),
         (OrderedDict(a=1), "its keys without their values"),

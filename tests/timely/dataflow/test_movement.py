@@ -10,7 +10,7 @@ from megaflow.errors import BuildError, ProgramError
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import SimulatedCluster
-from megaflow.timely import Broadcast, Capability, Exchange, InputHandle, Pipeline, example
+from megaflow.timely import Capability, Exchange, InputHandle, Pipeline, example
 from tests.timely.workers import EVERY, by_hand, drain, run
 
 Logic = Callable[[Any, Any], None]
@@ -295,7 +295,7 @@ def test_streams_do_not_cross_dataflows(use: str) -> None:
             stream.binary(other, Pipeline(), Pipeline(), "Both", lambda capability, info: lambda a, b, out: None)
 
 
-@pytest.mark.parametrize("pact", [Pipeline, Exchange, Broadcast, "Pipeline", None])
+@pytest.mark.parametrize("pact", [Exchange, "Pipeline", None])
 def test_what_is_no_pact_is_refused_with_what_to_write(pact: Any) -> None:
-    with pytest.raises(BuildError, match=r"Mine \(.*test_movement.py:\d+\): .* is no pact; write Pipeline\(\)"):
+    with pytest.raises(BuildError, match=r"Mine \(.*test_movement.py:\d+\): .* is no pact; write Pipeline"):
         example(lambda scope: scope.to_stream([1]).unary(pact, "Mine", lambda capability, info: lambda a, b: None))

@@ -34,7 +34,7 @@ def lowering(kind: type, lower: Callable[[Any, int], Node]) -> Callable[[Any, in
         if kind is numpy.ndarray:
             return lambda value, depth: [tags.ARRAY, _text_of(value.dtype), list(value.shape), value.tobytes()]
         if kind in (numpy.str_, numpy.bytes_):  # which an array would strip of NULs at their end
-            base = str if kind is numpy.str_ else bytes
+            base = str.__str__ if kind is numpy.str_ else bytes  # not str(), which strips as well
             return lambda value, depth: [tags.NUMPY_TEXT, base(value)]
         if issubclass(kind, numpy.generic) and numpy.dtype(kind).type is kind:
             return lambda value, depth: [tags.NUMPY_SCALAR, _text_of(value.dtype), value.tobytes()]

@@ -53,7 +53,7 @@ class Captured(Generic[T]):
 def _sorted(records: list[Any]) -> list[Any]:
     try:
         return sorted(records)
-    except TypeError:  # records without an order keep that of their arrival
+    except (TypeError, ValueError):  # records without an order, arrays say, keep that of their arrival
         return list(records)
 
 

@@ -81,6 +81,7 @@ def test_scalars_keep_their_type() -> None:
     arrived = decode(encode(values))
     assert [type(value) for value in arrived] == [type(value) for value in values]
     assert [str(value) for value in arrived] == [str(value) for value in values]
+    assert [len(value) for value in arrived[5:7]] == [2, 2], "NULs at the end are kept"
     assert decode(encode({np.int64(3): 1})) == {3: 1}
     assert decode(encode(np.zeros((0, 3)))).shape == (0, 3) and decode(encode(np.array(7))).shape == ()
 
