@@ -25,6 +25,7 @@ SMALL_MODULES = {
     "megaflow/__main__.py": "what python -m megaflow runs",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
+    "megaflow/timely/communication/complaints.py": "the one limit of what strangers and clients put into the log",
     "megaflow/timely/dispatch.py": "the one table from channel to handler",
     "megaflow/timely/membership.py": "a value that everything in the engine knows",
     "megaflow/timely/rescale/host.py": "what a worker lends to joiner, leaver and server",

@@ -1,6 +1,7 @@
 """Callbacks at a time of the clock, for a worker and for the poller of its process."""
 
 from collections.abc import Callable
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -10,23 +11,29 @@ class ScheduledCalls:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now  # seconds, monotonic
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []  # due, tie-breaker, callback
+        self._heap: list[tuple[float, int]] = []  # due, number
+        self._callbacks: dict[int, Callable[[], None]] = {}  # number -> callback, until it is called or forgotten
         self._numbers = count()
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Have `run_due` call back once so much time has passed."""
-        heappush(self._heap, (self._now() + seconds, next(self._numbers), callback))
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], object]:
+        """Have `run_due` call back once so much time has passed; what is returned forgets that, at any time."""
+        number = next(self._numbers)
+        self._callbacks[number] = callback
+        heappush(self._heap, (self._now() + seconds, number))
+        return partial(self._callbacks.pop, number, None)
 
     def run_due(self) -> None:
         """Call back what is due."""
         while self._heap and self._heap[0][0] <= self._now():
-            heappop(self._heap)[2]()
+            callback = self._callbacks.pop(heappop(self._heap)[1], None)
+            if callback is not None:
+                callback()
 
     def wait(self, seconds: float | None) -> float | None:
         """Return how long the caller may wait: `seconds` (None: without end), or until something is due.
 
         >>> calls = ScheduledCalls(lambda: 3.0)
-        >>> calls.call_later(2.0, print)
+        >>> forget = calls.call_later(2.0, print)
         >>> calls.wait(None), calls.wait(1.0), calls.wait(4.0)
         (2.0, 1.0, 2.0)
         """
@@ -38,3 +45,4 @@ class ScheduledCalls:
     def clear(self) -> None:
         """Drop what is scheduled."""
         self._heap.clear()
+        self._callbacks.clear()

@@ -1,9 +1,15 @@
 """Connections until their handshake is done: those that the port accepts, and those that this process dials.
 
-Accepted connections are bounded while they are pending: so many at a time, each so many bytes, and so many seconds for
-each message of the handshake. The handshake as a whole has no time limit: a worker in a long step takes one message
-between two of them, and that is not the other side's fault. A connection whose handshake fails is closed with one log
-line, and nothing else happens. When too many are pending, further ones stay in the kernel's backlog.
+Whoever has not proved that it knows the secret is a stranger, and costs little:
+1. It may send one short message at a time, and is closed at the first that is wrong: `Link` reads no further.
+2. There are so many strangers at a time; a further one is let in at the cost of the one that has said nothing for
+   longest, see `waiting_room`. What that one has sent is read first: a worker in a long step takes one message between
+   two of them, and that is not the other side's fault. So the handshake as a whole has no time limit, either.
+3. So many are accepted in a poll as have had the time to come at a fair rate: the worker's own work goes on beside it.
+   The others stay in the kernel's backlog.
+4. Nothing keeps a connection that is closed: no timer is one connection's own, and log lines are counted.
+
+A connection whose handshake fails is closed with a log line, and nothing else happens.
 """
 
 import errno
@@ -12,18 +18,23 @@ import os
 import secrets
 import selectors
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from megaflow.errors import ConfigMismatch
+from megaflow.timely.communication.complaints import Complaints
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake, ServerHandshake, refusal
 from megaflow.timely.communication.poller import Poller
 from megaflow.timely.communication.tcp import Link, address_text, configure
+from megaflow.timely.communication.waiting_room import WaitingRoom
 from megaflow.timely.communication.wire import MAX_MESSAGE_BYTES, Buffer
 
-MAX_PENDING = 64
+STRANGERS_MAX = 128
+MOMENT_SECONDS = 0.25  # for a stranger to say something, even if others wait for its place
+ACCEPTED_MIN = 4  # in a poll
+ACCEPTED_PER_SECOND = 1_000  # more: in a poll after a long step
 HANDSHAKE_SECONDS = 5.0
 PAUSE_SECONDS = 1.0  # after accept has failed, for want of file descriptors
 REDIAL_SECONDS = 0.1
@@ -48,42 +59,97 @@ class Acceptor:
     secret: bytes
     admit: Callable[[Link, str, dict[str, Any]], None]
     handshake_seconds: float  # for each message
-    pending: int = 0  # connections in their handshake
     _closed: bool = False
+    _polled: float = 0.0  # when it accepted last
+    _waits_for_place: bool = False
+    _is_timed: bool = False  # `_expire` will be called
 
     def __post_init__(self) -> None:
+        self.complain = Complaints(self.poller.call_later, _log.warning)
+        self.waiting: WaitingRoom[Link] = WaitingRoom(STRANGERS_MAX, MOMENT_SECONDS, self.handshake_seconds)
         self.listener.setblocking(False)
         self.open()
 
     def open(self) -> None:
-        """Accept again, if there is room."""
-        if not self._closed and not self.poller.closed and self.pending < MAX_PENDING:
+        """Accept, if there is somebody to accept."""
+        if not self._closed and not self.poller.closed:
             self.poller.watch(self.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        while self.pending < MAX_PENDING:
+        now = time.monotonic()
+        allowed = ACCEPTED_MIN + min(STRANGERS_MAX, int((now - self._polled) * ACCEPTED_PER_SECOND))
+        self._polled = now
+        for _ in range(allowed):
+            if self.waiting.is_full and not self._make_room(now):
+                self._waits_for_place = True
+                self._pause(MOMENT_SECONDS)
+                return
             try:
                 connection, address = self.listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.warning("cannot accept a connection: %s; trying again in %g s", error, PAUSE_SECONDS)
-                self.poller.watch(self.listener, 0, self._accept)
-                self.poller.call_later(PAUSE_SECONDS, self.open)
+                self.complain(f"cannot accept a connection: {error}; trying again in {PAUSE_SECONDS:g} s")
+                self._pause(PAUSE_SECONDS)
                 return
             configure(connection)
             pending = PendingConnection(self, ServerHandshake(self.secret, secrets.token_bytes(NONCE_BYTES)))
             link = Link(self.poller, connection, pending, address_text(address))
             link.decoder.max_message_bytes = pending.handshake.max_message_bytes
-            self.pending += 1
-            pending.wait(link)
-        self.poller.watch(self.listener, 0, self._accept)
+            self.hear(link)
+
+    def hear(self, link: Link, proven: bool = False) -> None:
+        """Give a connection time for its next message."""
+        self.waiting.hear(link, time.monotonic(), proven)
+        if not self._is_timed:
+            self._is_timed = True
+            self.poller.call_later(self.handshake_seconds, self._expire)
+
+    def shut_out(self, link: Link, reason: str) -> None:
+        """Close a connection whose handshake has failed."""
+        self.complain(f"closed a connection from {link.address}: {reason}")
+        link.close()
+        self.leave(link)
+
+    def leave(self, link: Link) -> None:
+        """Note that a connection waits no longer; who waits for its place may come."""
+        self.waiting.leave(link)
+        if self._waits_for_place:
+            self._waits_for_place = False
+            self.open()
 
     def close(self) -> None:
         """Accept nothing any more and close the listener. Nothing the second time."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self.poller.watch(self.listener, 0, self._accept)
+            self.listener.close()
+            self.complain.end_period()
+
+    def _make_room(self, now: float) -> bool:
+        """Have the stranger leave that has said nothing for longest; False if all may still have a moment."""
+        while (link := self.waiting.quietest(now)) is not None:
+            link.ready(selectors.EVENT_READ)
+            if link is self.waiting.quietest(now):
+                self.shut_out(link, "it said nothing, and others wait")
+            if not self.waiting.is_full:
+                return True
+        return False
+
+    def _pause(self, seconds: float) -> None:
         self.poller.watch(self.listener, 0, self._accept)
-        self.listener.close()
+        self.poller.call_later(seconds, self.open)
+
+    def _expire(self) -> None:
+        """Close those whose time is up."""
+        self._is_timed = False
+        now = time.monotonic()
+        for link in self.waiting.overdue(now):
+            self.shut_out(link, "the handshake took too long")
+        seconds = self.waiting.seconds_to_overdue(now)
+        if seconds is not None:
+            self._is_timed = True
+            self.poller.call_later(seconds, self._expire)
 
 
 class PendingConnection:
@@ -92,47 +158,24 @@ class PendingConnection:
     def __init__(self, acceptor: Acceptor, handshake: ServerHandshake) -> None:
         self.handshake = handshake
         self._acceptor = acceptor
-        self._received = 0  # messages
-
-    def wait(self, link: Link) -> None:
-        """Give it time for the next message."""
-        self._acceptor.poller.call_later(self._acceptor.handshake_seconds, partial(self.expire, link, self._received))
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Step the handshake; refuse with a reason where the settings differ."""
-        self._received += 1
         try:
             _step(self.handshake, link, kind, payload)
+            self._acceptor.hear(link, self.handshake.is_proven)
             if self.handshake.role is not None:
                 self._acceptor.admit(link, self.handshake.role, self.handshake.hello)
                 link.decoder.max_message_bytes = MAX_MESSAGE_BYTES
-                self._leave()
+                self._acceptor.leave(link)
         except ConfigMismatch as error:
             link.queue(0, [refusal(str(error))])
             link.flush()
-            self._close(link, str(error))
+            self._acceptor.shut_out(link, str(error))
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Close."""
-        self._close(link, reason if broken else f"{reason} during the handshake")
-
-    def expire(self, link: Link, received: int) -> None:
-        """Close if the handshake is not done and no message has come since so many had been received."""
-        if link.owner is not self or link.closed:
-            return
-        if self._received > received:
-            self.wait(link)
-        else:
-            self._close(link, "the handshake took too long")
-
-    def _close(self, link: Link, reason: str) -> None:
-        _log.warning("closed a connection from %s: %s", link.address, reason)
-        link.close()
-        self._leave()
-
-    def _leave(self) -> None:
-        self._acceptor.pending -= 1
-        self._acceptor.open()
+        self._acceptor.shut_out(link, reason if broken else f"{reason} during the handshake")
 
 
 @dataclass(eq=False, repr=False)

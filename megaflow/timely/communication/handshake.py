@@ -116,6 +116,7 @@ class ServerHandshake:
         self._stage = Kind.GREETING  # what is expected next
         self._wanted = (b"", b"")  # the client's proof, and ours in return
         self.max_message_bytes = MAX_UNPROVEN_BYTES  # of the next message; written here
+        self.is_proven = False  # the client knows the secret
         self.role: str | None = None
         self.hello: dict[str, Any] = {}
 
@@ -131,7 +132,7 @@ class ServerHandshake:
             return greeting(self._nonce)
         if self._stage == Kind.PROOF:
             _check_proof(kind, payload, self._wanted[0])
-            self._stage, self.max_message_bytes = Kind.HELLO, MAX_FRAME_BYTES
+            self._stage, self.max_message_bytes, self.is_proven = Kind.HELLO, MAX_FRAME_BYTES, True
             return frames(Kind.PROOF, self._wanted[1])[0]
         if kind != Kind.HELLO or self.role is not None:
             raise ProtocolError(f"a frame of kind {kind} where a hello was expected")

@@ -1,6 +1,5 @@
 """Connections that are not peers, each served by the handler of its role: control clients, line senders, joiners."""
 
-import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -12,8 +11,6 @@ from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames
 
 CLOSE_SECONDS = 5.0  # for the other side to read what is left and to close, too
-
-_log = logging.getLogger("megaflow.wire")
 
 
 class RoleHandler(Protocol):
@@ -52,12 +49,14 @@ class EntryHandler(RoleHandler, Protocol):
 class Connection:
     """One client of a role; used by the polling thread only."""
 
-    def __init__(self, poller: Poller, link: Link, handler: RoleHandler) -> None:
+    def __init__(self, poller: Poller, link: Link, handler: RoleHandler, complain: Callable[[str], None]) -> None:
         self.peer = link.address  # host:port of the other side
         self._poller = poller
         self._link = link
         self._handler = handler
+        self._complain = complain
         self._closing = False
+        self._forget_timer: Callable[[], object] = lambda: None
 
     @property
     def pending_bytes(self) -> int:
@@ -79,7 +78,7 @@ class Connection:
         if not self._closing:
             self._closing = True
             self._link.half_close()
-            self._poller.call_later(CLOSE_SECONDS, self._link.close)
+            self._forget_timer = self._poller.call_later(CLOSE_SECONDS, self._link.close)
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
         """Hand a value to the handler."""
@@ -92,8 +91,9 @@ class Connection:
     def ended(self, link: Link, reason: str, broken: bool) -> None:
         """Close, and tell the handler unless it has closed itself."""
         if broken:
-            _log.warning("closed the connection from %s: %s", self.peer, reason)
+            self._complain(f"closed the connection from {self.peer}: {reason}")
         link.close()
+        self._forget_timer()
         if not self._closing:
             self._closing = True
             self._handler.lost(self)

@@ -115,6 +115,16 @@ class Owner(Protocol):
         """Learn that nothing more will come: end of stream, a reset, or (`broken`) bytes against the protocol."""
 
 
+class _Nobody:
+    """Owns a closed link: the two of them would keep each other until the garbage collector comes, which is rare."""
+
+    def message(self, link: "Link", kind: int, payload: Buffer) -> None:
+        pass
+
+    def ended(self, link: "Link", reason: str, broken: bool) -> None:
+        pass
+
+
 class Link:
     """One non-blocking connection: a decoder for what comes, lanes of frames for what goes."""
 
@@ -214,6 +224,7 @@ class Link:
             self.closed = True
             self._drop_lanes()
             self._leaving.clear()
+        self.owner = _Nobody()
         self._poller.links.discard(self)
         self._poller.watch(self._socket, 0, self.ready)
         self._socket.close()

@@ -228,7 +228,7 @@ class TcpFabric:
         handler = self._roles.get(role)
         if handler is None:
             raise ConfigMismatch(f"this process does not serve the role {role!r:.50}")
-        connection = Connection(self.poller, link, handler)
+        connection = Connection(self.poller, link, handler, self._acceptor.complain)
         handler.connected(connection, hello)
         link.owner = connection
         link.queue(0, [welcome({})])  # ahead of what the handler has sent

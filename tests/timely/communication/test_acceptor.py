@@ -1,17 +1,29 @@
 """Who has time at the door, and who has not."""
 
+import contextlib
+import gc
+import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from megaflow.errors import PeerLost
-from megaflow.timely.communication.acceptor import Acceptor
+from megaflow.timely.communication.acceptor import ACCEPTED_MIN, MOMENT_SECONDS, STRANGERS_MAX, Acceptor
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.complaints import LINES_MAX
+from megaflow.timely.communication.handshake import NONCE_BYTES, greeting, welcome
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.tcp import open_listener
+from megaflow.timely.communication.role_handlers import Connection
+from megaflow.timely.communication.tcp import Link, open_listener
+from megaflow.timely.communication.waiting_room import WaitingRoom
 
 SECONDS = 0.05  # for each message of a handshake
 
@@ -42,10 +54,180 @@ def test_who_says_nothing_more_is_shut_out(caplog: pytest.LogCaptureFixture) -> 
     with socket.create_connection(listener.getsockname()):
         end = time.monotonic() + 20
         poller.poll(0.5)
-        assert acceptor.pending == 1
-        while acceptor.pending and time.monotonic() < end:
+        assert len(acceptor.waiting) == 1
+        while len(acceptor.waiting) and time.monotonic() < end:
             poller.poll(0.5)
     acceptor.close()
     poller.close()
     [record] = caplog.records
     assert "took too long" in record.getMessage()
+
+
+@contextlib.contextmanager
+def no_collector() -> Iterator[None]:
+    """In a worker it hardly ever runs."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextlib.contextmanager
+def door(admitted: list[str]) -> Iterator[tuple[Poller, Acceptor, tuple[str, int]]]:
+    """A poller that nobody polls but the test, its acceptor, and where that listens."""
+    poller, listener = Poller(), open_listener("127.0.0.1", 0)
+    admit = lambda link, role, hello: (admitted.append(role), link.close())  # noqa: E731
+    acceptor = Acceptor(poller, listener, b"secret", admit, 60.0)
+    try:
+        yield poller, acceptor, listener.getsockname()
+    finally:
+        acceptor.close()
+        poller.close()
+
+
+def test_silent_strangers_make_room_for_who_answers(caplog: pytest.LogCaptureFixture) -> None:
+    admitted: list[str] = []
+    with ExitStack() as stack:
+        poller, acceptor, address = stack.enter_context(door(admitted))
+        came = 0
+        while came < 2 * STRANGERS_MAX:
+            stack.enter_context(socket.create_connection(address))
+            came += 1
+            poller.poll(0.01)
+        assert len(acceptor.waiting) <= STRANGERS_MAX
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+        coming = threads.submit(Client.connect, *address, b"secret", "control", {}, 30)
+        end = time.monotonic() + 20
+        while not admitted and time.monotonic() < end:
+            poller.poll(0.01)
+        with pytest.raises(PeerLost):
+            coming.result(10)
+    assert admitted == ["control"]
+    assert "it said nothing, and others wait" in caplog.text
+
+
+def test_what_the_quietest_stranger_has_sent_is_read_before_it_is_sent_away() -> None:
+    with ExitStack() as stack:
+        poller, acceptor, address = stack.enter_context(door([]))
+        strangers = []
+        while len(acceptor.waiting) < STRANGERS_MAX:
+            strangers.append(stack.enter_context(socket.create_connection(address)))
+            poller.poll(1.0)
+        first, second = strangers[:2]
+        first.sendall(greeting(b"n" * NONCE_BYTES))
+        wait_readable(acceptor, address=first.getsockname())
+        assert acceptor._make_room(time.monotonic() + 2 * MOMENT_SECONDS)
+        assert {link.address for link in acceptor.waiting._strangers}.isdisjoint({at(second)})
+        assert at(first) in {link.address for link in acceptor.waiting._strangers}
+
+
+def wait_readable(acceptor: Acceptor, address: tuple[str, int]) -> None:
+    """Wait until what a stranger has sent has arrived."""
+    [link] = [link for link in acceptor.waiting._strangers if link.address == f"{address[0]}:{address[1]}"]
+    with selectors.DefaultSelector() as selector:
+        selector.register(link._socket, selectors.EVENT_READ)
+        assert selector.select(20)
+
+
+def at(stranger: socket.socket) -> str:
+    host, port = stranger.getsockname()
+    return f"{host}:{port}"
+
+
+def test_a_poll_accepts_few_and_more_after_a_long_step() -> None:
+    with ExitStack() as stack:
+        _, acceptor, address = stack.enter_context(door([]))
+        for _ in range(50):
+            stack.enter_context(socket.create_connection(address))
+        acceptor._polled, before = time.monotonic(), time.monotonic()
+        acceptor._accept(selectors.EVENT_READ)
+        assert len(acceptor.waiting) <= ACCEPTED_MIN + int((time.monotonic() - before) * 1000) < 50
+        acceptor._polled = time.monotonic() - 1.0
+        acceptor._accept(selectors.EVENT_READ)
+        assert len(acceptor.waiting) == 50
+
+
+def test_strangers_that_are_gone_leave_nothing_but_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    gc.collect()
+    with no_collector(), door([]) as (poller, acceptor, address):
+        for _ in range(300):
+            with socket.create_connection(address) as stranger:
+                stranger.sendall(greeting(b"n" * NONCE_BYTES))
+            poller.poll(1.0)
+        while len(acceptor.waiting):
+            poller.poll(1.0)
+        poller.flush()
+        assert not [each for each in gc.get_objects() if isinstance(each, Link) and each._poller is poller]
+        assert len(poller._scheduled._heap) < 10
+        acceptor.complain.end_period()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == LINES_MAX + 1 and lines[-1].startswith("and 280 more connections within 10 s")
+
+
+@pytest.mark.parametrize("server_closes", [False, True])
+def test_clients_that_come_and_go_leave_nothing(server_closes: bool) -> None:
+    gc.collect()
+    with no_collector(), ExitStack() as stack:
+        poller, acceptor, address = stack.enter_context(door([]))
+
+        def admit(link: Link, role: str, hello: dict[str, Any]) -> None:
+            link.owner = connection = Connection(poller, link, Handler(), lambda text: None)
+            link.queue(0, [welcome({})])
+            if server_closes:
+                connection.close()
+
+        acceptor.admit = admit
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+        for _ in range(20):
+            coming = threads.submit(Client.connect, *address, b"secret", "control", {}, 30)
+            while not coming.done():
+                poller.poll(0.01)
+            coming.result().close()
+        while poller.links:
+            poller.poll(1.0)
+        assert not [each for each in gc.get_objects() if isinstance(each, Link) and each._poller is poller]
+
+
+class Handler:
+    """Has nothing to say."""
+
+    def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def received(self, connection: Connection, value: Any) -> None:
+        """Nothing."""
+
+    def lost(self, connection: Connection) -> None:
+        """Nothing."""
+
+
+def test_a_stranger_that_is_proven_makes_room_and_is_never_the_one_to_go() -> None:
+    room: WaitingRoom[str] = WaitingRoom(2, 1.0, 5.0)
+    room.hear("a", 0.0)
+    room.hear("b", 0.0)
+    assert room.is_full and room.quietest(1.0) == "a"
+    room.hear("a", 0.5, proven=True)
+    assert not room.is_full and room.quietest(9.0) == "b" and len(room) == 2
+    assert list(room.overdue(5.2)) == ["b"] and room.seconds_to_overdue(1.0) == 4.0
+    room.leave("b")
+    assert room.quietest(9.0) is None and list(room.overdue(5.5)) == ["a"]
+    room.leave("a")
+    assert room.seconds_to_overdue(9.0) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["hear", "prove", "leave"])), max_size=60))
+def test_the_quietest_is_the_one_that_a_list_would_tell(steps: list[tuple[int, str]]) -> None:
+    room: WaitingRoom[int] = WaitingRoom(3, 2.0, 10.0)
+    heard: dict[int, tuple[float, bool]] = {}
+    for now, (who, what) in enumerate(steps):
+        if what == "leave":
+            room.leave(who)
+            heard.pop(who, None)
+        else:
+            heard[who] = float(now), what == "prove"
+            room.hear(who, float(now), what == "prove")
+        strangers = sorted((when, each) for each, (when, proven) in heard.items() if not proven)
+        quiet = next((each for when, each in strangers if now - when >= 2.0), None)
+        assert (room.quietest(now), room.is_full, len(room)) == (quiet, len(strangers) >= 3, len(heard))
+        assert sorted(room.overdue(now)) == sorted(each for each, (when, _) in heard.items() if now - when >= 10.0)
