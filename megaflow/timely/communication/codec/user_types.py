@@ -18,12 +18,13 @@ Which classes are made by their fields when a peer names them, besides dataclass
 """
 
 import dataclasses
+import inspect
 import os
 import sys
 from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Final, Generic
@@ -55,7 +56,16 @@ def add_folder(path: str) -> None:
 
 
 def add_names(function: Any) -> None:
-    """Note that the classes that an unpickled function refers to are the program's own, under its module's name."""
+    """Note that the classes that an unpickled function refers to are the program's own, under its module's name.
+
+    It may be wrapped: in a decorator that says so, a `partial`, a method, or an object that is called.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType):
+        function = type(function).__call__
     if isinstance(function, FunctionType):
         _names[function.__module__] = function.__globals__
 

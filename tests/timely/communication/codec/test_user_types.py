@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -271,15 +272,32 @@ def fold(key, n, state):
     return Visit(n), [Seen(n)]
 def dataflow(flow):
     return fold
+class Dataflow:
+    def __call__(self, flow): return fold
+    def build(self, flow): return fold
+def of_two(fold, flow):
+    return fold
 """
 
 
-def test_the_classes_of_a_pickled_function_are_the_programs_own() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda module: module.dataflow,
+        lambda module: functools.wraps(module.dataflow)(lambda flow: module.dataflow(flow)),
+        lambda module: functools.partial(module.of_two, module.fold),
+        lambda module: functools.partial(functools.partial(module.of_two), module.fold),
+        lambda module: module.Dataflow(),
+        lambda module: module.Dataflow().build,
+    ],
+    ids=["function", "decorated", "partial", "partial of a partial", "object", "method"],
+)
+def test_the_classes_of_a_pickled_function_are_the_programs_own(given: Callable[[Any], Any]) -> None:
     module = types.ModuleType("a_notebook")
     sys.modules["a_notebook"] = module
     exec(NOTEBOOK, vars(module))
     cloudpickle.register_pickle_by_value(module)
-    data = cloudpickle.dumps(module.dataflow)
+    data = cloudpickle.dumps(given(module))
     cloudpickle.unregister_pickle_by_value(module)
     del sys.modules["a_notebook"]
     module.__dict__.clear()
