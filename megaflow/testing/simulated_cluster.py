@@ -59,6 +59,8 @@ class SimulatedCluster:
     def __init__(
         self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False, bounds: Bounds | None = None
     ) -> None:
+        if workers < 1:
+            raise UsageError(f"a simulated cluster has at least 1 worker, not {workers!r}")
         self.seed = seed
         self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
         self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
@@ -84,7 +86,9 @@ class SimulatedCluster:
 
         See `megaflow.testing.membership_driver`. Changes take place one after the other, in the order of these calls,
         and what is left when all records have entered takes place then. One that cannot is noted in `refusals`.
+        Raises UsageError for what is no change.
         """
+        _check_change(do)
         self._planned.append((record, do))
 
     @overload
@@ -121,7 +125,10 @@ class SimulatedCluster:
         """
         if (lines is None) == (feeds is None):
             raise UsageError("give run(dataflow, lines=...) its lines, or run(build, feeds) its feeds, and not both")
-        feeds = feeds or {}
+        if self._members:
+            raise UsageError("a cluster makes one run: for the next make another, SimulatedCluster(seed)")
+        feeds = {} if feeds is None else feeds
+        _check_feeds(feeds, commands, self._ids)
         self._build = build
         if lines is not None:
             check_function(build)
@@ -307,3 +314,24 @@ class SimulatedCluster:
         for graph in member.worker.graphs():
             graph.handoffs._check()
         self._look()
+
+
+def _check_change(do: Any) -> None:
+    """Raise UsageError for what is no change."""
+    if not isinstance(do, Change):
+        changes = "Join(), Leave(worker), KillJoiner(), HandOver(), Move(bin, worker) or Map(workers)"
+        raise UsageError(f"what is done must be one of {changes}, not {do!r:.80}")
+
+
+def _check_feeds(feeds: Any, commands: Sequence[tuple[int, Any]], workers: Sequence[int]) -> None:
+    """Raise UsageError for feeds or commands that would not go in as they stand."""
+    if not isinstance(feeds, Mapping):
+        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}")
+    if strangers := set(feeds).difference(workers):
+        raise UsageError(f"there are feeds for workers {sorted(strangers)}; the workers are {list(workers)}")
+    for name, script in [*((f"feeds[{worker}]", feed) for worker, feed in feeds.items()), ("commands", commands)]:
+        last = 0
+        for time, _ in script:
+            if not isinstance(time, int) or time < last:
+                raise UsageError(f"{name}: times must be ints in order, from 0 on; {time!r} comes after {last}")
+            last = time

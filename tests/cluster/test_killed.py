@@ -14,10 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from megaflow.job.job_file import process_start
 from tests.cluster.counts import check_counts
-from tests.cluster.processes import WORDCOUNT, Run, wait_until
+from tests.cluster.processes import STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+
+
+def children_of(run: Run) -> list[int]:
+    launcher = run.process.pid
+    return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
 
 ALONE = ["unshare", "--pid", "--fork", "--mount-proc"]  # in a container's place
 
@@ -75,6 +82,53 @@ def test_a_command_in_another_container_takes_no_job_for_dead(start: Callable[..
     assert run.end()[0] == 0 and run.files() == []
 
 
+# Each worker but the first is busy in its own way; of those that join the first is for a long time in an import.
+BUSY = """
+import pathlib, time
+
+first = pathlib.Path(__file__ + ".first")
+if first.exists():
+    first.unlink()
+    time.sleep(600)
+
+def loop():
+    while True:
+        pass
+
+WAYS = [lambda: None, loop, lambda: time.sleep(600), lambda: sum(range(10**15))]
+
+def keep_busy(line):
+    pathlib.Path(f"{__file__}.{line}").touch()
+    return WAYS[int(line)]()
+
+def dataflow(flow):
+    return flow.lines().exchange(int).map(keep_busy)
+"""
+
+
+def test_nobody_outlives_the_launcher_whatever_he_is_busy_with(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "busy.py"
+    app.write_text(BUSY)
+    run = start(str(app), "--lines", "-", "--processes", "4", stdin=subprocess.PIPE)
+    run.status_when(lambda status: len(status["workers"]) == 4)
+    first = Path(f"{app}.first")
+    first.touch()
+    adding = [run.megaflow("control", "add-workers", "1")]
+    try:
+        wait_until(lambda: not first.exists())
+        for way in "123":
+            run.process.write_line(way)
+        wait_until(lambda: all(Path(f"{app}.{way}").exists() for way in "123"))
+        adding.append(run.megaflow("control", "add-workers", "1"))  # it asks to join, which is not its turn
+        wait_until(lambda: len(children_of(run)) == 6)
+        started = {pid: process_start(pid) for pid in children_of(run)}
+        run.process.kill()
+        wait_until(lambda: not any(lives(pid, began) for pid, began in started.items()), STOP_SECONDS)
+    finally:
+        for command in adding:
+            command.finish()
+
+
 FICKLE = """
 import pathlib
 
@@ -92,10 +146,9 @@ def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..
     run = start(str(app), "--lines", "-", stdin=subprocess.PIPE)
     run.status_when(lambda status: len(status["workers"]) == 1)
     launcher = run.process.pid
-    task = Path(f"/proc/{launcher}/task/{launcher}/children")
 
     def held() -> tuple[int, int]:
-        return len(os.listdir(f"/proc/{launcher}/fd")), len(task.read_text().split())
+        return len(os.listdir(f"/proc/{launcher}/fd")), len(children_of(run))
 
     before = held()
     resource.prlimit(launcher, resource.RLIMIT_NOFILE, [before[0] + 9] * 2)  # while one starts it takes eight

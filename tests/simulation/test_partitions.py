@@ -159,3 +159,46 @@ def test_an_exception_of_the_dataflow_comes_out_with_its_notes() -> None:
     with pytest.raises(ValueError, match="invalid literal") as raised:
         SimulatedCluster(seed=1).run(dataflow, lines=["1", "x"])
     assert any("'x'" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "commands", "message"),
+    [
+        ([(0, "a")], [], "feeds must be a dict, worker -> [(time, record), …], not [(0, 'a')]"),
+        ({2: [(0, "a")]}, [], "there are feeds for workers [2]; the workers are [0, 1]"),
+        ({1: [(5, "a"), (2, "b")]}, [], "feeds[1]: times must be ints in order, from 0 on; 2 comes after 5"),
+        ({0: [(-1, "a")]}, [], "feeds[0]: times must be ints in order, from 0 on; -1 comes after 0"),
+        ({}, [(0.5, Move(3, 1))], "commands: times must be ints in order, from 0 on; 0.5 comes after 0"),
+    ],
+)
+def test_what_would_not_go_in_as_it_stands_is_refused(feeds: Any, commands: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        SimulatedCluster(seed=1, workers=2).run(lambda worker, records, commands: records, feeds, commands)
+
+
+@pytest.mark.parametrize("wrong", [Join, "Join", None])
+def test_what_is_no_change_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=re.escape("must be one of Join(), Leave(worker), KillJoiner(), ")):
+        SimulatedCluster(seed=1).at(record=3, do=wrong)
+
+
+def test_a_cluster_makes_one_run_on_one_worker_or_more() -> None:
+    cluster = SimulatedCluster(seed=1, workers=1)
+    assert cluster.run(counts, lines=["a"]) == [("a", 1)]
+    with pytest.raises(UsageError, match="a cluster makes one run"):
+        cluster.run(counts, lines=["a"])
+    with pytest.raises(UsageError, match="at least 1 worker, not 0"):
+        SimulatedCluster(seed=1, workers=0)
+
+
+def test_the_source_of_lines_is_declared_where_the_program_calls_for_them() -> None:
+    places = set()
+
+    def dataflow(flow: Any) -> Any:
+        lines = flow.lines()
+        places.update(node.where for node in flow.scope.ref.graph.nodes if node.name == "Lines")
+        return lines
+
+    assert SimulatedCluster(seed=1).run(dataflow, lines=["a"]) == ["a"]
+    [place] = places
+    assert place.startswith(f"{__file__}:")

@@ -129,6 +129,7 @@ class LauncherDoor:
         self._wake()
 
 
+REQUEST_BYTES = 4096  # of a client, in a poll: a hundred short requests, which take some milliseconds
 ANSWERS_BYTES_MAX = 64 << 20  # for a client that does not read them; a status with the loads of all bins is a few MB
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
 
@@ -170,6 +171,7 @@ class ControlDoor:
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
         """Welcome anybody who knows the secret."""
+        connection.read_little(REQUEST_BYTES)
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a request or pass it on. Raises ProtocolError for anything else."""

@@ -1,8 +1,9 @@
 """The worker processes of a job as the launcher sees them: started, connected to, watched, ended, blamed.
 
 1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
-2. It gets its `ChildSpec` over a pipe, at first its standard input, which then stays open: however the launcher dies,
-   the children see the end of the pipe and stop.
+2. It gets its `ChildSpec` over a pipe, at first its standard input, which then stays open. However the launcher dies,
+   the children end with it (see `megaflow.job.worker.lifeline`): the pipe is closed, and the thread that starts them
+   ends, only when they have.
 3. It leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
 4. What it prints goes to the launcher's standard error: standard output is for records.
 5. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes

@@ -7,7 +7,8 @@
 3. The file is opened before the job starts, so that it is known to be writable and stays the one that was checked; but
    nothing in it changes before the first epoch is written, or the job has come to its end without any. A job that fails
    before leaves a file as it was, and none where there was none.
-4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing.
+4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing. But a job that reads
+   what the shell appends its output to (`>> FILE`) is refused: it might never end.
 """
 
 import contextlib
@@ -92,13 +93,7 @@ class JsonLinesWriter(TextWriter):
 
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            return
-        for other in read:
-            with contextlib.suppress(FileNotFoundError):  # it has just been there
-                if os.path.samestat(os.stat(other), os.fstat(self._file)):
-                    name = "standard input" if other == STDIN else repr(other)
-                    raise refusal(self._path, f"the job would read it as its input ({name}); name another file")
+        check_is_no_input(self._file, read, f"jsonl:{self._path}")
         if self._is_regular and self._mode == "new" and os.fstat(self._file).st_size:
             raise refusal(
                 self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
@@ -133,6 +128,17 @@ class JsonLinesWriter(TextWriter):
             self._stream.write("\n")  # an earlier job was killed in a line
 
 
+def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None:
+    """Raise UsageError if an open file, that of `--output`, is one of those that the job reads."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        return
+    for other in read:
+        with contextlib.suppress(FileNotFoundError):  # it has just been there
+            if os.path.samestat(os.stat(other), os.fstat(file)):
+                name = "standard input" if other == STDIN else repr(other)
+                raise UsageError(f"--output {output}: the job would read it as its input ({name}); name another file")
+
+
 def ends_line(path: str) -> bool:
     """Tell whether a file ends where a line ends."""
     with open(path, "rb") as file:
@@ -163,6 +169,7 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
         return NothingWriter()
     if sys.stdout is None:
         raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
+    check_is_no_input(STDOUT, files_read(lines), output)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return TextWriter(sys.stdout)

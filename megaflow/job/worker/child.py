@@ -1,7 +1,7 @@
 """A worker process, started by the launcher.
 
-It reads its `ChildSpec` from a pipe, which then stays open: its end is the launcher's end,
-and the process stops. Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
+It reads its `ChildSpec` from a pipe, which then stays open: its end is the launcher's end, and this process's, too (see
+`megaflow.job.worker.lifeline`). Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
 launcher as `Failed`, to be shown there last and alone, and as its exit report if it is no member yet;
 only what cannot be sent is logged here.
 
@@ -31,7 +31,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Any
 
 from megaflow.control.launcher_messages import Failed
@@ -42,6 +41,7 @@ from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder
 from megaflow.job.worker.flow import App
+from megaflow.job.worker.lifeline import die_with_parent, end_with
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
 from megaflow.megaphone.routing import ranges_text
@@ -81,13 +81,8 @@ def _read_exactly(file: int, size: int) -> bytes:
 class Process:
     """The workers of this process, and what happens when one fails."""
 
-    def __init__(
-        self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None, pipe: int | None = None
-    ) -> None:
-        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
-
-        `pipe` is the launcher's.
-        """
+    def __init__(self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None) -> None:
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one."""
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
@@ -96,8 +91,6 @@ class Process:
         self.spec = spec
         self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, joined)
         self.told = False  # the launcher knows why this process fails
-        self._pipe = pipe
-        self._running = job.workers
         self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
     def run(self) -> None:
@@ -109,7 +102,6 @@ class Process:
         more: dict[str, Any] = {
             "secret": spec.secret,
             "roles": self._roles,
-            "watch": {} if self._pipe is None else {self._pipe: partial(self._launcher_ended, self._pipe)},
             "connect_timeout_seconds": spec.job.connect_timeout_seconds,
         }
         if spec.job.profile is not None:
@@ -137,7 +129,6 @@ class Process:
                     program.build()
                     settle_memory()
                 program.run()
-            self._running -= 1
         except PeerLost as error:
             self._tell_loss(worker, error)
             raise  # the connections are closed already
@@ -172,10 +163,6 @@ class Process:
         """Write the exit report, unless one was written; any worker's thread."""
         if self._unreported.acquire(blocking=False):
             write_report(self.spec.report_fd, report)
-
-    def _launcher_ended(self, pipe: int) -> None:
-        if not os.read(pipe, 1) and self._running:
-            raise PeerLost("the launcher has ended; the job ends with it")
 
 
 def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
@@ -217,6 +204,7 @@ def keep_from_forks(*files: int) -> None:
 
 def main() -> int:
     """Run this process's part of a job; return the exit code."""
+    die_with_parent()
     pipe = os.dup(STDIN)
     empty_standard_input()
     spec = read_spec(pipe)
@@ -224,9 +212,10 @@ def main() -> int:
     os.set_inheritable(spec.report_fd, False)  # its end is this process's end
     os.set_inheritable(spec.listener_fd, False)
     keep_from_forks(pipe, spec.report_fd)
+    end_with(pipe)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends the process like other signals, not with a traceback
-    process = Process(spec, pipe=pipe)
+    process = Process(spec)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         process.run()

@@ -68,6 +68,10 @@ class Connection:
         """Tell whether everything sent is with the kernel."""
         return self._link.is_drained()
 
+    def read_little(self, read_bytes: int) -> None:
+        """Read so few bytes of it in a poll from now on: its messages cost more time than their length tells."""
+        self._link.read_bytes = read_bytes
+
     def send(self, value: object) -> None:
         """Queue one value, encoded at once (raises CannotTravel); it leaves at the next flush. No-op once closed."""
         if not self._closing:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from megaflow.errors import ProtocolError, UsageError
-from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.poller import READ_BYTES, Poller
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDecoder
 
 HIGHEST_PORT = 65535
@@ -133,6 +133,7 @@ class Link:
         self.owner = owner  # replaced when the handshake is done
         self.decoder = FrameDecoder()
         self.reads_per_poll = 1  # more for a peer
+        self.read_bytes = READ_BYTES  # at most, at a time
         self.closed = False
         self._poller = poller
         self._socket = connection
@@ -271,7 +272,7 @@ class Link:
 
     def _read(self) -> bool:
         """Take in what one read brings; tell whether there may be more."""
-        buffer = self._poller.buffer[: self.decoder.max_message_bytes]
+        buffer = self._poller.buffer[: min(self.read_bytes, self.decoder.max_message_bytes)]
         try:
             size = self._socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):

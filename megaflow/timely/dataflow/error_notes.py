@@ -35,7 +35,7 @@ class CallSite:
 def user_line() -> str:
     """`file:line` of the nearest caller outside megaflow, where the user declared something."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and (is_ours(frame.f_code.co_filename) or _is_of_our_dataclass(frame)):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown line"
 
@@ -80,6 +80,11 @@ def _hide_engine(shown: traceback.TracebackException) -> None:
 
 def _is_launch(frame: traceback.FrameSummary) -> bool:
     return frame.filename.startswith("<frozen") or frame.filename.endswith(("/threading.py", "/runpy.py"))
+
+
+def _is_of_our_dataclass(frame: FrameType) -> bool:
+    """Tell whether this is the `__init__` that Python has generated for a dataclass of megaflow: it is in no file."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("megaflow.")
 
 
 def is_ours(filename: str) -> bool:

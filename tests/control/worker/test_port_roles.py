@@ -19,7 +19,14 @@ from megaflow.control.messages import (
     StageLines,
     StatusQuery,
 )
-from megaflow.control.worker.port_roles import KEPT_MAX, OUTPUT_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
+from megaflow.control.worker.port_roles import (
+    KEPT_MAX,
+    OUTPUT_BYTES_MAX,
+    REQUEST_BYTES,
+    ControlDoor,
+    IngestDoor,
+    LauncherDoor,
+)
 from megaflow.errors import ConfigMismatch, ProtocolError
 
 SETTINGS = JobSettings("job", 2, 10.0, "replace", "jsonl")
@@ -32,10 +39,14 @@ class FakeConnection:
         self.peer = "127.0.0.1:9"
         self.pending_bytes = 0
         self.is_drained = True
+        self.read_bytes = 0
         self.sent: list[Any] = []
 
     def send(self, value: object) -> None:
         self.sent.append(value)
+
+    def read_little(self, read_bytes: int) -> None:
+        self.read_bytes = read_bytes
 
 
 class Taker:
@@ -155,6 +166,11 @@ def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there
     door.received(connection, second)
     door.lost(connection)
     assert asked == [Asked(connection, first), Asked(connection, second), Gone(connection)]
+
+
+def test_a_client_is_read_a_little_at_a_time() -> None:
+    connection = connected(ControlDoor(None, SETTINGS))
+    assert connection.read_bytes == REQUEST_BYTES
 
 
 def test_another_process_sends_whoever_asks_to_the_coordinator() -> None:

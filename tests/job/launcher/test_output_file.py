@@ -150,3 +150,12 @@ def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr("megaflow.job.launcher.launcher_input.STDIN", file.fileno())
         with pytest.raises(UsageError, match="would read it"):
             open_writer(f"jsonl:{path}", "-", "overwrite")
+
+
+def test_a_file_that_the_shell_appends_output_to_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text"
+    with path.open("a") as file:
+        monkeypatch.setattr("megaflow.job.launcher.output_file.STDOUT", file.fileno())
+        with pytest.raises(UsageError, match=r"--output -: the job would read it as its input \('.*/text'\)"):
+            open_writer("-", str(tmp_path))
+        open_writer("-", "spark:rate:")

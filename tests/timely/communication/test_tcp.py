@@ -60,3 +60,11 @@ def test_a_client_is_read_once_in_a_poll_and_a_peer_several_times(ends: tuple[Li
     link.reads_per_poll = PEER_READS_PER_POLL
     link.ready(selectors.EVENT_READ)
     assert owner.messages == 10 + 10 * PEER_READS_PER_POLL
+
+
+def test_a_link_is_read_a_little_at_a_time_if_it_is_said(ends: tuple[Link, Owner, socket.socket]) -> None:
+    link, owner, far = ends
+    link.read_bytes = 3 * len(FRAME)
+    far.sendall(FRAME * 300)
+    link.ready(selectors.EVENT_READ)
+    assert owner.messages == 3

@@ -1,0 +1,47 @@
+"""A process ends when nobody holds its pipe any more, or when the thread that started it ends."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from megaflow.job.worker.lifeline import ORPHANED
+
+SLEEP = "print('ready', flush=True); import time; time.sleep(60)"
+
+
+def start(code: str, **options: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", f"from megaflow.job.worker.lifeline import *; {code}; {SLEEP}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_the_end_of_the_pipe_is_the_end_of_the_process_and_what_comes_before_is_not() -> None:
+    reading, writing = os.pipe()
+    with start(f"end_with({reading})", pass_fds=[reading]) as process:
+        os.close(reading)
+        assert process.stdout.readline() == "ready\n"
+        os.write(writing, b"a word")
+        assert process.poll() is None
+        os.close(writing)
+        assert process.wait(10) == ORPHANED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such signal")
+def test_a_process_is_killed_when_the_thread_that_started_it_ends() -> None:
+    started, may_end = [], threading.Event()
+
+    def run() -> None:
+        started.append(start("die_with_parent()"))
+        may_end.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not started:
+        pass
+    [process] = started
+    with process:
+        assert process.stdout.readline() == "ready\n" and process.poll() is None
+        may_end.set()
+        assert process.wait(10) == -9
