@@ -139,8 +139,8 @@ def control() -> None:
         "This uses cProfile, which slows down every function call: operators that make many small calls look "
         "slower than they are.")  # fmt: skip
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
-        help="Join a running job instead of starting one: give its name, or where one of its processes listens, "
-        "and the job's own FILE and ARGS. `megaflow control move-bins --balance` then gives it bins.")  # fmt: skip
+        help="Join a running job instead of starting one: give its name, or where one of its processes listens "
+        "(the job's secret is then taken from MEGAFLOW_SECRET), and the job's own FILE and ARGS. `megaflow control move-bins --balance` then gives it bins.")  # fmt: skip
 @option("--server", env="SERVER", metavar="WORKER", type=int,
         help="With --join: the worker that tells this process how far the job is, and which worker owns which bin; by "
         "default the one that coordinates the job.")  # fmt: skip
