@@ -155,6 +155,7 @@ def run(
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
     The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
+    At a process that joined, the first has it leave the job, the second ends it and the job.
     """
     from megaflow.control.reports import quantity
     from megaflow.job.app import find_app
