@@ -64,7 +64,7 @@ def test_help_tells_what_a_program_is_given() -> None:
     for attribute in vars(Flow(None, None, None, [], None)).keys() - {"_read", "_lines"}:  # type: ignore[arg-type]
         assert re.search(rf"^ +\|  {attribute}  +\w", shown, re.MULTILINE), attribute
     assert "timers that are left are due, in the order of their" in shown
-    assert "What can be a key or a state" in shown and "### What can be a key or a state\n" in README
+    assert "What can be a key or a state" in shown and "\n## What can be a key or a state\n" in README
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

@@ -27,6 +27,10 @@ class SpecType(StringParamType):
 
     name = "spec"
 
+    def __init__(self, hint: str = "") -> None:
+        """`hint` tells whoever gives a second one how to name what they want by one."""
+        self.hint = hint
+
     def split_envvar_value(self, rv: str) -> list[str]:
         """Return the one value; it may have spaces."""
         return [rv]
@@ -36,7 +40,8 @@ def only_one(context: click.Context, parameter: click.Parameter, values: Sequenc
     """Return the value of an option; raise UsageError for a second one, of which click would take the last."""
     if len(values) > 1:
         first, second = (f"{parameter.opts[0]} {value}" for value in values[:2])
-        raise UsageError(f"{first} and {second}: give one of them; a folder or a quoted glob stands for several files")
+        hint = f"; {parameter.type.hint}" if isinstance(parameter.type, SpecType) and parameter.type.hint else ""
+        raise UsageError(f"{first} and {second}: give one of them{hint}")
     return values[0] if values else None
 
 

@@ -28,11 +28,12 @@ from megaflow.control.coordinator import events
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
+from megaflow.control.coordinator.lines_to_read import LinesToRead, spread
 from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
 from megaflow.control.coordinator.request_progress import done
-from megaflow.control.coordinator.roster import Roster, spread
+from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
 from megaflow.control.launcher_messages import Started, StartFailed
@@ -80,12 +81,10 @@ class Controller:
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
+        self._lines = LinesToRead(splits, pushed)
         self._changes = MembershipRequests(
-            self._roster, self._moves, self._commits, self._stream.issue, pins, lambda: self._pushed
+            self._roster, self._moves, self._commits, self._lines, self._stream.issue, pins
         )
-        self._splits = tuple(splits)
-        self._unread = {split.number for split in splits}
-        self._pushed, self._reads_pushed = pushed, True  # the launcher has more lines; somebody was told to read them
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
@@ -124,7 +123,7 @@ class Controller:
             case events.ChangeRefused():
                 self._changes.declined(event, out)
             case Started() | StartFailed():
-                self._changes.launched(event, out)
+                self._changes.launched(event, out, now)
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
@@ -148,8 +147,10 @@ class Controller:
     def _start(self, out: list[Instruction], now: float) -> None:
         self._state = "running"
         self._stream.pace.busy(messages.Busy(), now)
-        if self._splits:
-            self._stream.issue([messages.AssignSplits(spread(self._splits, self._roster.readers))], out, now)
+        if commands := self._lines.assign(self._roster.readers):
+            self._stream.issue(commands, out, now)
+        if self._is_over():  # before a request can begin a change: it would wait for sources that perhaps are not there
+            self._end(out, now)
 
     # What clients ask
 
@@ -169,6 +170,8 @@ class Controller:
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
+                case messages.CommitRequest() | messages.IngestPorts() if self._state == "stopping":
+                    pass  # the end of the job is the answer: a refusal would be an error of the query
                 case messages.CommitRequest(messages.CommitBatch()) as body:
                     self._commit(asked, body, out, now)
                 case messages.SourceEnded(str(query)):
@@ -221,10 +224,10 @@ class Controller:
             case messages.Busy():
                 self._stream.pace.busy(body, now)
             case messages.SplitRead(number):
-                self._unread.discard(number)
-            case messages.PushedEnded(elsewhere):
-                self._pushed, self._reads_pushed = elsewhere, True
-                if elsewhere and not self.ended:
+                self._lines.read(number)
+            case messages.PushedEnded():
+                self._lines.pushed_ended(body)
+                if self._lines.pushed and not self.ended:
                     self._stream.issue([messages.ReadPushed(self._roster.pushed_to)], out, now)
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
@@ -292,14 +295,14 @@ class Controller:
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
-        return passed and not self._moves and self._commits.at_rest and (self._reads_pushed or not self._pushed)
+        return passed and not self._moves and self._commits.at_rest and self._lines.at_rest
 
     def _hand_over(self, out: list[Instruction]) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
-            self.epoch, self._stream.next, self._questions.next, self._moves.table, tuple(sorted(self._unread)),
-            self._pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self._changes.starts,
-            self._moves.plans.kept,
+            self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
+            self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
+            self._changes.starts, self._moves.plans.kept,
         )  # fmt: skip
         pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
@@ -310,20 +313,17 @@ class Controller:
         """Go on where another controller has stopped."""
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
-        self._moves.table, self._unread = state.table, set(state.unread)
-        self._pushed, self._reads_pushed = state.pushed, False
+        self._moves.table, self._moves.plans.kept, self._changes.starts = state.table, state.plan, state.starts
+        self._lines.resume(state.unread, state.pushed)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
-        self._moves.plans.kept, self._changes.starts = state.plan, state.starts
 
     # The end
 
     def _is_over(self) -> bool:
-        if self._changes.under_way:
-            return False
-        reading = self._unread or self._pushed or not self._commits.over
-        return self._state == "stopping" or not (reading or self._moves)
+        over = self._lines.over and self._commits.over and not self._moves
+        return (over or self._state == "stopping") and not self._changes.under_way
 
     def _stop(self, out: list[Instruction]) -> None:
         """Take in nothing new; the end comes when no change is under way."""

@@ -129,7 +129,7 @@ class ControllerDriver:
             self._checked(asked, None)
 
     def _checked(self, asked: Asked, missing: str | None) -> None:
-        if missing is None:
+        if missing is None or self._controller.ended:  # sources that have closed hold nothing: no fault of the commit
             self._events.append(asked)
         else:
             answer(asked.client, Refused(asked.request.id, f"nothing is committed: {missing}"))

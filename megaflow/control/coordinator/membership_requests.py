@@ -11,6 +11,8 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
                done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
+               A process is of an `add` if the launcher has started it: who joins before that has said where its
+               processes listen is of nobody until then.
     by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
 1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
@@ -32,6 +34,7 @@ from typing import Any
 
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.events import Asked, Instruction, Rule
+from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
 from megaflow.control.coordinator.request_progress import Add, Arrival, Joining, Removal, Remove, TableRequest, done
 from megaflow.control.coordinator.roster import Roster
@@ -55,25 +58,23 @@ class MembershipRequests:
         roster: Roster,
         moves: Reconfigurations,
         commits: Commits,
+        lines: LinesToRead,
         issue: Callable[[Iterable[Any], list[Instruction], float], int],
         pins: Callable[[tuple[int, ...]], Sequence[str]],
-        pushes: Callable[[], bool],
     ) -> None:
-        """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave.
-
-        `pushes` tells whether the launcher has more lines, which the coordinator's process reads.
-        """
+        """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave."""
         self.starts = 0  # the number of the next `StartWorkers`
         self._roster = roster
         self._moves = moves
         self._commits = commits
         self._issue = issue
         self._pins = pins
-        self._pushes = pushes
+        self._lines = lines
         self._adds: dict[int, Add] = {}  # number of its StartWorkers -> request
         self._removes: list[Remove] = []  # as they are in the engine's queue; only the first can be due
         self._tables: list[TableRequest] = []
         self._joining: dict[tuple[int, ...], Joining] = {}  # ids of a process whose join has begun
+        self._unclaimed: list[tuple[Joined, Joining | None, float]] = []  # the last: when; to be told by address
 
     @property
     def under_way(self) -> bool:
@@ -203,15 +204,22 @@ class MembershipRequests:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
         host, port, _ = event.process
         self._roster.joined(event.ids, event.membership, host, port)
-        joining = self._joining.pop(event.ids, None)
-        add = self._add_of(host, port)
-        if add is None:  # by hand
-            if joining is not None and self._moves.table:
-                self._tables += joining.tables(self._roster.members.coordinator, now)
+        self._claim(event, self._joining.pop(event.ids, None), now, out, now)
+
+    def _claim(self, event: Joined, joining: Joining | None, joined: float, out: list[Instruction], now: float) -> None:
+        """Find out for whom a process has joined, as soon as that can be known."""
+        adds = [add for add in self._adds.values() if add.missing]
+        add = next((add for add in adds if event.process[:2] in (add.addresses or ())), None)
+        if add is None:
+            if joining is not None and joining.wishes:  # by hand, as who was added has no wishes
+                if self._moves.table:
+                    self._tables += joining.tables(self._roster.members.coordinator, now)
+            elif any(each.addresses is None for each in adds):
+                self._unclaimed.append((event, joining, joined))
             return
         seconds = {**({} if joining is None else {"start": joining.began - add.start}), **event.seconds}
-        waiting = set(event.ids) - self._roster.owners  # no table is known there yet
-        add.arrivals.append(Arrival(event.ids, now, seconds, event.bytes, waiting))
+        waiting = {id for id in self._roster.members.workers.intersection(event.ids) if not self._roster.is_routed(id)}
+        add.arrivals.append(Arrival(event.ids, joined, seconds, event.bytes, waiting))
         out += add.progress(f"{workers_text(event.ids)} joined")
         if not waiting:
             self._ready(add, add.arrivals[-1], out, now)
@@ -243,7 +251,7 @@ class MembershipRequests:
 
     # What the launcher and the workers say
 
-    def launched(self, answer: events.Launched, out: list[Instruction]) -> None:
+    def launched(self, answer: events.Launched, out: list[Instruction], now: float) -> None:
         """Learn from the launcher what it has started, or what it could not."""
         add = self._adds.get(answer.number)
         if add is None:
@@ -255,6 +263,9 @@ class MembershipRequests:
             add.failures += [answer.reason] * failed
             out += add.progress(answer.reason, 2 * failed)
             self._finish_add(add, out)
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for arrived in unclaimed:
+            self._claim(*arrived, out, now)
 
     def routed(self, worker: int, seconds: float, out: list[Instruction], now: float) -> None:
         """Note that a worker that has joined knows its routing tables; records waited for `seconds`."""
@@ -292,9 +303,9 @@ class MembershipRequests:
         """Have those bootstrapped that wait for it."""
         for add in self._adds.values():
             for arrival in add.arrivals:
-                if not arrival.asked and self._moves.table and arrival.waiting:
-                    server = self._roster.members.coordinator
-                    self._issue(self._roster.bootstrap(server, sorted(arrival.waiting)), out, now)
+                learners = sorted(arrival.waiting.intersection(self._roster.unbootstrapped))
+                if not arrival.asked and self._moves.table and learners:
+                    self._issue(self._roster.bootstrap(self._roster.members.coordinator, learners), out, now)
                 arrival.asked = True
         for table in [table for table in self._tables if table.waits]:
             if table.wished and table.server not in self._roster.owners:
@@ -313,19 +324,8 @@ class MembershipRequests:
         ids = self._roster.check_leave(worker)
         if reasons := self._pins(ids):
             raise CommandRefused("; ".join(reasons))
-        roster = self._roster
-        if roster.members.coordinator in ids and self._pushes() and roster.successor not in roster.readers:
-            raise CommandRefused(
-                f"worker {roster.successor}, which would read the launcher's lines (standard input, or an iterable) "
-                "then, has closed its source: stop the job instead"
-            )
+        self._lines.check_leave(ids, self._roster, self._commits.over)
         return ids
-
-    def _add_of(self, host: str, port: int) -> Add | None:
-        """Return the request for which a process at this address was started; None if it joined by hand."""
-        adds = [add for add in self._adds.values() if add.missing]
-        known = (add for add in adds if (host, port) in (add.addresses or ()))
-        return next(known, next((add for add in adds if add.addresses is None), None))
 
     def _ready(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
         arrival.seconds["routing"] = now - arrival.joined

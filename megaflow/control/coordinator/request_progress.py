@@ -58,7 +58,7 @@ class Add(MembershipRequest):
     """Processes to be added; the steps: each process joins, and is given the table."""
 
     count: int
-    addresses: set[tuple[str, int]] | None = None  # where they listen; None: not known yet, then any will do
+    addresses: set[tuple[str, int]] | None = None  # where they listen; None: not known yet
     failures: list[str] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
 

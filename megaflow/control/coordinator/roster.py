@@ -10,10 +10,9 @@ A process joins and leaves as a whole, so its workers leave together. A worker w
 after all runs again, but reads no lines: its source has closed.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from megaflow.control.coordinator.job_state import RosterState
-from megaflow.control.messages import Split
 from megaflow.control.reports import workers_text
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Map, Move, validate
@@ -226,24 +225,3 @@ class Roster:
         assert set(self.leaving) <= self.members.workers and self.members.coordinator not in self.leaving
         assert not self._servers.keys() & self._routed
         assert self._closed <= self._closing <= self.members.workers and self._ports.keys() <= self.members.workers
-
-
-def spread(splits: Iterable[Split], workers: Sequence[int]) -> dict[int, tuple[Split, ...]]:
-    """Give each split to a worker, so that bytes are balanced as well as whole splits allow.
-
-    The largest comes first, each goes to the worker with the fewest bytes so far, the lowest of several: none has more
-    than 4/3 of what it would have at best (Graham 1969). Each worker is given its own in the order of their numbers.
-    Cost: O(splits * workers).
-
-    >>> splits = [Split(number, "a", 0, size) for number, size in enumerate((10, 20, 30))]
-    >>> {worker: [split.number for split in given] for worker, given in spread(splits, (0, 3)).items()}
-    {0: [2], 3: [0, 1]}
-    """
-    given: dict[int, list[Split]] = {worker: [] for worker in workers}
-    loads = dict.fromkeys(workers, 0)
-    for split in sorted(splits, key=lambda split: (split.start - split.end, split.number)):
-        worker = min(loads, key=lambda worker: (loads[worker], worker))
-        loads[worker] += split.end - split.start
-        given[worker].append(split)
-    ordered = {worker: sorted(some, key=lambda split: split.number) for worker, some in given.items() if some}
-    return {worker: tuple(some) for worker, some in ordered.items()}

@@ -5,7 +5,8 @@ is kept waiting while too many batches are still to be taken in: that is how Spa
 
 An ordered batch is issued only when all batches of its query that were issued are taken in. Meanwhile whoever asks for
 its commit is in a queue, and Spark has staged it. So its lines have later epochs than theirs: see rule 6 of
-`megaflow.job.worker.source_operator`. What is in the queue when the job ends is never taken in, and not answered.
+`megaflow.job.worker.source_operator`. What is in the queue when the job is told to stop is never taken in; neither that
+nor what is asked later is answered, as a refusal would be an error of the query, which the launcher ends with the job.
 """
 
 from collections import deque

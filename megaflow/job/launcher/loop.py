@@ -123,7 +123,7 @@ class Loop:
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
             self._newcomers.watch(child)
         self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
-        self._selector.register(self._feed_changed, selectors.EVENT_READ, self._check_feed)
+        self._selector.register(self._feed_changed, selectors.EVENT_READ, self._on_feed)
         if self._feed is not None:
             self._feed.start()
 
@@ -220,6 +220,7 @@ class Loop:
         self.job = replace(self.job, host=address[0], port=address[1])
         if self._feed is not None:
             self._feed.move(address)
+            self._check_feed()
         try:
             with self.signals.held():
                 republish(self.job)
@@ -237,9 +238,18 @@ class Loop:
 
     # The end
 
-    def _check_feed(self) -> None:
+    def _on_feed(self) -> None:
         self._feed_changed.clear()
-        if self._feed is not None and self._feed.error is not None and self._failing_since is None:
+        self._check_feed()
+
+    def _check_feed(self) -> None:
+        """Raise what made the feed fail, but not at the end of a job that was stopped, whose workers have left it.
+
+        The coordinator is done before the job is only if another one follows: `_move` asks again.
+        """
+        coordinator = self.children.at((self.job.host, self.job.port))
+        done = coordinator is not None and not coordinator.running
+        if self._feed is not None and self._feed.error is not None and self._failing_since is None and not done:
             raise self._feed.error
 
     def _on_signal(self) -> None:

@@ -136,8 +136,8 @@ def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> 
 def module_name(stem: str) -> str:
     """Return the name for the module of a file, its own unless another module has that already.
 
-    >>> module_name("wordcount"), module_name("json")
-    ('wordcount', 'megaflow_app_json')
+    >>> module_name("an app that nobody imports"), module_name("json")
+    ('an app that nobody imports', 'megaflow_app_json')
     """
     taken = stem in sys.modules or stem in sys.stdlib_module_names
     return f"megaflow_app_{stem}" if taken else stem

@@ -12,6 +12,8 @@ Rules:
    file of its attempt, without a name, so that not even a crash leaves it behind.
 5. What arrives is kept as the text it is and becomes lines when they are taken, a batch at a time: until then a
    line costs neither time nor an object, and the strings of a batch are young when the fold reads them.
+6. When the source has closed, what is open and what still arrives is counted, answered and dropped, too: the job ends,
+   or the worker leaves, which is no error of a task.
 
 One thread stages (the poller of the process, by `stage`, `end` and `lost`), one thread drains
 (the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
@@ -98,6 +100,7 @@ class Staging:
         self._committed: dict[str, int] = {}  # query -> newest committed batch
         self._ready: deque[tuple[_Attempt, CommitTaken | None]] = deque()  # with a batch's last attempt: its receipt
         self._finished: list[CommitTaken] = []
+        self._closed = False
         self._current: str | None = None  # the text of the chunk being taken
         self._separator = "\n"  # of its lines
         self._position = 0  # in it, of the first line that is not taken
@@ -209,11 +212,13 @@ class Staging:
         return finished
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything; drop what still comes."""
         with self._lock:
-            for attempt in [*self._attempts.values(), *(attempt for attempt, _ in self._ready)]:
+            self._closed = True
+            for key in list(self._attempts):
+                self._drop(key)
+            for attempt, _ in self._ready:
                 attempt.clear()
-            self._attempts.clear()
             self._ready.clear()
             self._current, self._position, self.held_bytes, self.pending_lines = None, 0, 0, 0
 
@@ -250,7 +255,8 @@ class Staging:
     def _attempt(self, key: Key, sender: Hashable) -> _Attempt:
         attempt = self._attempts.get(key)
         if attempt is None:
-            attempt = self._attempts[key] = _Attempt(sender, dropped=key[2] <= self._committed.get(key[0], -1))
+            dropped = self._closed or key[2] <= self._committed.get(key[0], -1)
+            attempt = self._attempts[key] = _Attempt(sender, dropped)
         elif attempt.whole or attempt.sender != sender:
             raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
         return attempt

@@ -340,8 +340,14 @@ def test_ticks_are_frequent_while_the_output_lags_and_never_wait_for_it() -> Non
 def test_an_empty_input_ends_at_once() -> None:
     controller = Controller("job", founding([0]), {"count": 4}, [])
     out = controller.handle(Ticked(0), 0.0)
-    assert out == [Advance(1), Inject(Numbered(0, EndOfLines())), Advance(2), CloseControl()]
+    assert out == [Inject(Numbered(0, EndOfLines())), Advance(1), CloseControl()]
     assert controller.ended
+
+
+def test_a_job_without_lines_begins_no_leave_whose_sources_may_not_be_there_to_close() -> None:
+    controller = Controller("job", founding([0, 1]), {}, [])
+    (refused,) = replies(ask(controller, messages.RemoveWorker(1)))
+    assert isinstance(refused, Refused) and "too late" in refused.reason and controller.ended
 
 
 def test_splits_are_spread_by_bytes_over_workers_whose_ids_have_gaps() -> None:

@@ -1,14 +1,10 @@
 """Who takes part, and what each may be given: reasons are said, and the books stay right whatever happens."""
 
-import itertools
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from megaflow.control.coordinator.roster import Roster, spread
-from megaflow.control.messages import Split
+from megaflow.control.coordinator.roster import Roster
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Map, Move
 from megaflow.timely.membership import Membership, founding
@@ -119,25 +115,3 @@ def test_the_books_stay_right_whatever_happens(seed: int) -> None:
         some._check()
         assert some.owners <= some.members.workers and set(some.readers) <= some.owners
         assert {worker for worker, _, _ in some.ports} <= set(some.readers)
-
-
-@given(
-    ranges=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=6),
-    workers=st.sets(st.integers(0, 9), min_size=1, max_size=3),
-)
-def test_bytes_are_balanced_as_well_as_whole_splits_allow(ranges: list[tuple[int, int]], workers: set[int]) -> None:
-    splits = [Split(number, "f", start, start + size) for number, (start, size) in enumerate(ranges)]
-    given_ = spread(splits, sorted(workers))
-    assert sorted(split.number for some in given_.values() for split in some) == list(range(len(splits)))
-    assert given_.keys() <= workers and all(given_.values()), "workers without a split have none"
-    assert all(list(some) == sorted(some, key=lambda split: split.number) for some in given_.values())
-
-    def highest(owners: tuple[int, ...]) -> int:
-        loads = dict.fromkeys(workers, 0)
-        for split, owner in zip(splits, owners):
-            loads[owner] += split.end - split.start
-        return max(loads.values())
-
-    owner = {split.number: worker for worker, some in given_.items() for split in some}
-    found = highest(tuple(owner[split.number] for split in splits))
-    assert found <= 4 / 3 * min(map(highest, itertools.product(sorted(workers), repeat=len(splits))))

@@ -10,7 +10,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked, Gone, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
-from megaflow.control.launcher_messages import StartProcesses
+from megaflow.control.launcher_messages import Started, StartProcesses
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
@@ -29,6 +29,7 @@ from megaflow.control.messages import (
     StageEnd,
     StageLines,
     StatusQuery,
+    StopJob,
     TrialAnswer,
     TrialAsk,
 )
@@ -153,6 +154,17 @@ def test_a_commit_of_lines_that_were_never_staged_is_refused_and_one_of_staged_l
     assert [type(each) for each in bench.client.answers[1:]] == [Accepted, Done] and bench.commands() == [commit]
 
 
+def test_a_commit_whose_lines_went_when_the_job_was_stopped_is_not_refused_for_that_would_fail_the_query() -> None:
+    bench = Bench()
+    bench.agent._staging_lacks = Staging(0).missing
+    bench.ask(3, StopJob())
+    bench.ask(4, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 1)})))
+    bench.coordinator.turn(bench.clock.now, 0)
+    for _ in range(3):
+        bench.turn()
+    assert bench.commands() == [EndOfLines()] and {answer.id for answer in bench.client.answers} == {3}
+
+
 def test_a_commit_of_a_client_that_hangs_up_before_its_lines_are_found_is_forgotten() -> None:
     bench = Bench()
     bench.ask(3, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 1)})))
@@ -266,6 +278,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.ask(1, AddProcesses(1))
     bench.turn()
     assert bench.started == [StartProcesses(1, "h", 1, 0)]
+    bench.coordinator.put(Started((("h", 5),)))
     bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
     bench.turn()
     assert bench.commands() == [Bootstrap(0, 1)]

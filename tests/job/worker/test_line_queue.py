@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator.roster import spread
+from megaflow.control.coordinator.lines_to_read import spread
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, StageEnd, StageLines
 from megaflow.errors import SourceError
 from megaflow.job.splits import BATCH_BYTES, batches_of, plan_splits

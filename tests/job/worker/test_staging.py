@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,22 @@ def test_closing_gives_everything_back(tmp_path: Path) -> None:
     staging.close()
     staging._check()
     assert (staging.held_bytes, staging.pending_lines, staging.take(10)) == (0, 0, [])
+
+
+def test_tasks_that_stage_while_the_source_closes_end_in_peace_and_leave_nothing(tmp_path: Path) -> None:
+    staging = Staging(WORKER, limit_bytes=100, folder=str(tmp_path))
+    first = StageLines("q", "r", 0, 0, 1, WORKER, *join_lines(["some", "lines"]))
+    staging.stage(first, "connection 1")
+    stage(staging, 2, ["whole"])
+    staging.close()
+    staging.stage(first, "connection 1")
+    assert staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, 4), "connection 1") == Staged(1, 4)
+    staging.stage(replace(first, attempt=3), "connection 3")
+    staging.close()
+    assert staging.end(StageEnd("q", "r", 0, 0, 3, WORKER, 2), "connection 3") == Staged(3, 2)
+    assert stage(staging, 4, ["after"]) == Staged(4, 1)
+    staging._check()
+    assert staging.held_bytes == 0
 
 
 def test_one_thread_stages_while_another_takes() -> None:

@@ -33,7 +33,8 @@ from megaflow.errors import CannotTravel, ProtocolError
 
 HOOKS: Final = ("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")  # see rule 2
 _FOREIGN_FOLDERS: Final = frozenset(("site-packages", "dist-packages"))
-_FOREIGN_ROOTS: Final = frozenset(("pyspark", "py4j", *sys.stdlib_module_names))  # found by a path, too
+_SPARK: Final = frozenset(("pyspark", "py4j"))  # found by a path, too
+_FOREIGN_ROOTS: Final = _SPARK.union(sys.stdlib_module_names)  # but beside the app a name of Python's is as good as any
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # Py_TPFLAGS_…: made by a class statement, or at least not by C alone
 
 _vars_of_module: Final = vars(ModuleType)["__dict__"].__get__  # not vars(): that asks the object, which may run code
@@ -171,13 +172,14 @@ def _is_own(cls: type) -> bool:
     if type(file) is not str:
         return name == "__main__" and module is not None
     file = within = os.path.realpath(file)
+    foreign = _FOREIGN_ROOTS
     for folder in sorted(_folders, key=len, reverse=True):  # the innermost one says it
         if file.startswith(folder + os.sep):
             if not _folders[folder]:
                 return False
-            within = file[len(folder) :]
+            within, foreign = file[len(folder) :], _SPARK
             break
-    return name.partition(".")[0] not in _FOREIGN_ROOTS and _FOREIGN_FOLDERS.isdisjoint(within.split(os.sep))
+    return name.partition(".")[0] not in foreign and _FOREIGN_FOLDERS.isdisjoint(within.split(os.sep))
 
 
 @dataclass(frozen=True, slots=True)

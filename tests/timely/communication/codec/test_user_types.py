@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import importlib
 import logging
 import pickle
 import subprocess
@@ -240,23 +241,28 @@ def test_a_module_is_the_programs_own_by_its_file(file: str | None, is_own: bool
         assert type(decode(encode(cls()))) is cls
 
 
-def test_a_module_of_the_apps_own_folder_is_the_programs_own_wherever_that_is(tmp_path: Path) -> None:
+def test_a_module_of_the_apps_own_folder_is_the_programs_own_wherever_that_is_and_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "site-packages" / "myapp"
     folder.mkdir(parents=True)
     (folder / "installed_app.py").write_text("class Mine:\n    pass\ndef dataflow(flow): pass\n")
     (folder / "neighbour_of_it.py").write_text("class Near:\n    pass\n")
+    (folder / "wave.py").write_text("class High:\n    pass\n")
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
     before, path = dict(user_types._folders), list(sys.path)
     try:
         function = load(AppFile(str(folder / "installed_app.py"), "dataflow"))
         import neighbour_of_it  # type: ignore[import-not-found]
 
-        for cls in (function.__globals__["Mine"], neighbour_of_it.Near):
+        named_like_one_of_pythons = importlib.import_module("wave")
+        for cls in (function.__globals__["Mine"], neighbour_of_it.Near, named_like_one_of_pythons.High):
             assert type(decode(encode(cls()))) is cls
     finally:
         sys.path[:] = path
         user_types._folders.clear()
         user_types._folders.update(before)
-        for name in ("installed_app", "neighbour_of_it"):
+        for name in ("installed_app", "neighbour_of_it", "wave"):
             sys.modules.pop(name, None)
 
 

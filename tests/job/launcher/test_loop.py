@@ -1,0 +1,49 @@
+"""The launcher's loop: whose fault it is when the feed of Spark's lines fails."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from megaflow.control.launcher_messages import Coordinates, Ended
+from megaflow.errors import SourceError
+from megaflow.job.job_file import Job
+from megaflow.job.launcher import loop as module
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.loop import Loop
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A loop with two processes, the first of which coordinates, and a feed that has failed."""
+    monkeypatch.setattr(module, "republish", lambda job: None)
+    children = Children()
+    for worker, port in enumerate((5000, 5001)):
+        children.all.append(Child(("h", port)))
+        children.all[-1].join([worker])
+    job = Job("job", 1, None, "h", 5000, "secret")
+    loop: Any = Loop(children, lambda *_: [], JobInput(), None, module.Signals(), lambda text: None, job)  # type: ignore[arg-type]
+    loop._feed = SimpleNamespace(error=SourceError("the query failed"), move=lambda address: None)
+    loop._feed_changed.wake()
+    yield loop
+    loop._feed = None
+    loop.close()
+
+
+def test_a_feed_that_fails_fails_the_job(loop: Any) -> None:
+    loop._take(loop.children.all[1], Ended(1, 0, 0))  # which may have left
+    with pytest.raises(SourceError, match="the query failed"):
+        loop._on_feed()
+
+
+def test_a_feed_that_fails_because_the_stopped_job_is_over_does_not(loop: Any) -> None:
+    loop._take(loop.children.all[0], Ended(0, 0, 0))
+    loop._on_feed()
+
+
+def test_a_feed_that_fails_while_the_coordinator_moves_fails_the_job_when_the_next_one_says_so(loop: Any) -> None:
+    loop._take(loop.children.all[0], Ended(0, 0, 0))
+    loop._on_feed()
+    with pytest.raises(SourceError, match="the query failed"):
+        loop._take(loop.children.all[1], Coordinates("h", 5001))
