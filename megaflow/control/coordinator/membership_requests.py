@@ -5,14 +5,14 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
 
     add        StartWorkers ─ the processes ask the engine to join, in any order ─▶ a Bootstrap for each of their
                workers ─ RoutingReady of all ─▶ done. What could not be started is counted; the rest goes on.
+               A process is known by its address: one that joins before the launcher has told the addresses of those
+               that it has started belongs to no `add` until then.
     remove     AskLeave: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and
                no new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the
                control stream ─ SplitsReturned of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
                done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
-               A process is of an `add` if the launcher has started it: who joins before that has said where its
-               processes listen is of nobody until then.
     by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
 1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
