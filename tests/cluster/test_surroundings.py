@@ -125,6 +125,7 @@ def test_a_subprocess_reads_nothing_and_a_fork_says_nothing(
     assert records.pop(str(("cat", ""))) == records.pop(str(("stdin", ""))) == 1
     assert records == Counter(str(("x" * (n % 7),) * 2) for n in range(5000))
     assert sum("fork" in line for line in said) == 2, said
+    assert "it raised SystemExit: 0" in said, said
 
 
 def test_a_killed_worker_is_missed_at_once_though_a_fork_of_it_lives(

@@ -18,8 +18,10 @@ import logging
 import os
 import selectors
 import socket
+import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -291,10 +293,12 @@ class TcpFabric:
     def _close_down(self, failure: ClusterError) -> None:
         """Pass the reason on, give the peers a moment to take it, and close; once. In a fork: end it."""
         if self._is_fork:
+            raised = traceback.format_exception_only(error) if (error := sys.exc_info()[1]) else []
             _log.error(
                 "a fork of a worker's process (pid %d) has come back to the engine, and ends here; a fork must end "
-                "itself, by os._exit: better start processes with subprocess or multiprocessing",
+                "itself, by os._exit: better start processes with subprocess or multiprocessing%s",
                 os.getpid(),
+                "".join(["\nit raised ", *raised]).rstrip() if raised else "",
             )
             os._exit(1)
         with self._io:
