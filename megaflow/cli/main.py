@@ -140,7 +140,8 @@ def control() -> None:
         "slower than they are.")  # fmt: skip
 @option("--join", env="JOIN", metavar="NAME|HOST:PORT",
         help="Join a running job instead of starting one: give its name, or where one of its processes listens "
-        "(the job's secret is then taken from MEGAFLOW_SECRET), and the job's own FILE and ARGS. `megaflow control move-bins --balance` then gives it bins.")  # fmt: skip
+        "(the job's secret is then taken from MEGAFLOW_SECRET), and the job's own FILE and ARGS. "
+        "`megaflow control move-bins --balance` then gives it bins.")  # fmt: skip
 @option("--server", env="SERVER", metavar="WORKER", type=int,
         help="With --join: the worker that tells this process how far the job is, and which worker owns which bin; by "
         "default the one that coordinates the job.")  # fmt: skip
@@ -157,6 +158,7 @@ def run(
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
     The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
+    At a process that joined, the first has it leave the job, the second ends it and the job.
     """
     from megaflow.control.reports import quantity
     from megaflow.job.app import find_app

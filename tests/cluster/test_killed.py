@@ -167,3 +167,34 @@ def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..
     assert run.process.stdin is not None
     run.process.stdin.close()
     assert run.end()[0] == 0
+
+
+def test_ctrl_c_at_a_process_that_joined_by_hand_lets_it_leave_and_twice_ends_it_by_name(
+    start: Callable[..., Run], text: Path
+) -> None:
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--output", "none", "--name", "count")
+    run.reading()
+    joining = ("run", WORDCOUNT, "--join", "count")
+    first = run.megaflow(*joining)
+    try:
+        wait_until(lambda: any("worker 1 of job 'count'" in line for line in first.errors))
+        assert run.control("move-bins", "--bins", "0-3", "--to", "1").returncode == 0
+        first.send_signal(signal.SIGINT)
+        ended = first.end()
+        assert ended.code == 0 and "Traceback" not in ended.errors, ended.errors
+        assert ended.errors.splitlines()[1].startswith("megaflow: worker 1 is to leave: its bins move away"), ended
+    finally:
+        first.finish()
+    second = run.megaflow(*joining)
+    try:
+        wait_until(lambda: any("worker 2 of job 'count'" in line for line in second.errors))
+        assert run.control("move-bins", "--bins", "0-3", "--to", "2").returncode == 0
+        place = run.status()["workers"][1]["address"]
+        second.send_signal(signal.SIGINT)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(STOP_SECONDS) in (130, 143)
+        code, _, said = run.end()
+        assert code == 1 and said[-1].startswith(f"megaflow: worker 2 ({place}) closed its connection"), said
+        assert "and with it the state of 4 of 256 bins of" in said[-1] and run.files() == [], said
+    finally:
+        second.finish()

@@ -15,6 +15,7 @@ from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFail
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
+from megaflow.job.worker.departure import Departure, handled
 from megaflow.program import Worker
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
@@ -29,7 +30,7 @@ def join_job(
     secret: bytes,
     report: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Take part in a job to its end, or until this process is removed. Blocks.
+    """Take part in a job to its end, or until this process is removed, for which Ctrl-C asks. Blocks.
 
     `part` names any process of the job; what all its processes have in common replaces what `spec` says. `report` gets
     what a user should be told, once each worker may own bins, or, if it is to wait for that, has joined. Raises
@@ -60,13 +61,15 @@ def join_job(
             commands = {"to give it its routing table": words}
         todo = "; ".join(f"{what}: megaflow control {words}" for what, words in commands.items())
         report(f"worker {number} of job {name!r}; {todo}")
+        departure.joined(number)
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
         child = ChildSpec(spec, name, part, address, listener.detach(), secret, output=form)
     process = Process(child, joined)
+    departure = Departure(address, secret, lambda: bool(process.shared.stagings), report)
     try:
-        with profile_folder(spec.profile, report):
+        with profile_folder(spec.profile, report), handled(departure):
             process.run()
     except (MegaflowError, KeyboardInterrupt):
         raise

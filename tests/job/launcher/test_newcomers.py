@@ -1,6 +1,7 @@
 """Processes that come to a running job: their death is their own until the coordinator says that they take part."""
 
 import errno
+import gc
 import os
 import selectors
 import signal
@@ -153,6 +154,7 @@ def test_a_member_that_cannot_be_reached_is_an_error(bench: Bench) -> None:
 
 
 def files() -> int:
+    gc.collect()  # what other tests have left
     return len(os.listdir("/dev/fd"))
 
 
@@ -167,7 +169,7 @@ def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
         bench.newcomers.start(REQUEST)
     bench.wait_for(8)
     kept = [child for child in bench.children.all if child is not stays]
-    assert len(kept) == 3 and files() == before and not any(child.is_member for child in kept)
+    assert len(kept) == 3 and files() <= before and not any(child.is_member for child in kept)
     leaver = bench.start("", (1,))
     leaver.running.clear()
     bench.newcomers.watch(leaver)
@@ -177,7 +179,7 @@ def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
     failed.running.clear()
     bench.newcomers.watch(failed)
     bench.run_until(lambda: failed.process is not None and failed.process.returncode is not None)
-    assert files() == before and "exited with code 3" in str(bench.children.blame([]))
+    assert files() <= before and "exited with code 3" in str(bench.children.blame([]))
 
 
 def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +198,7 @@ def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(subprocess, "Popen", start)
         family.start([REQUEST_PART] * 2, listeners, lambda *_: spec)
-    assert family.all == [] and files() == before and started[0].returncode == -signal.SIGKILL
+    assert family.all == [] and files() <= before and started[0].returncode == -signal.SIGKILL
 
 
 def test_one_that_has_joined_and_died_before_it_was_known_is_a_member_that_died(bench: Bench) -> None:

@@ -122,9 +122,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: Point(1, [value])], ids=["itself", "at depth"])
 @pytest.mark.parametrize(("record", "said"), REFUSED, ids=lambda value: str(type(value)))
-def test_what_json_has_no_form_for_is_refused_with_its_type(
-    record: Any, said: str, wrap: Callable[[Any], Any]
-) -> None:
+def test_what_json_has_no_form_for_is_refused_with_its_type(record: Any, said: str, wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(ProgramError, match=said):
         as_json_lines(3, [wrap(record)])
 
