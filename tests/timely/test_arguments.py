@@ -86,7 +86,7 @@ def test_a_host_file_lists_those_that_join_after_the_others(tmp_path: Path) -> N
         (["-n2", "-p2", "--nn", "3"], r"-p 2: with -n 2 processes are 0 to 1"),
         (["-n3", "--nn", "2"], r"--nn 2: there are 3 processes \(-n\) to begin with"),
         (["-p0", "--join", "0"], r"-p 0: this process cannot ask itself to join"),
-        (["--connect-timeout", "0"], r"--connect-timeout 0.0: must be more than 0 seconds"),
+        (["--connect-timeout", "0"], r"--connect-timeout 0: must be more than 0 seconds"),
         (["-h", "/does/not/exist"], r"-h /does/not/exist: No such file or directory"),
     ],
 )

@@ -89,7 +89,7 @@ FORMS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("record", "wanted"), FORMS, ids=lambda value: ascii(value)[:40])
+@pytest.mark.parametrize(("record", "wanted"), FORMS, ids=[ascii(wanted)[:40] for _, wanted in FORMS])
 def test_each_type_has_the_form_that_is_written_down(record: Any, wanted: Any) -> None:
     [line] = as_json_lines(3, [record])
     line.encode()
