@@ -7,6 +7,7 @@ PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
+SLOW := $(BIN)/pytest -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
 FAST := not cluster and not spark and not slow
 
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
@@ -31,7 +32,7 @@ test: lint  ## linters, types, floor plan, doctests, every kind of test: real pr
 	@$(PYTEST) -m 'not slow'
 
 test-all: test other-pythons  ## the same, the fast suite on each other Python that is installed, then all slow tests
-	@$(PYTEST) -m slow
+	@$(SLOW) -m slow
 
 fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
 	@$(PYTEST) -m '$(FAST)'
