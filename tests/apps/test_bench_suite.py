@@ -18,6 +18,7 @@ from apps.bench.random_keys import KEYS_QUICK, MEMORY, RATE, RECORDS_PER_KEY, wr
 from apps.bench.random_keys import steps as number_steps
 from apps.bench.report import HELD, MISSED, UNKNOWN, Goal, Result, as_json, draw, judge, ratio, summary, text
 from apps.bench.suite import WORKLOADS, carry_out, chosen
+from apps.bench.wordcount import ONE, ORDERED, TWO
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, WrongCounts, check_count, one, plain, run_json
 from megaflow.timely import Config, execute
 
@@ -177,7 +178,7 @@ def test_words_are_counted_by_one_and_by_two_processes_beside_the_plain_loop(tmp
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "results" / "results.json").read_text(encoding="utf-8"))
     found = record["workloads"]["S2"]["found"]
-    assert {"plain Python loop", "megaflow, one process", "megaflow, two processes"} <= found.keys()
+    assert {PLAIN, ONE, TWO, ORDERED} <= found.keys()
     assert all(value > 0 for row in found.values() for values in row.values() for value in values)
     assert record["repeat"] == 1 and "S2  word count, two processes" in done.stdout and "[S2 1/1]" in done.stderr
 
