@@ -131,7 +131,7 @@ _BASES: Final[dict[type, Callable[[Any], int]]] = {
 def _hash_for(key: object) -> Callable[[Any], int]:
     """Find how to hash a key that is not of one of the types above, by what its equality is known to compare."""
     kind = type(key)
-    if isinstance(key, Number):
+    if isinstance(key, Number) and kind.__name__ != "timedelta64":  # of numpy's integers, but it equals a timedelta
         return _hash_number
     equality: object = kind.__eq__
     for base, function in _BASES.items():

@@ -241,6 +241,7 @@ def test_the_hash_is_the_same_in_every_version() -> None:
         Folded("a"),
         BoxedBelow("a", 1),
         (1, []),
+        numpy.timedelta64(1, "s"),  # an integer to numpy, but equal to a timedelta and to 1,000 ms
     ],
     ids=lambda key: type(key).__name__,
 )

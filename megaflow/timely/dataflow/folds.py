@@ -9,7 +9,6 @@ Tuples, frozensets and objects hide it, for they compare what they hold by ident
 """
 
 import datetime
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from gc import get_referents
 from typing import Any, Final
@@ -26,12 +25,12 @@ NAN_IN_KEY: Final = (
 _WITHOUT_NAN: Final = frozenset(
     {str, int, bool, bytes, type(None), UUID, datetime.date, datetime.datetime, datetime.time, datetime.timedelta}
 )
-_TAKEN_APART: Final[dict[type, Callable[[Any], str]]] = {
-    str: lambda outputs: f"{len(outputs)} records of one character",
-    bytes: lambda outputs: f"{len(outputs)} records, one int for each byte",
-    bytearray: lambda outputs: f"{len(outputs)} records, one int for each byte",
-    dict: lambda outputs: f"{len(outputs)} records, its keys without their values",
-    tuple: lambda outputs: f"{len(outputs)} records, one for each item",
+_TAKEN_APART: Final[dict[type, str]] = {
+    str: "one record for each character",
+    bytes: "one record for each byte, an int",
+    bytearray: "one record for each byte, an int",
+    dict: "one record for each key, without its value",
+    tuple: "one record for each item",
 }  # type -> what its values would be sent as
 
 
@@ -45,7 +44,7 @@ def check_outputs(operator: str, outputs: object) -> None:
         if isinstance(outputs, kind) and outputs != NO_OUTPUTS:
             raise ProgramError(
                 f"{operator}: the fold returned (state, {outputs!r:.200}), whose outputs, a {type(outputs).__name__}, "
-                f"would be sent as {parts(outputs)}; return a list of records: for this one, "
+                f"would be sent as {parts}; return a list of records: for this one, "
                 f"return state, [{outputs!r:.200}]; for several, state, [first, second]; for none, state, []"
             )
 
