@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -54,6 +54,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     conf = SparkConf().setMaster(MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
     conf.set("spark.local.dir", str(folder / "local")).set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet_connections())
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
@@ -67,7 +68,28 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def _java_process(conf: SparkConf, log_path: Path) -> Iterator[JavaGateway]:
+def quiet_connections() -> Iterator[None]:
+    """Keep from the root logger, for the block, what py4j tells it of connections to Java that break.
+
+    That is a traceback, of what is raised as well. Our log has it at level DEBUG.
+    """
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        if record.pathname != java_gateway.__file__:
+            return True
+        log.debug("py4j: %s", record.getMessage(), exc_info=record.exc_info)
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_of_others)
+
+
+@contextlib.contextmanager
+def _java_process(conf: SparkConf, log_path: Path) -> Iterator[java_gateway.JavaGateway]:
     """Give a connection to a new Java process, which has the block's lifetime.
 
     No signal that a terminal or a service manager sends to our process group reaches it: ours ends the query first. It

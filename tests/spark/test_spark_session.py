@@ -1,0 +1,39 @@
+"""What Spark's Java process is to a job's log."""
+
+import logging
+import socket
+import threading
+
+import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
+
+from megaflow.spark.spark_session import quiet_connections
+
+
+def close_whatever_connects(server: socket.socket) -> None:
+    """Be a Java process that dies with each command on its way."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(1024)
+
+
+def test_a_connection_to_java_that_breaks_is_an_error_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "megaflow.spark")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=close_whatever_connects, args=(server,))
+        thread.start()
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1]))
+        with quiet_connections():
+            with pytest.raises(Py4JError):
+                gateway.jvm.java.lang.System.nanoTime()
+            logging.getLogger().error("others may go on")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    told = [(record.name, record.levelname) for record in caplog.records if record.name in ("root", "megaflow.spark")]
+    assert ("root", "ERROR") in told and told.count(("root", "ERROR")) == 1
+    assert ("megaflow.spark", "DEBUG") in told
