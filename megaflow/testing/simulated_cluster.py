@@ -18,7 +18,7 @@ from megaflow.stream import Stream
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network
-from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, partitions_of
+from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, partitions_of
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -75,6 +75,7 @@ class SimulatedCluster:
         self._sent = 0  # records
         self._members: list[SimulatedWorker] = []
         self._lines: SimulatedLines | None = None  # what a `dataflow(flow)` reads
+        self._numbers = False  # commands are numbered here, not by the operators
         self._times: list[int] = []  # of what is fed and commanded, sorted
         self._last = 0  # the greatest, after which inputs close
         self._outputs: list[tuple[Time, Any]] = []
@@ -96,7 +97,12 @@ class SimulatedCluster:
 
     @overload
     def run(
-        self, build: Build, feeds: Mapping[int, Sequence[tuple[int, Any]]], commands: Sequence[tuple[int, Any]] = ()
+        self,
+        build: Build | FlowFunction,
+        feeds: Mapping[int, Sequence[tuple[int, Any]]],
+        commands: Sequence[tuple[int, Any]] = (),
+        *,
+        args: Sequence[Any] = (),
     ) -> list[tuple[Time, Any]]: ...
 
     def run(
@@ -108,7 +114,7 @@ class SimulatedCluster:
         lines: Lines | None = None,
         args: Sequence[Any] = (),
     ) -> list[Any]:
-        """Run one dataflow to completion; return its outputs. There are two forms.
+        """Run one dataflow to completion; return its outputs. Lines come as in a job, or records at times of yours.
 
         `run(dataflow, lines=…)` runs what `megaflow run` does, a `dataflow(flow)`, on the sources of a job, and returns
         the output records by epoch like `megaflow.run`; which epoch a line gets is drawn from the seed. `lines` is an
@@ -118,9 +124,10 @@ class SimulatedCluster:
         `run(build, feeds)` runs an engine program's `build(worker, records, commands) -> outputs`, and returns
         (time, record) by time. `feeds` is worker -> (time, record) in the order of time; `commands` are
         (time, command), likewise; those that name a worker that may not own bins at that moment are left out. A worker
-        that joins gets a part of the coordinator's feed.
+        that joins gets a part of the coordinator's feed. `run(dataflow, feeds)` does the same with a `dataflow(flow)`,
+        whose lines are the records that are fed.
 
-        In both, outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for
+        In all, outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for
         wrong arguments, BuildError for a function that is no dataflow, or what user code raises.
         """
         if (lines is None) == (feeds is None):
@@ -129,12 +136,14 @@ class SimulatedCluster:
             raise UsageError("a cluster makes one run: for the next make another, SimulatedCluster(seed)")
         feeds = {} if feeds is None else feeds
         _check_feeds(feeds, commands, self._ids)
-        self._build = build
-        if lines is not None:
+        if lines is None:
+            self._build: Build = build_of(build, args)
+        else:
             check_function(build)
             given = partitions_of(lines), args, self._random
             self._lines = SimulatedLines(build, *given, self._rescaling.issue, self._rescaling.owners)
             self._rescaling.lines, self._build = self._lines, self._lines.build
+        self._numbers = self._build is not build
         self._times = sorted({time for fed in (*feeds.values(), commands) for time, _ in fed})
         self._last = self._times[-1] if self._times else 0
         for worker in self._ids:
@@ -294,7 +303,7 @@ class SimulatedCluster:
             command = script.popleft()[1]
             if self._rescaling.allows(command):
                 numbers = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
-                handle.send(Numbered(len(self.issued), command) if numbers or self._lines else command)
+                handle.send(Numbered(len(self.issued), command) if numbers or self._numbers else command)
                 self.issued.append((time, command))
                 handle.flush()
         elif self._is_behind(time):

@@ -13,8 +13,10 @@ Unlike in a job a report reaches the coordinator at once: what follows from it c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from random import Random
 from typing import Any, TypeAlias
 
@@ -23,6 +25,7 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import UsageError
 from megaflow.job.launcher.launcher_input import IterableLines
+from megaflow.job.launcher.python_function import check_function
 from megaflow.job.splits import SplitReader
 from megaflow.job.worker.flow import Flow, build_flow
 from megaflow.job.worker.line_queue import LineQueue
@@ -93,6 +96,25 @@ class PartitionQueue(LineQueue):
     def reader(self, split: Split) -> SplitReader:
         """Return what reads a split."""
         return self._make(split)
+
+
+def build_of(function: Any, args: Sequence[Any]) -> Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]:
+    """Return a `build(worker, records, commands)`: the function itself, or that of a `dataflow(flow)`.
+
+    The lines of that are the records, and its commands are numbered. Raises UsageError for what is neither.
+    """
+    with suppress(TypeError, ValueError):
+        signature(function).bind(None, None, None)
+        return function  # type: ignore[no-any-return]
+    check_function(function)
+
+    def build(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
+        numbered = broadcast(commands.port, Lane.MAIL)
+        set_default(numbered)
+        flow = Flow(worker, Scope(commands.port.scope), Stream(numbered), args, lambda: records)
+        return build_flow(function, flow, has_lines=True)
+
+    return build
 
 
 class SimulatedLines:

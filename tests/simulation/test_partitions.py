@@ -152,6 +152,20 @@ def test_a_run_has_lines_or_feeds() -> None:
             SimulatedCluster(seed=1).run(counts, **given)  # type: ignore[call-overload]
 
 
+def test_a_flow_may_be_fed_lines_at_times_of_ones_choice() -> None:
+    def dataflow(flow: Any) -> Any:
+        return flow.lines().map(lambda word: (word, len(flow.args))).stateful_state_machine(count)
+
+    feeds = {0: [(0, "a"), (0, "b"), (1, "a")], 1: [(5, "b")]}
+    expected = [(0, ("a", 1)), (0, ("b", 1)), (1, ("a", 2)), (5, ("b", 2))]
+    for seed in range(5):
+        cluster = SimulatedCluster(seed, workers=2)
+        cluster.at(record=2, do=Join())
+        outputs = cluster.run(dataflow, feeds, [(1, Map((1, 0) * 128))], args=["x"])
+        assert sorted(outputs) == expected, seed
+        assert not cluster.refusals and (1, Map((1, 0) * 128)) in cluster.issued
+
+
 def test_an_exception_of_the_dataflow_comes_out_with_its_notes() -> None:
     def dataflow(flow: Any) -> Any:
         return flow.lines().map(int)
