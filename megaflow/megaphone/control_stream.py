@@ -27,7 +27,6 @@ class Controls:
     bins: dict[Port[Numbered], int] = field(default_factory=dict)  # commands -> how many bins their operators have
 
 
-
 def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
     """The workers that know a dataflow's first routing table by themselves; all others need a Bootstrap."""
     return graph.founders.ids

@@ -50,8 +50,6 @@ _FEW_LINES = 2000
 """With more of them batches are larger, so that a run takes seconds."""
 _SECONDS = (0.0, 1.0, 3.0, 6.0)
 """So long all lines together take to come: they come at once, or while the membership changes once, or a few times."""
-
-
 _TICK_PAUSES = (1.0, 10.0, 100.0)
 """Ticks are so many times as seldom as what they wait for: an epoch is long beside what messages take."""
 
