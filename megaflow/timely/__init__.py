@@ -7,7 +7,7 @@ communication  frames and links between workers; communication.codec turns value
 dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
 rescale        how workers join and leave while dataflows run
 runtime        starts the workers of this process, as arguments say; worker steps one
-order          logical times; membership: the workers of a cluster as a value
+order          logical times; path_summary: what a path does to them; membership: the workers of a cluster as a value
 dispatch       what a worker does with what arrives; dataflows: those that it runs
 progcaster     numbered batches of progress, where counts meet channels
 explain, log   why a time is not over; typed events; scheduled_calls: callbacks by the clock
@@ -32,7 +32,8 @@ _NAMES = {
     "megaflow.timely.dataflow.pact": ("Broadcast", "Exchange", "Pipeline"),
     "megaflow.timely.dataflow.probe": ("ProbeHandle",),
     "megaflow.timely.dataflow.operators.sources": ("UnorderedHandle",),
-    "megaflow.timely.order": ("Product", "Time", "less_equal", "less_than"),
+    "megaflow.timely.order": ("Product", "Time", "Timestamp", "less_equal", "less_than"),
+    "megaflow.timely.path_summary": ("PathSummary",),
     "megaflow.timely.progress.antichain": ("Antichain",),
     "megaflow.timely.runtime": ("Config",),
 }  # module -> what it offers

@@ -109,7 +109,7 @@ def _facts(trace: TracebackType | None) -> dict[str, str]:
             else:
                 _collect(frame, facts)
             time = frame.f_locals.get("time")
-            if isinstance(time, (int, Product)):
+            if isinstance(time, (int, Product, tuple)) or hasattr(time, "less_equal"):
                 facts["time"] = _short(time)
         elif facts:
             break

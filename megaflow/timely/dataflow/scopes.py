@@ -18,7 +18,7 @@ def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
     if not isinstance(name, str) or not name:
         raise BuildError(f"{name!r} is not a name for a scope; give it some text")
     check_open(parent, f"scope {name!r}")
-    return ScopeRef(parent.graph, parent.depth + rounds, parent, name, user_line())
+    return ScopeRef(parent.graph, parent.rounds + rounds, parent, name, user_line())
 
 
 def check_open(scope: ScopeRef, what: str) -> None:
