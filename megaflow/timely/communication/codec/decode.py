@@ -7,6 +7,7 @@ The tree is not trusted. Nothing is imported, and nothing is called that the tre
 import re
 import struct
 import sys
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
@@ -25,13 +26,25 @@ from megaflow.timely.communication.codec import array_types, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
 
-def decode(buffer: bytes | bytearray | memoryview) -> Any:
-    """Return the value that `encode` made these bytes from; raises ProtocolError for any other bytes.
+class _Anchors(threading.local):
+    """The objects of the value that this thread is restoring which are referred to again; None: there may be none."""
+
+    restored: "dict[int, Any] | None" = None
+
+
+_anchors: Final = _Anchors()
+
+
+def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> Any:
+    """Return the value that `encode` made these bytes from, with the same `shared`.
+
+    Raises ProtocolError for any other bytes.
 
     >>> from megaflow.timely.communication.codec.encode import encode
     >>> decode(encode((3, [("to", 1), ("be", 2)])))
     (3, [('to', 1), ('be', 2)])
     """
+    before = _anchors.restored
     try:
         tree = msgpack.unpackb(
             buffer,
@@ -42,11 +55,14 @@ def decode(buffer: bytes | bytearray | memoryview) -> Any:
             object_hook=_refuse,
             ext_hook=_refuse,
         )
+        _anchors.restored = {} if shared else None
         return restore(tree)
     except ProtocolError:
         raise
     except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
         raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
+    finally:
+        _anchors.restored = before
 
 
 def _refuse(content: object, *more: object) -> None:
@@ -180,6 +196,18 @@ def _restore_registered(depth: int, name: str, node: Node) -> Any:
     return _registered(name)(restore(node, depth + 1))
 
 
+def _restore_anchor(depth: int, number: int, node: Node) -> Any:
+    value = restore(node, depth)
+    _restored()[number] = value
+    return value
+
+
+def _restored() -> dict[int, Any]:
+    if _anchors.restored is None:
+        raise ProtocolError("a value arrived that refers to an object twice, where none may")
+    return _anchors.restored
+
+
 def _registered(name: str) -> Callable[[Any], Any]:
     if name not in user_types.decoders:
         raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
@@ -221,6 +249,8 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.NUMPY_TEXT: lambda depth, content: array_types.restore_text(content),
     tags.TIMESTAMP: _restore_timestamp,
     tags.PANDAS_TIMEDELTA: lambda depth, *parts: array_types.restore_timedelta(*parts),
+    tags.ANCHOR: _restore_anchor,
+    tags.SHARED: lambda depth, number: _restored()[number],
 }
 
 

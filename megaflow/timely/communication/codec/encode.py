@@ -4,10 +4,12 @@ Types are told apart by `type(value)`, never by isinstance: a subclass never tur
 alone, and the columns of lists of tuples, become one run of bytes without Python code per element.
 """
 
+import contextlib
 import re
 import struct
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -32,10 +34,46 @@ _BY_FIELD: Final = " because of its field "
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
 
 
-def encode(value: object) -> bytes:
-    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel."""
+class _Sharing(threading.local):
+    """The objects that this thread has met since `sharing` began, while it lasts."""
+
+    met: "dict[int, tuple[object, list[Node]]] | None" = None  # id -> the object, which keeps its id, and its node
+    anchors: int = 0
+
+
+_sharing: Final = _Sharing()
+_sharers_lock: Final = threading.Lock()
+_sharers = 0  # threads that are in `sharing`; a local of each thread alone would cost records a tenth
+
+
+@contextlib.contextmanager
+def sharing() -> Iterator[None]:
+    """Have `lower` keep, in this block, what is referred to twice as one: a node for the first, numbers for the rest.
+
+    Tuples and frozensets are copied as ever: what they are does not depend on who else has them, and the hash of a
+    tuple of shared tuples could take for ever.
+    """
+    global _sharers
+    before = _sharing.met, _sharing.anchors
+    _sharing.met, _sharing.anchors = {}, 0
+    with _sharers_lock:
+        _sharers += 1
     try:
-        tree = lower(value)
+        yield
+    finally:
+        _sharing.met, _sharing.anchors = before
+        with _sharers_lock:
+            _sharers -= 1
+
+
+def encode(value: object, *, shared: bool = False) -> bytes:
+    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel.
+
+    With `shared`, also for `decode`, objects that the value refers to several times stay one. Without, they are copied.
+    """
+    try:
+        with sharing() if shared else contextlib.nullcontext():
+            tree = lower(value)
     except RecursionError as error:
         raise CannotTravel(f"a value of {user_types.describe(type(value))} is nested too deeply to travel") from error
     try:
@@ -80,7 +118,25 @@ def lower(value: Any, depth: int = 0) -> Node:
         return value
     if depth > tags.DEPTH_MAX:
         raise CannotTravel(_TOO_DEEP)
-    return (_LOWER.get(kind) or _lower_of_class(kind))(value, depth)
+    lowered = _LOWER.get(kind) or _lower_of_class(kind)
+    if not _sharers:
+        return lowered(value, depth)
+    met = _sharing.met
+    if met is None or kind in _COPIED:
+        return lowered(value, depth)
+    if id(value) in met:
+        return _lower_again(met[id(value)][1])
+    node = lowered(value, depth)
+    met[id(value)] = value, node
+    return node
+
+
+def _lower_again(first: list[Node]) -> Node:
+    """Return a reference to a value that has a node already, which becomes an anchor."""
+    if first[0] != tags.ANCHOR:
+        first[:] = [tags.ANCHOR, _sharing.anchors, first[:]]
+        _sharing.anchors += 1
+    return [tags.SHARED, first[1]]
 
 
 def _lower_list(values: Sequence[Any], depth: int, nested: int = 0) -> Node:
@@ -212,6 +268,7 @@ _LOWER: Final[dict[type, Lower]] = {
 }  # class -> how; written by register and, as a cache of the program's own classes, by _lower_of_class
 
 _BUILT_IN: Final = tags.SCALARS.union(_LOWER)
+_COPIED: Final = frozenset((tuple, frozenset))
 
 
 def _lower_of_class(kind: Any) -> Lower:
