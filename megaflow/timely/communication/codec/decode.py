@@ -7,9 +7,9 @@ The tree is not trusted. Nothing is imported, and nothing is called that the tre
 import re
 import struct
 import sys
-import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -25,14 +25,8 @@ from megaflow.errors import ProtocolError
 from megaflow.timely.communication.codec import array_types, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
-
-class _Anchors(threading.local):
-    """The objects of the value that this thread is restoring which are referred to again; None: there may be none."""
-
-    restored: "dict[int, Any] | None" = None
-
-
-_anchors: Final = _Anchors()
+_anchors: Final[ContextVar[dict[int, Any] | None]] = ContextVar("anchors", default=None)
+"""The objects of the value that a thread restores which are referred to again; None: there may be none."""
 
 
 def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> Any:
@@ -44,7 +38,7 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> A
     >>> decode(encode((3, [("to", 1), ("be", 2)])))
     (3, [('to', 1), ('be', 2)])
     """
-    before = _anchors.restored
+    token = _anchors.set({} if shared else None)
     try:
         tree = msgpack.unpackb(
             buffer,
@@ -55,14 +49,13 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> A
             object_hook=_refuse,
             ext_hook=_refuse,
         )
-        _anchors.restored = {} if shared else None
         return restore(tree)
     except ProtocolError:
         raise
     except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
         raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
     finally:
-        _anchors.restored = before
+        _anchors.reset(token)
 
 
 def _refuse(content: object, *more: object) -> None:
@@ -203,9 +196,10 @@ def _restore_anchor(depth: int, number: int, node: Node) -> Any:
 
 
 def _restored() -> dict[int, Any]:
-    if _anchors.restored is None:
+    restored = _anchors.get()
+    if restored is None:
         raise ProtocolError("a value arrived that refers to an object twice, where none may")
-    return _anchors.restored
+    return restored
 
 
 def _registered(name: str) -> Callable[[Any], Any]:

@@ -7,9 +7,9 @@ alone, and the columns of lists of tuples, become one run of bytes without Pytho
 import contextlib
 import re
 import struct
-import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -34,16 +34,16 @@ _BY_FIELD: Final = " because of its field "
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
 
 
-class _Sharing(threading.local):
-    """The objects that this thread has met since `sharing` began, while it lasts."""
+class _Met:
+    """The objects that `lower` has met in one value."""
 
-    met: "dict[int, tuple[object, list[Node]]] | None" = None  # id -> the object, which keeps its id, and its node
-    anchors: int = 0
+    def __init__(self) -> None:
+        self.nodes: dict[int, tuple[object, list[Node]]] = {}  # id -> the object, which keeps its id, and its node
+        self.anchors = 0
 
 
-_sharing: Final = _Sharing()
-_sharers_lock: Final = threading.Lock()
-_sharers = 0  # threads that are in `sharing`; a local of each thread alone would cost records a tenth
+_met: Final[ContextVar[_Met | None]] = ContextVar("met", default=None)  # of each thread
+_sharing: Final[set[_Met]] = set()  # of all threads; asking `_met` alone would make records cost a tenth more
 
 
 @contextlib.contextmanager
@@ -53,17 +53,14 @@ def sharing() -> Iterator[None]:
     Tuples and frozensets are copied as ever: what they are does not depend on who else has them, and the hash of a
     tuple of shared tuples could take for ever.
     """
-    global _sharers
-    before = _sharing.met, _sharing.anchors
-    _sharing.met, _sharing.anchors = {}, 0
-    with _sharers_lock:
-        _sharers += 1
+    met = _Met()
+    token = _met.set(met)
+    _sharing.add(met)
     try:
         yield
     finally:
-        _sharing.met, _sharing.anchors = before
-        with _sharers_lock:
-            _sharers -= 1
+        _sharing.remove(met)
+        _met.reset(token)
 
 
 def encode(value: object, *, shared: bool = False) -> bytes:
@@ -119,23 +116,17 @@ def lower(value: Any, depth: int = 0) -> Node:
     if depth > tags.DEPTH_MAX:
         raise CannotTravel(_TOO_DEEP)
     lowered = _LOWER.get(kind) or _lower_of_class(kind)
-    if not _sharers:
-        return lowered(value, depth)
-    met = _sharing.met
+    met = _met.get() if _sharing else None
     if met is None or kind in _COPIED:
         return lowered(value, depth)
-    if id(value) in met:
-        return _lower_again(met[id(value)][1])
-    node = lowered(value, depth)
-    met[id(value)] = value, node
-    return node
-
-
-def _lower_again(first: list[Node]) -> Node:
-    """Return a reference to a value that has a node already, which becomes an anchor."""
+    if id(value) not in met.nodes:
+        node = lowered(value, depth)
+        met.nodes[id(value)] = value, node
+        return node
+    _, first = met.nodes[id(value)]
     if first[0] != tags.ANCHOR:
-        first[:] = [tags.ANCHOR, _sharing.anchors, first[:]]
-        _sharing.anchors += 1
+        first[:] = [tags.ANCHOR, met.anchors, first[:]]
+        met.anchors += 1
     return [tags.SHARED, first[1]]
 
 

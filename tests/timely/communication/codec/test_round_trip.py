@@ -590,7 +590,7 @@ def test_a_class_is_found_without_running_the_getattr_of_its_module() -> None:
 
 
 @given(st.lists(values, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_objects_that_are_referred_to_twice_stay_one_and_all_else_is_equal(parts: list[Any], rng: random.Random) -> None:
+def test_objects_that_are_referred_to_twice_stay_one_and_the_rest_equal(parts: list[Any], rng: random.Random) -> None:
     shared = [[rng.choice(parts)], {"k": rng.choice(parts)}, bytearray(b"b"), collections.deque(parts), Loose(parts)]
     chosen = [rng.choice(shared) for _ in range(8)]
     value = [*parts, (chosen, {index: [part, (part, index)] for index, part in enumerate(chosen)}), chosen]
