@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, programs
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 EVERY_SHAPE = pytest.mark.parametrize(
     "workers",

@@ -17,7 +17,7 @@ from megaflow.timely.communication.handshake import NONCE_BYTES, greeting
 from megaflow.timely.communication.wire import MORE, Kind
 from tests.cluster.processes import WORDCOUNT, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 class Target:

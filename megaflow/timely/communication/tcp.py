@@ -8,6 +8,8 @@
 """
 
 import contextlib
+import errno
+import os
 import selectors
 import socket
 import struct
@@ -93,6 +95,15 @@ def configure(connection: socket.socket) -> None:
         option = getattr(socket, name, None)
         if option is not None:
             connection.setsockopt(level, option, value)
+
+
+def check_other_end(connection: socket.socket, target: Any) -> None:
+    """Raise ConnectionRefusedError if a connection to `target` ends where it begins: nobody listens there.
+
+    The kernel may give a port of its ephemeral range without a listener to the very socket that dials it.
+    """
+    if connection.getsockname() == target:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def is_silent(tcp_info: bytes) -> bool:
