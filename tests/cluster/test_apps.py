@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.apps.test_bitemporal import known
 from tests.cluster.processes import ROOT, programs
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 EVERY_SHAPE = pytest.mark.parametrize(
     "workers",
@@ -67,6 +68,13 @@ def test_unionfind_makes_838_merges_on_worker_0(workers: tuple[int, ...], tmp_pa
 
 
 @EVERY_SHAPE
+def test_bitemporal_tells_what_was_known_of_each_hour_on_each_day(workers: tuple[int, ...], tmp_path: Path) -> None:
+    text = output(tmp_path, "bitemporal", "2", workers=workers)
+    found = figures(text, r"known on day (\d+) until hour (\d+): (-?\d+) of article (\d+)")
+    assert {(day, hour, article): total for day, hour, total, article in found} == known(2)
+
+
+@EVERY_SHAPE
 def test_bfs_reaches_978_nodes_in_nine_levels(workers: tuple[int, ...], tmp_path: Path) -> None:
     """Case 20."""
     text = output(tmp_path, "bfs", workers=workers)
@@ -98,3 +106,12 @@ def test_flow_control_lets_one_times_work_through_at_once(workers: tuple[int, ..
     made, most = sums(figures(text, r"(\d+) records, at most (\d+) waiting"))
     assert made == 1_999_000
     assert 0 < most <= 194_950
+
+
+@EVERY_SHAPE
+def test_diagnosed_counts_on_while_a_question_stays_at_time_0(workers: tuple[int, ...], tmp_path: Path) -> None:
+    text = output(tmp_path, "diagnosed", workers=workers)
+    assert figures(text, r"counted to time (\d+), questions at time (\d+)") == [(10, 0)] * sum(workers)
+    answers = figures(text, r"how many\? worker (\d+): (\d+) records")
+    assert sorted(worker for worker, _ in answers) == list(range(sum(workers)))
+    assert sum(records for _, records in answers) == 100

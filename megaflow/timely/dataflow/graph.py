@@ -75,16 +75,12 @@ class ScopeRef:
     name: str = ""
     where: str = ""  # file:line that opened it
     open: bool = True  # cleared at the end of the block that builds it
+    depth: int = field(init=False)  # coordinates of its times, less one
+    least: Time = field(init=False)  # of its times
 
-    @property
-    def depth(self) -> int:
-        """Coordinates of its times, less one."""
-        return self.graph.builder.root_depth + self.rounds
-
-    @property
-    def least(self) -> Time:
-        """The least of its times."""
-        return self.graph.builder.least(self.depth)
+    def __post_init__(self) -> None:
+        self.depth = self.graph.builder.root_depth + self.rounds
+        self.least = self.graph.builder.least(self.depth)
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -112,10 +108,9 @@ class GraphEdge:
 
 
 class Graph:
-    """A dataflow under construction, then running."""
+    """A dataflow under construction, then running. `least` is the least time of its root scope."""
 
     def __init__(self, number: int, name: str, context: Context, founders: Membership, least: Time = 0) -> None:
-        """`least` is the least of the times in the root scope."""
         self.number = number
         self.name = name
         self.founders = founders  # fixes initial counts and tables
@@ -198,8 +193,8 @@ class Graph:
         unfinished = [f"{node.title} ({node.where})" for node in self.nodes if node.logic is None]
         if unfinished:
             raise BuildError(
-                f"dataflow {self.name!r}: {', '.join(unfinished)} was never "
-                "connected; a feedback needs stream.connect_loop(handle)"
+                f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
+                "a feedback needs stream.connect_loop(handle), an OperatorBuilder needs build(...)"
             )
         self._tracker = self.builder.build(self.initial)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]

@@ -6,15 +6,15 @@ from typing import Any, Generic, TypeVar
 from megaflow.errors import BuildError
 from megaflow.timely import path_summary
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
-from megaflow.timely.dataflow.scopes import check_open, check_same, describe
+from megaflow.timely.dataflow.scopes import check_open, check_same, describe, path_that_advances
 from megaflow.timely.order import Time
-from megaflow.timely.path_summary import Step, Summary, advancing
+from megaflow.timely.path_summary import Step, Summary
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
 
 def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
     """Merge several streams, moving no record; the order among streams is that of arrival."""
-    builder = OperatorBuilder(scope, "Concat")
+    builder = NodeBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
     builder.build_releasing(run_whole(inputs, [output], output.ship), Stage("same", None, inputs, [output]))
@@ -70,13 +70,10 @@ def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[Lo
     the dataflow starts.
     """
     try:
-        if scope.rounds:
-            summary = path_summary.feedback(scope.depth, *advancing(advance, 0).adds)
-        else:
-            summary = advancing(advance, scope.least)
+        summary = path_that_advances(scope, advance)
     except ValueError as error:
         raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, {error}") from None
-    builder = OperatorBuilder(scope, "Feedback")
+    builder = NodeBuilder(scope, "Feedback")
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
 
@@ -125,7 +122,7 @@ def leave(port: Port[T]) -> Port[T]:
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
     """Build an operator of `scope` that takes in a stream of the scope next to it."""
-    builder = OperatorBuilder(scope, name)
+    builder = NodeBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
 
