@@ -170,9 +170,16 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
     if sys.stdout is None:
         raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
     check_is_no_input(STDOUT, files_read(lines), output)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return TextWriter(sys.stdout)
+    return TextWriter(own_stream(sys.stdout))
+
+
+def own_stream(stream: TextIO) -> TextIO:
+    """Return another stream to the same file, if it is one; the interpreter's end does not wait for what hangs there."""
+    try:
+        file = stream.fileno()
+    except OSError:
+        return stream
+    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def refusal(path: str, why: str) -> UsageError:
