@@ -100,9 +100,20 @@ class FileLines:
 
 @dataclass(frozen=True, slots=True)
 class IterableLines:
-    """An iterable of str, pulled only as far as needed; a line end at a line's end is left out."""
+    """An iterable of str, pulled only as far as needed."""
 
     lines: Iterable[Any]
+
+
+def without_end(line: Any) -> str:
+    """Return a line of an iterable without its end. Raises UsageError for what is no str.
+
+    >>> without_end("a\\r\\n")
+    'a'
+    """
+    if not isinstance(line, str):
+        raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 PushedLines: TypeAlias = FileLines | IterableLines

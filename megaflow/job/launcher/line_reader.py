@@ -18,8 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from megaflow.errors import UsageError
-from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines
+from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines, without_end
 from megaflow.job.launcher.wakeups import Wakeup
 
 AHEAD_BYTES = BLOCK_BYTES  # of text, which becomes one message
@@ -106,9 +105,7 @@ class LineReader:
     def _pull(self, source: Iterable[Any]) -> None:
         lines = self._lines
         for line in source:
-            if not isinstance(line, str):
-                raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
-            text = line.removesuffix("\n").removesuffix("\r")
+            text = without_end(line)
             lines.append(text)
             self._put += len(text) + 1
             if self._is_awaited or self._put - self._taken >= AHEAD_BYTES:

@@ -294,9 +294,12 @@ class Loop:
 
     def _on_signal(self) -> None:
         self.signals.clear()
-        self.report("stopping: lines that were read are finished; a second signal kills the job")
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()
         others = [child.address for child in self.children.members if child.client is not None]
-        self._stop.ask([(self.job.host, self.job.port), *others])
+        if any(child.running for child in self.children.all):
+            self._stop.ask([(self.job.host, self.job.port), *others])
+            self.report("stopping: lines that were read are finished; a second signal kills the job")
+        else:
+            self.report("all lines are finished, not all of the output is written; a second signal leaves the rest out")

@@ -12,7 +12,6 @@
 """
 
 import contextlib
-import io
 import os
 import stat
 import sys
@@ -174,12 +173,12 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
 
 
 def own_stream(stream: TextIO) -> TextIO:
-    """Return another stream to the same file, if it is one; the interpreter's end does not wait for what hangs there."""
+    """Return another stream to the same file, if it is one: Python, at its end, waits for what hangs in this one."""
     try:
         file = stream.fileno()
     except OSError:
         return stream
-    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
 
 
 def refusal(path: str, why: str) -> UsageError:

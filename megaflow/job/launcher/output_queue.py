@@ -1,13 +1,12 @@
 """Closed epochs on their way to the writer, which a thread calls: a reader that does not read keeps nobody waiting.
 
-1. Only the thread calls the writer, from `start` to its end; it closes it, too. Standard input's and the workers'
-   affairs go on while it hangs in a write.
-2. One writer each: the loop puts epochs, asks for the end (`finish`) and closes; the thread takes epochs. `_lock` guards
-   what both change.
+1. From `start` on only the thread calls the writer; it closes it, too. All else goes on while it hangs in a write.
+2. The loop puts epochs, asks for the end (`finish`) and closes; the thread takes epochs. `_lock` guards what both
+   change.
 3. From FULL_BYTES on the queue `is_full`, until half of that is left. The loop has the workers hold their outputs
-   meanwhile (`HoldOutput`), which are then kept in the dataflow (see `megaflow.job.worker.output`). What is under way is
-   still taken: with N processes at most some N * OUTPUT_BYTES_MAX more. All other messages come as ever. Records that
-   are to stay in memory anyway, those of `megaflow.run`, are not counted.
+   meanwhile (`HoldOutput`): they keep them in the dataflow (see `megaflow.job.worker.output`). What is under way is
+   still taken: OUTPUT_BYTES_MAX more of each process at most. All other messages come as ever. Records that are to stay
+   in memory anyway, those of `megaflow.run`, are not counted.
 4. It flushes whenever it has written all, and after `finish` also if there was nothing to write.
 5. What the writer raises ends the thread, and is raised by `check` or `close`, once.
 6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
@@ -54,6 +53,8 @@ class OutputQueue:
 
     def put(self, epochs: list[tuple[int, list[Any]]]) -> None:
         """Have these written, in this order. Does not block."""
+        if not epochs:
+            return
         with self._lock:
             for epoch, records in epochs:
                 size = 0 if self.form == "records" else sum(map(len, records))
