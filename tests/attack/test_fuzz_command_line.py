@@ -45,7 +45,7 @@ TEXTS = ["", " ", "-", "--", "a", "a b", "ä", "\udc80", "\x1b[31m", "\n", "%s{0
 BINS = ["0-3", "0-99999999999", "3-0", "0,0", "0-", "-", ",", "1,2,a", "0-3-4", "0" * 5000, "+1", "1 2"]
 PLACES = ["127.0.0.1:1", "127.0.0.1", "[::1]:0", "[::1", "127.0..1", "a..b:80", ":", "h:-1", "h:99999999"]
 FILES = [
-    "APP", "APP:count", "APP:", ":", "FOLDER", "FOLDER/nothing", "TEXT", "BYTES", "BYTES?unordered", "TEXT?", 
+    "APP", "APP:count", "APP:", ":", "FOLDER", "FOLDER/nothing", "TEXT", "BYTES", "BYTES?unordered", "TEXT?",
     "FOLDER/*.txt", "FOLDER/[", "jsonl:", "jsonl:TEXT", "jsonl:FOLDER", "jsonl:FOLDER/new", "jsonl:FOLDER/no/new",
     "jsonl:/dev/full", "none", "/dev/null", "kafka:topic", "/proc/self/mem", "FOLDER\udc80/x",
 ]  # fmt: skip
