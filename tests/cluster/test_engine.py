@@ -185,7 +185,7 @@ def test_one_handle_feeds_a_later_dataflow_from_its_present_time_on() -> None:
 
 
 def doubled(worker: Worker) -> list[tuple[int, int]]:
-    """A number goes round, between processes, at times of a class of the test's own; it is counted when it is closed."""
+    """Numbers go round, between processes, at times of a class of the test's own, and are counted at each."""
     seen: list[tuple[int, int]] = []
     with worker.dataflow(timestamp=Divisor) as scope:
         handle, back = scope.feedback(Times(2))
