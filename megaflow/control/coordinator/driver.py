@@ -15,7 +15,7 @@ from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.coordinator.staged_checks import StagedChecks
-from megaflow.control.launcher_messages import StartFailed, StartProcesses
+from megaflow.control.launcher_messages import Draining, StartFailed, StartProcesses
 from megaflow.control.messages import (
     CommitBatch,
     CommitRequest,
@@ -24,6 +24,7 @@ from megaflow.control.messages import (
     Refused,
     Request,
     StagedAnswer,
+    StopJob,
 )
 from megaflow.control.reports import Explanation, HeldBy
 from megaflow.errors import CommandRefused
@@ -67,17 +68,17 @@ class ControllerDriver:
         control: InputHandle[Any],
         job: str,
         output: ProbeHandle,
-        start: Callable[[StartProcesses], None] | None = None,
+        tell: Callable[[StartProcesses | Draining], None] | None = None,
         contact: tuple[str, int] = ("", 0),
         handed_over: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `start` asks the launcher for processes that join through `contact`, the address of this process. `handed_over`
+        `tell` sends the launcher a message; processes that it starts join through `contact`, the address of this one. `handed_over`
         is told when another worker coordinates, and which requests are to be made there: nothing may be put here then.
         """
         self._job = job
-        self._start = start
+        self._tell = tell
         self._handed_over = handed_over
         self._contact = contact
         self._output = output
@@ -97,6 +98,10 @@ class ControllerDriver:
                 self._explain(event)
             case Asked(_, Request(_, CommitRequest(commit))) if not self._controller.ended:
                 self._check_staged(event, commit)
+            case Asked(_, Request(_, StopJob())):
+                if self._tell is not None:
+                    self._tell(Draining())
+                self._events.append(event)
             case events.Gone(client):
                 self._checks.gone(client)
                 self._events.append(event)
@@ -224,8 +229,8 @@ class ControllerDriver:
             self._events.append(Mailed(source, body))
 
     def _start_processes(self, count: int, number: int, other_code: bool) -> None:
-        if self._start is not None:
-            self._start(StartProcesses(count, *self._contact, number, other_code))
+        if self._tell is not None:
+            self._tell(StartProcesses(count, *self._contact, number, other_code))
         else:
             reason = "this job has no launcher to start a process; start one by hand: megaflow run FILE --join NAME"
             self._events.append(StartFailed(reason, number))
