@@ -37,7 +37,7 @@ class TimerStore:
 
     def count(self) -> int:
         """Return how many timers are set. Cost: linear in the keys with timers, by time."""
-        return sum(len(payloads) for bins in self._times.values() for keys in bins.values() for payloads in keys.values())
+        return sum(len(payloads) for at in self._times.values() for keys in at.values() for payloads in keys.values())
 
     def add(self, time: int, bin: int, key: Any, payload: Any) -> None:
         """Set a timer."""

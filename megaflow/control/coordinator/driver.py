@@ -74,8 +74,9 @@ class ControllerDriver:
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `tell` sends the launcher a message; processes that it starts join through `contact`, the address of this one. `handed_over`
-        is told when another worker coordinates, and which requests are to be made there: nothing may be put here then.
+        `tell` sends the launcher a message; processes that it starts join through `contact`, the address of this one.
+        `handed_over` is told when another worker coordinates, and which requests are to be made there: nothing may be
+        put here then.
         """
         self._job = job
         self._tell = tell
