@@ -26,6 +26,7 @@ from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.splits import ENCODING_ERRORS
+from megaflow.timely.communication.secret import given_secret
 
 C = TypeVar("C", Loop, OutputQueue)
 
@@ -141,7 +142,7 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     """Give the job; its file exists during the block."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
-    secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
+    secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace())
     job, path = publish_numbered(job) if spec.name is None else (job, publish(job))
