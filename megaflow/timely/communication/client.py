@@ -11,7 +11,7 @@ from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake
-from megaflow.timely.communication.tcp import address_text, configure
+from megaflow.timely.communication.tcp import address_text, check_other_end, configure
 from megaflow.timely.communication.wire import Buffer, FrameDecoder, Kind, frames
 
 READ_BYTES = 64 * 1024
@@ -25,6 +25,7 @@ class Client:
         self._socket = connection
         self._decoder = FrameDecoder()
         self._messages: deque[tuple[int, bytes]] = deque()  # arrived, not yet asked for
+        self._unsent = bytearray()  # of what was posted
         self._lost: str | None = None  # why nothing more comes
 
     @classmethod
@@ -40,6 +41,7 @@ class Client:
         deadline = time.monotonic() + timeout_seconds
         connection = socket.create_connection((host, port), timeout_seconds)
         try:
+            check_other_end(connection, connection.getpeername())
             connection.settimeout(None)
             configure(connection)
             client = cls(connection, address)
@@ -63,6 +65,31 @@ class Client:
                 self._socket.sendall(frame)
             except OSError as error:
                 raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
+
+    def post(self, value: object) -> None:
+        """Send one value as far as that does not block; `flush` sends the rest. Raises CannotTravel and PeerLost.
+
+        Whoever posts does not `send`.
+        """
+        for frame in frames(Kind.VALUE, encode(value)):
+            self._unsent += frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was posted as far as that does not block. Raises PeerLost."""
+        while self._unsent:
+            try:
+                sent = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
+            del self._unsent[:sent]
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` is to be called when the connection can be written to."""
+        return bool(self._unsent)
 
     def receive(self, timeout_seconds: float | None = None) -> Any:
         """Return the next value; raises TimeoutError after the time given, PeerLost once the other side has closed."""
