@@ -23,7 +23,7 @@ HEAD_BYTES = 8  # checksum and length
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class LongStep:
     """A worker that is in one step for long."""
 
     worker: int
@@ -36,7 +36,7 @@ class SignOfLife:
     """What a process says of itself."""
 
     now: float  # seconds of the monotonic clock
-    busy: tuple[Busy, ...] = ()
+    busy: tuple[LongStep, ...] = ()
 
 
 def write_sign(file: int, sign: SignOfLife) -> None:
@@ -80,5 +80,5 @@ class SignFile:
 
 
 def _sign_of(record: dict) -> SignOfLife:  # type: ignore[type-arg]
-    busy = (Busy(each["worker"], each["since"], RunningPlace(**each["place"])) for each in record["busy"])
+    busy = (LongStep(each["worker"], each["since"], RunningPlace(**each["place"])) for each in record["busy"])
     return SignOfLife(record["now"], tuple(busy))

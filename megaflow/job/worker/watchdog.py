@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from megaflow.job.sign_of_life import Busy, SignOfLife
+from megaflow.job.sign_of_life import LongStep, SignOfLife
 from megaflow.program import Worker
 from megaflow.timely.dataflow.running_place import place_of
 
@@ -24,7 +24,7 @@ BUSY_SECONDS = 1.0  # of one step, from when it is worth telling
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedWorker:
     """A worker; written by the watchdog."""
 
     worker: Worker
@@ -39,7 +39,7 @@ class Watchdog:
     def __init__(self, tell: Callable[[SignOfLife], None]) -> None:
         """`tell` is told each time, on the watchdog's thread."""
         self._tell = tell
-        self._watched: dict[int, Watched] = {}  # worker -> what is known; put and taken out by the workers
+        self._watched: dict[int, WatchedWorker] = {}  # worker -> what is known; put and taken out by the workers
 
     def start(self) -> None:
         """Begin; it ends with the process."""
@@ -48,7 +48,7 @@ class Watchdog:
     @contextmanager
     def watching(self, worker: Worker) -> Iterator[None]:
         """Watch a worker, which calls this on its own thread, during the block."""
-        self._watched[worker.index] = Watched(worker, threading.get_ident())
+        self._watched[worker.index] = WatchedWorker(worker, threading.get_ident())
         try:
             yield
         finally:
@@ -64,7 +64,7 @@ class Watchdog:
             if place is None:
                 each.steps, each.since = steps, now
             elif now - each.since >= BUSY_SECONDS:
-                busy.append(Busy(index, each.since, place))
+                busy.append(LongStep(index, each.since, place))
         return SignOfLife(now, tuple(busy))
 
     def _run(self) -> None:
