@@ -14,8 +14,6 @@ import threading
 import zlib
 from dataclasses import asdict, dataclass
 
-from megaflow.timely.dataflow.running_place import RunningPlace
-
 READ_BYTES = 64 * 1024
 BUSY_WRITTEN_MAX = 8  # of the workers of a process: each takes less than 8 KB
 READS_MAX = 10  # in a row that come at a moment of writing
@@ -28,7 +26,10 @@ class LongStep:
 
     worker: int
     since: float  # seconds of the monotonic clock
-    place: RunningPlace
+    function: str | None = None  # the last four as in `megaflow.timely.dataflow.running_place.RunningPlace`
+    where: str | None = None
+    operator: str | None = None
+    record: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class SignOfLife:
 
 def write_sign(file: int, sign: SignOfLife) -> None:
     """Replace what the launcher can read; raises OSError."""
-    rows = [{**asdict(each), "place": asdict(each.place)} for each in sign.busy[:BUSY_WRITTEN_MAX]]
+    rows = [asdict(each) for each in sign.busy[:BUSY_WRITTEN_MAX]]
     data = json.dumps({"now": sign.now, "busy": rows}).encode()
     os.pwrite(file, zlib.crc32(data).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data, 0)
 
@@ -67,7 +68,8 @@ class SignFile:
                 length = int.from_bytes(data[4:HEAD_BYTES], "big")
                 body = data[HEAD_BYTES : HEAD_BYTES + length]
                 if length and zlib.crc32(body) == int.from_bytes(data[:4], "big"):
-                    self._last = _sign_of(json.loads(body))
+                    record = json.loads(body)
+                    self._last = SignOfLife(record["now"], tuple(LongStep(**each) for each in record["busy"]))
                     break
             return self._last
 
@@ -77,8 +79,3 @@ class SignFile:
             if self.file >= 0:
                 os.close(self.file)
                 self.file = -1
-
-
-def _sign_of(record: dict) -> SignOfLife:  # type: ignore[type-arg]
-    busy = (LongStep(each["worker"], each["since"], RunningPlace(**each["place"])) for each in record["busy"])
-    return SignOfLife(record["now"], tuple(busy))

@@ -4,15 +4,15 @@ import os
 import threading
 
 from megaflow.job.sign_of_life import BUSY_WRITTEN_MAX, READ_BYTES, LongStep, SignFile, SignOfLife, write_sign
-from megaflow.timely.dataflow.running_place import TEXT_MAX, RunningPlace
+from megaflow.timely.dataflow.running_place import TEXT_MAX
 
-PLACE = RunningPlace("fold", "app.py:12", "count", "'wörd'")
+STEP = LongStep(1, 1.5, "fold", "app.py:12", "count", "'wörd'")
 
 
 def test_the_last_sign_is_read_and_stays_known() -> None:
     file = SignFile(1.0)
     assert file.read() == SignOfLife(1.0)
-    for sign in (SignOfLife(2.0, (LongStep(1, 1.5, PLACE),)), SignOfLife(3.0)):
+    for sign in (SignOfLife(2.0, (STEP,)), SignOfLife(3.0)):
         write_sign(file.file, sign)
         assert file.read() == file.read() == sign
     file.close()
@@ -32,7 +32,7 @@ def test_what_is_half_written_is_not_taken() -> None:
 
 def test_a_reader_never_sees_parts_of_two_signs() -> None:
     file = SignFile(0.0)
-    signs = [SignOfLife(float(number), (LongStep(1, 0.5, PLACE),) * (number % 5)) for number in range(1, 400)]
+    signs = [SignOfLife(float(number), (STEP,) * (number % 5)) for number in range(1, 400)]
     writer = threading.Thread(target=lambda: [write_sign(file.file, sign) for sign in signs])
     writer.start()
     seen = []
@@ -45,7 +45,7 @@ def test_a_reader_never_sees_parts_of_two_signs() -> None:
 
 def test_the_largest_sign_is_read_at_once() -> None:
     text = "\udfff" * TEXT_MAX
-    busy = LongStep(1 << 62, 1e300, RunningPlace(text, text * 2, text, text))
+    busy = LongStep(1 << 62, 1e300, text, text * 2, text, text)
     file = SignFile(0.0)
     write_sign(file.file, SignOfLife(1.0, (busy,) * BUSY_WRITTEN_MAX * 2))
     assert file.read() == SignOfLife(1.0, (busy,) * BUSY_WRITTEN_MAX)

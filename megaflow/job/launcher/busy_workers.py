@@ -11,7 +11,7 @@ from pathlib import Path
 from megaflow.control.launcher_messages import BusyReport
 from megaflow.control.reports import BUSY_REPORTED_MAX, BusyWorker, busy_text
 from megaflow.job.launcher.children import Child, Children
-from megaflow.timely.dataflow.running_place import RunningPlace
+from megaflow.job.sign_of_life import LongStep
 
 SILENT_SECONDS = 2.0  # four signs
 TOLD_SECONDS = 10.0  # in one step, from when the user is told; and between two times that the user is
@@ -32,15 +32,16 @@ def _busy_of(child: Child, now: float) -> Iterable[BusyWorker]:
     sign, pid = child.sign.read(), child.process.pid
     quiet = now - sign.now
     if quiet >= SILENT_SECONDS:
-        state, last = _state(pid), sign.busy[0].place if sign.busy else RunningPlace()
-        how = "suspended" if state in ("T", "t") else "silent"
+        state, place = _state(pid), _place(sign.busy[0]) if sign.busy else ()
         if state is not None:
-            yield BusyWorker(child.workers, pid, quiet, how, last.function, last.where, last.operator, last.record)
+            yield BusyWorker(child.workers, pid, quiet, "suspended" if state in ("T", "t") else "silent", *place)
         return
-    for busy in sign.busy:
-        place = busy.place
-        facts = place.function, place.where, place.operator, place.record
-        yield BusyWorker((busy.worker,), pid, now - busy.since, "busy", *facts)
+    for step in sign.busy:
+        yield BusyWorker((step.worker,), pid, now - step.since, "busy", *_place(step))
+
+
+def _place(step: LongStep) -> tuple[str | None, ...]:
+    return step.function, step.where, step.operator, step.record
 
 
 def _state(pid: int) -> str | None:

@@ -64,7 +64,7 @@ class Watchdog:
             if place is None:
                 each.steps, each.since = steps, now
             elif now - each.since >= BUSY_SECONDS:
-                busy.append(LongStep(index, each.since, place))
+                busy.append(LongStep(index, each.since, place.function, place.where, place.operator, place.record))
         return SignOfLife(now, tuple(busy))
 
     def _run(self) -> None:

@@ -14,9 +14,8 @@ from megaflow.job.launcher import busy_workers
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.sign_of_life import LongStep, SignFile, SignOfLife, write_sign
-from megaflow.timely.dataflow.running_place import RunningPlace
 
-PLACE = RunningPlace("fold", "app.py:12", "count", "'word'")
+PLACE = ("fold", "app.py:12", "count", "'word'")
 WAIT_SECONDS = 30.0
 
 
@@ -53,8 +52,8 @@ def give_sign(child: Child, *busy: LongStep, late_by: float = 0.0) -> None:
 
 def test_those_that_are_busy_are_told_the_longest_first() -> None:
     with processes(2) as children:
-        give_sign(children.all[0], LongStep(0, time.monotonic() - 5, PLACE))
-        give_sign(children.all[1], LongStep(1, time.monotonic() - 50, PLACE))
+        give_sign(children.all[0], LongStep(0, time.monotonic() - 5, *PLACE))
+        give_sign(children.all[1], LongStep(1, time.monotonic() - 50, *PLACE))
         report = who_is_busy(children)
         assert [(each.workers, each.state) for each in report.busy] == [((1,), "busy"), ((0,), "busy")]
         assert report.busy[0].seconds >= 50 and report.busy[0].function == "fold"
@@ -64,7 +63,7 @@ def test_those_that_are_busy_are_told_the_longest_first() -> None:
 def test_a_process_without_signs_is_silent_or_suspended_or_has_ended() -> None:
     with processes(3) as children:
         for child in children.all:
-            give_sign(child, LongStep(child.workers[0], 0.0, PLACE), late_by=60)
+            give_sign(child, LongStep(child.workers[0], 0.0, *PLACE), late_by=60)
         suspended, ended = children.all[1].process, children.all[2].process
         assert suspended is not None and ended is not None
         suspended.send_signal(signal.SIGSTOP)
@@ -92,7 +91,7 @@ def test_the_user_is_told_once_of_each_long_step_and_not_often(monkeypatch: pyte
 
         def look(*steps: tuple[Child, float]) -> int:
             for child, seconds in steps:
-                give_sign(child, LongStep(child.workers[0], began - seconds, PLACE))
+                give_sign(child, LongStep(child.workers[0], began - seconds, *PLACE))
             words.look()
             return len(said)
 

@@ -33,7 +33,7 @@ def in_user_code(watchdog: Watchdog, index: int = 1) -> Iterator[Any]:
 
 
 def seen(watchdog: Watchdog, now: float) -> list[tuple[int, float, str | None]]:
-    return [(each.worker, each.since, each.place.function) for each in watchdog.look(now).busy]
+    return [(each.worker, each.since, each.function) for each in watchdog.look(now).busy]
 
 
 def test_a_step_that_takes_more_than_a_second_is_told_with_its_beginning() -> None:
