@@ -55,7 +55,7 @@ def test_who_answers_at_once_is_let_in_however_long_the_worker_takes_between_its
     with ThreadPoolExecutor(1) as threads:
         coming = threads.submit(Client.connect, "127.0.0.1", listener.getsockname()[1], b"secret", "control", {}, 90)
         while not admitted:
-            wait_readable(listener, *(link._socket for link in acceptor.waiting._strangers))
+            wait_readable(listener, *(link._socket for link in poller.links))
             clock.seconds += 3 * SECONDS  # a long step of the worker's
             poller.poll(0)
             poller.flush()
