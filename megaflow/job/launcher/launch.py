@@ -23,8 +23,19 @@ from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
+from megaflow.job.spec import (
+    Address,
+    AppFile,
+    ChildSpec,
+    Founder,
+    JobSpec,
+    JoiningProcess,
+    address_of,
+    gc_threshold,
+    listening,
+)
 from megaflow.job.splits import ENCODING_ERRORS
+from megaflow.timely.communication.secret import given_secret
 
 C = TypeVar("C", Loop, Writer)
 
@@ -111,6 +122,7 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
+    gc_threshold()
     check_crowd("--processes", spec.processes, spec)
     check_crowd("--workers", spec.workers, spec)
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
@@ -137,7 +149,7 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     """Give the job; its file exists during the block."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
-    secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
+    secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace())
     job, path = publish_numbered(job) if spec.name is None else (job, publish(job))

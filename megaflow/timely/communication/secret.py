@@ -52,16 +52,25 @@ def private_folder() -> Path:
     return folder
 
 
+def given_secret() -> str:
+    """Return $MEGAFLOW_SECRET without spaces around it, "" if it is not set. Raises UsageError if it is no UTF-8."""
+    given = os.environ.get("MEGAFLOW_SECRET", "").strip()
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise UsageError("MEGAFLOW_SECRET is not UTF-8: give all processes the same long random text") from None
+    return given
+
+
 def load_secret() -> bytes:
     """Return the bytes of $MEGAFLOW_SECRET, else of the per-user file, which the first process makes.
 
-    Raises UsageError for an empty secret and for a file that others can read.
+    Raises UsageError for a secret that is empty or no UTF-8, and for a file that others can read.
     """
-    given = os.environ.get("MEGAFLOW_SECRET")
-    if given is not None:
-        if not given.strip():
+    if "MEGAFLOW_SECRET" in os.environ:
+        if not (given := given_secret()):
             raise UsageError("MEGAFLOW_SECRET is empty: unset it or give it a long random text")
-        return given.strip().encode()
+        return given.encode()
     path = private_folder() / "secret"
     if not path.exists():
         _make(path)

@@ -1,6 +1,7 @@
 """Workers of several processes exchange messages over real sockets."""
 
 import random
+import selectors
 import socket
 import struct
 import threading
@@ -237,7 +238,7 @@ def test_a_watched_pipe_calls_back_on_the_polling_thread(make_cluster: Any) -> N
     near, far = socket.socketpair()
     with near, far:
         seen: list[bytes] = []
-        cluster.fabrics[0].watch(near, lambda: seen.append(near.recv(100)))
+        cluster.fabrics[0].poller.watch(near, selectors.EVENT_READ, lambda _mask: seen.append(near.recv(100)))
         far.send(b"hello")
         end.park(None)
         cluster.fabrics[0].poller.watch(near, 0, lambda _mask: None)
