@@ -57,7 +57,8 @@ def find_contact(target: str) -> tuple[Address, bytes]:
 
 def needed_secret(option: str) -> str:
     """Return the secret of the environment, which `option` needs. Raises UsageError if there is none."""
-    if not (secret := given_secret()):
+    secret = given_secret()
+    if not secret:
         raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET")
     return secret
 

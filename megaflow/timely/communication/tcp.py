@@ -153,6 +153,7 @@ class Link:
         self.pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
         self._readable = True  # until the end of the stream
+        self._held = False  # nothing is read for now
         self._trouble = "end of stream"  # the reason, should the stream end
         self._half_closing = False  # once drained
         self.is_shut = False  # the outgoing direction has ended
@@ -201,6 +202,11 @@ class Link:
             self.is_shut = True
             with contextlib.suppress(OSError):  # reset by the other side: reading tells
                 self._socket.shutdown(socket.SHUT_WR)
+        self._update_watch()
+
+    def hold(self, held: bool) -> None:
+        """Read nothing of it until it is held no more: what comes stays with the kernel, and then with the sender."""
+        self._held = held
         self._update_watch()
 
     def half_close(self) -> None:
@@ -316,4 +322,5 @@ class Link:
     def _update_watch(self) -> None:
         if not self.closed:
             write = 0 if self.is_drained() else selectors.EVENT_WRITE
-            self._poller.watch(self._socket, write | (selectors.EVENT_READ if self._readable else 0), self.ready)
+            read = selectors.EVENT_READ if self._readable and not self._held else 0
+            self._poller.watch(self._socket, write | read, self.ready)
