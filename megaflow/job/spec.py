@@ -100,6 +100,7 @@ class ChildSpec:
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     output: Form = "records"  # what the launcher is sent
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
+    sign_fd: int | None = None  # for the signs of life, likewise
 
 
 def gc_threshold() -> int:
