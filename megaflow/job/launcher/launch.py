@@ -25,7 +25,17 @@ from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
+from megaflow.job.spec import (
+    Address,
+    AppFile,
+    ChildSpec,
+    Founder,
+    JobSpec,
+    JoiningProcess,
+    address_of,
+    gc_threshold,
+    listening,
+)
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
@@ -119,6 +129,7 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
+    gc_threshold()
     check_crowd("--processes", spec.processes, spec)
     check_crowd("--workers", spec.workers, spec)
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes

@@ -41,7 +41,7 @@ from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, P
 from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.sign_of_life import SignOfLife, write_sign
-from megaflow.job.spec import ChildSpec, Founder
+from megaflow.job.spec import ChildSpec, Founder, gc_threshold
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.lifeline import die_with_parent, end_with
 from megaflow.job.worker.staging import Staging
@@ -58,7 +58,6 @@ LENGTH_BYTES = 8
 RANGES_SHOWN = 8  # of the bins of an operator that are lost
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
-GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 1_000_000)  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
 
@@ -201,7 +200,7 @@ def settle_memory() -> None:
     """Hide from the garbage collector what exists now, and have it run rarely."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    gc.set_threshold(gc_threshold(), 20, 100)
 
 
 def empty_standard_input() -> None:
