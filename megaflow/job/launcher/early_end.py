@@ -17,11 +17,11 @@ from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
-INQUIRY_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
+QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
 HOLDERS_SHOWN = 3
 
 
-class Inquiry:
+class LastQuestion:
     """Asks a job what it has not worked off; one thread, which writes all that is here."""
 
     def __init__(self, address: Address, secret: bytes, wake: Callable[[], None]) -> None:
@@ -32,12 +32,12 @@ class Inquiry:
         self._address = address
         self._secret = secret
         self._wake = wake
-        threading.Thread(target=self._run, name="megaflow-inquiry", daemon=True).start()
+        threading.Thread(target=self._run, name="megaflow-question", daemon=True).start()
 
     def _run(self) -> None:
         with contextlib.suppress(MegaflowError, OSError):  # then this is all that is known
             client = self._connect(*self._address)
-            with contextlib.closing(Conversation(client, INQUIRY_SECONDS, self._connect)) as talk:
+            with contextlib.closing(Conversation(client, QUESTION_SECONDS, self._connect)) as talk:
                 self.status = talk.ask(StatusQuery(False, True))
                 self.explanation = talk.ask(ExplainQuery())
         self.is_over = True
@@ -45,7 +45,7 @@ class Inquiry:
             self._wake()
 
     def _connect(self, host: str, port: int) -> Client:
-        return Client.connect(host, port, self._secret, "control", {}, INQUIRY_SECONDS)
+        return Client.connect(host, port, self._secret, "control", {}, QUESTION_SECONDS)
 
 
 class EarlyEnd:
@@ -58,7 +58,7 @@ class EarlyEnd:
         self._due: float | None = None  # seconds of the clock: the drain has taken too long
         self._why = ""  # not empty from when the end is due
         self._why_drain = ""
-        self._inquiry: Inquiry | None = None
+        self._question: LastQuestion | None = None
         self._answer_due = 0.0  # seconds of the clock
 
     def drain(self, now: float, timeout_seconds: float | None) -> None:
@@ -72,7 +72,7 @@ class EarlyEnd:
 
     def wait_seconds(self, now: float) -> float | None:
         """Return in how many seconds `turn` is to be called; None: not before something has happened."""
-        due = self._answer_due if self._inquiry is not None else self._due
+        due = self._answer_due if self._question is not None else self._due
         return None if due is None else max(0.0, due - now)
 
     def turn(self, now: float, coordinator: Address | None, known: Callable[[], Sequence[str]]) -> None:
@@ -86,11 +86,12 @@ class EarlyEnd:
             return
         if coordinator is None:
             raise ClusterError(f"{self._why}; not worked off: {', '.join(known())}")
-        if self._inquiry is None:
-            self._inquiry = Inquiry(coordinator, self._secret, self._wake)
-            self._answer_due = now + INQUIRY_SECONDS
-        elif self._inquiry.is_over or now >= self._answer_due:
-            raise ClusterError(f"{self._why}; {what_is_left(self._inquiry.status, self._inquiry.explanation, known())}")
+        if self._question is None:
+            self._question = LastQuestion(coordinator, self._secret, self._wake)
+            self._answer_due = now + QUESTION_SECONDS
+        elif self._question.is_over or now >= self._answer_due:
+            left = what_is_left(self._question.status, self._question.explanation, known())
+            raise ClusterError(f"{self._why}; {left}")
 
 
 def what_is_left(status: JobStatus | None, explanation: Explanation | None, known: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from megaflow.control.reports import Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
-from megaflow.job.launcher.early_end import INQUIRY_SECONDS, EarlyEnd, Inquiry, what_is_left
+from megaflow.job.launcher.early_end import QUESTION_SECONDS, EarlyEnd, LastQuestion, what_is_left
 from megaflow.timely.communication.client import Client
 
 COORDINATOR = ("127.0.0.1", 5000)
@@ -42,10 +42,10 @@ def test_it_is_said_that_nothing_was_left_and_that_nothing_is_known() -> None:
     assert what_is_left(None, None, []) == "what the workers still have is not known: nobody answered"
 
 
-class FakeInquiry:
+class FakeQuestion:
     """Answers when it is told to."""
 
-    made: list["FakeInquiry"]
+    made: list["FakeQuestion"]
 
     def __init__(self, address: Any, secret: bytes, wake: Callable[[], None]) -> None:
         self.status: JobStatus | None = None
@@ -55,13 +55,13 @@ class FakeInquiry:
 
 
 @pytest.fixture
-def inquiries(monkeypatch: pytest.MonkeyPatch) -> list[FakeInquiry]:
-    FakeInquiry.made = []
-    monkeypatch.setattr(early_end, "Inquiry", FakeInquiry)
-    return FakeInquiry.made
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[FakeQuestion]:
+    FakeQuestion.made = []
+    monkeypatch.setattr(early_end, "LastQuestion", FakeQuestion)
+    return FakeQuestion.made
 
 
-def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(inquiries: list[FakeInquiry]) -> None:
+def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", lambda: None)
     assert end.wait_seconds(0.0) is None
     end.drain(10.0, None)
@@ -69,12 +69,12 @@ def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(inquiries: list
     end.drain(14.0, 5.0)
     assert end.wait_seconds(12.0) == 3.0
     end.turn(14.9, COORDINATOR, list)
-    assert inquiries == []
+    assert questions == []
     end.turn(15.0, COORDINATOR, list)
-    [inquiry] = inquiries
-    assert end.wait_seconds(15.0) == INQUIRY_SECONDS
+    [question] = questions
+    assert end.wait_seconds(15.0) == QUESTION_SECONDS
     end.turn(15.1, COORDINATOR, list)
-    inquiry.status, inquiry.is_over = status(worker(0, 2, 1)), True
+    question.status, question.is_over = status(worker(0, 2, 1)), True
     said = (
         r"told to stop and has not .* within 5 s \(--drain-timeout 5\), .*: worker 0: 1 of the 2 lines that it has read"
     )
@@ -82,27 +82,27 @@ def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(inquiries: list
         end.turn(15.2, COORDINATOR, list)
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for(inquiries: list[FakeInquiry]) -> None:
+def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", lambda: None)
     end.drain(0.0, 1.0)
     end.turn(1.0, COORDINATOR, list)
     with pytest.raises(ClusterError, match=r"not worked off: 2 records not written yet; what the workers .* nobody"):
-        end.turn(1.0 + INQUIRY_SECONDS, COORDINATOR, lambda: ["2 records not written yet"])
+        end.turn(1.0 + QUESTION_SECONDS, COORDINATOR, lambda: ["2 records not written yet"])
 
 
-def test_who_has_ended_is_not_asked(inquiries: list[FakeInquiry]) -> None:
+def test_who_has_ended_is_not_asked(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", lambda: None)
     end.drain(0.0, 1.0)
     with pytest.raises(ClusterError, match=r"; not worked off: 2 records not written yet$"):
         end.turn(1.0, None, lambda: ["2 records not written yet"])
-    assert inquiries == []
+    assert questions == []
 
 
-def test_an_inquiry_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Client:
         raise ConnectionRefusedError
 
     monkeypatch.setattr(Client, "connect", refuse)
     over = threading.Event()
-    inquiry = Inquiry(COORDINATOR, b"secret", over.set)
-    assert over.wait(30) and inquiry.is_over and inquiry.status is None
+    question = LastQuestion(COORDINATOR, b"secret", over.set)
+    assert over.wait(30) and question.is_over and question.status is None
