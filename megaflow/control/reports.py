@@ -112,6 +112,17 @@ class ChangeStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class JoiningStatus:
+    """A process on its way into the job."""
+
+    address: str  # where it listens; empty before it is started
+    pid: int | None  # None: it was started by hand, or is not started yet
+    seconds: float  # since it was asked for, or, started by hand, since its turn came
+    workers: tuple[int, ...]  # its workers, once they are members
+    waits: str  # for what
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """A bin that was moved and is installed; reported by its new owner."""
 
@@ -139,6 +150,7 @@ class JobStatus:
     plan: PlanStatus | None = None
     changes: tuple[ChangeStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()  # the newest last
+    joining: tuple[JoiningStatus, ...] = ()
 
 
 # What holds the output back -----------------------------------------------------------
@@ -167,6 +179,7 @@ class Explanation:
     settled: bool  # the output is as far as it can be
     held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
+    joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
 
 
 # Accounts -----------------------------------------------------------------------------
