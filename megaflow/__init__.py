@@ -12,6 +12,7 @@
 
 What programs call:
     stream, scope, program   the fluent face of operators; where streams begin; how workers are started
+    operator_builder         operators of one's own, of any shape
     errors                   every error, sorted by whose fault it is
 What is below:
     timely                   the engine: timely dataflow, with workers that join and leave

@@ -1,4 +1,5 @@
 """What the launcher and its worker processes say to each other (role "launcher"): lines, outputs, more processes.
+And what the launcher is asked at its side door, see `megaflow.job.side_door`.
 
 The receiver checks every record; none is trusted for its type. `Coordinates` goes to all workers, too, and the
 coordinator's controller takes what the launcher answers to `StartProcesses`.
@@ -6,6 +7,8 @@ coordinator's controller takes what the launcher answers to `StartProcesses`.
 
 from dataclasses import dataclass
 from typing import Any
+
+from megaflow.control.reports import BusyWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +130,19 @@ class Coordinates:
 
     host: str
     port: int
+
+
+# At the side door ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WhoIsBusy:
+    """Ask the launcher which workers are in a step that takes long, answered by `BusyReport`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyReport:
+    """Who does not answer because it is busy, and since when."""
+
+    busy: tuple[BusyWorker, ...]  # the longest first, BUSY_REPORTED_MAX at most
+    coordinating: tuple[int, ...]  # the workers of the process that coordinates the job

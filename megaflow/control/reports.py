@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from megaflow.timely.order import Time
 
 KEYS_REPORTED_MAX = 16  # of one operator: those that certainly have the most records
+BUSY_REPORTED_MAX = 64
 
 
 # The status ---------------------------------------------------------------------------
@@ -30,6 +31,20 @@ class UsefulTime:
 
     records: int = 0
     useful_seconds: float = 0.0  # spent on them
+
+
+@dataclass(frozen=True, slots=True)
+class BusyWorker:
+    """A worker that is in one step for more than a second, or all those of a process of which nothing is heard."""
+
+    workers: tuple[int, ...]  # empty: those of a process that has not joined yet
+    pid: int
+    seconds: float  # so far
+    state: str  # busy, silent (nothing is heard of its process) or suspended
+    function: str | None = None  # the innermost one of the user's own code; None: not known
+    where: str | None = None  # file:line in there
+    operator: str | None = None
+    record: str | None = None  # how it shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What `megaflow run` is: a launcher and its worker processes.
 
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
-job_file, contact   how a running job is found
+job_file, contact   how a running job is found; side_door: how its launcher is asked
 exit_report         why a worker process ends
 launcher/           runs in the launcher
 worker/             runs in each worker process

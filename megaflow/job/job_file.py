@@ -10,6 +10,7 @@
 4. What cannot be judged stays, and its name is taken: the file of a launcher in another namespace, and what is no job
    file of this version.
 5. Who removes or replaces a file has locked the folder and read whose it is: a job touches only its own.
+6. The socket NAME.sock beside a job's file (see `megaflow.job.side_door`) goes when the file goes.
 """
 
 import contextlib
@@ -104,7 +105,7 @@ def _make_room(path: Path) -> None:
             f"{path} names a job in another container or of another version of megaflow, and whether that runs cannot "
             "be seen from here: choose another --name, or remove the file if it does not"
         )
-    path.unlink(missing_ok=True)
+    _remove(path)
 
 
 def republish(job: Job) -> None:
@@ -120,7 +121,18 @@ def withdraw(job: Job, path: Path) -> None:
     """Remove the file of a job, unless another job has the name by now."""
     with contextlib.suppress(OSError), _alone(path.parent):
         if _is_of(job, path):
-            path.unlink()
+            _remove(path)
+
+
+def door_path(folder: Path, name: str) -> Path:
+    """Return where the launcher of the job of this name listens."""
+    return folder / f"{name}.sock"
+
+
+def _remove(path: Path) -> None:
+    """Remove a job's file and its socket."""
+    door_path(path.parent, path.stem).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _is_of(job: Job, path: Path) -> bool:

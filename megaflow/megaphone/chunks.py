@@ -3,13 +3,15 @@
 A bin, which is keys with their states and timers, travels as one or more chunks on F's state output, all at the time of
 its reconfiguration, in order. The first chunk makes the bin at its new owner, even when it is empty; the last says that
 it is whole, and the new owner writes the ledger row. What is in a chunk is encoded once, which measures it, too; the
-wire carries these bytes as they are, and the new owner decodes them as it installs them. Chunks that follow one another
+wire carries these bytes as they are, and the new owner decodes them as it installs them. A state that refers to one
+object twice does so there, too. Chunks that follow one another
 and are small travel together, as a parcel: see `bin_transfer`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -82,7 +84,7 @@ def _runs(taken: Taken, name: str) -> Iterator[tuple[bytes, int, bool]]:
         items, step = iter(queue), 1
         while run := list(islice(items, step)):
             try:
-                encoded = encode(run)
+                encoded = encode(run, shared=True)
             except Exception:
                 pairs = [timer[1:] for timer in run] if are_timers else run
                 check_pairs(name, pairs, PAYLOAD if are_timers else STATE, show=True)
@@ -148,7 +150,7 @@ class Installer:
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
         size += chunk.size
         keys += chunk.keys
-        pairs, timers = map(decode, chunk.pairs), map(decode, chunk.timers)
+        pairs, timers = (map(partial(decode, shared=True), runs) for runs in (chunk.pairs, chunk.timers))
         self._store.install(chunk.bin, chain.from_iterable(pairs), chain.from_iterable(timers))
         if chunk.last:
             seconds = max(0.0, self._wall() - chunk.taken_at)

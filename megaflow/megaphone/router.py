@@ -45,7 +45,7 @@ from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
@@ -69,7 +69,7 @@ def route(
     scope = ports[0].scope
     if scope.depth:
         raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
-    builder = OperatorBuilder(scope, f"{name}.route", f"{store.count} bins")
+    builder = NodeBuilder(scope, f"{name}.route", f"{store.count} bins")
     here = identity(0)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]

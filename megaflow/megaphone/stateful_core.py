@@ -20,7 +20,7 @@ from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.folds import check_key
@@ -183,7 +183,7 @@ def build(
     for bin, owner in enumerate(router.control.history.active):
         if owner == context.allocator.index:
             store.install(bin, [])
-    builder = OperatorBuilder(scope, name)
+    builder = NodeBuilder(scope, name)
     data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed]
     state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "megaflow.operator_builder": ("OperatorBuilder",),
     "megaflow.program": ("Scope", "Stream", "Worker", "example", "execute", "execute_from_args"),
     "megaflow.timely.dataflow.builder": ("Input", "Output"),
     "megaflow.timely.dataflow.capability": ("Capability",),

@@ -1,5 +1,6 @@
 """The types of the front door, whose names are loaded lazily."""
 
+from megaflow.operator_builder import OperatorBuilder as OperatorBuilder
 from megaflow.program import Scope as Scope
 from megaflow.program import Stream as Stream
 from megaflow.program import Worker as Worker

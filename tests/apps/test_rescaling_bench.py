@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BENCH = ROOT / "apps" / "bench" / "rescaling.py"
 EXPERIMENTS = ["overhead", "latency", "progress", "bootstrap", "restart"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.cluster
 
 
 def bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

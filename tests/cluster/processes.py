@@ -7,8 +7,6 @@
 import json
 import os
 import pickle
-import random
-import socket
 import subprocess
 import sys
 import threading
@@ -22,15 +20,13 @@ from typing import IO, Any, TypeVar
 
 from megaflow.job.job_file import process_start
 from megaflow.program import Worker
+from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
 END_SECONDS = 60.0  # for a process to end that is about to, and for a line that is about to come, on a busy machine
 STATUS_SECONDS = 100.0  # for a job to come to where a test wants it
 STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job or cluster runs any more
-
-_PORTS = range(10_000, 32_000)  # below those that systems give to connections, which could take one that was just free
-_PORTS_OF_A_SESSION = 1_000  # of pytest; several of them run at a time
 
 R = TypeVar("R")
 
@@ -281,23 +277,3 @@ def wait_until(true: Callable[[], bool], seconds: float = END_SECONDS) -> None:
 
 def lives(pid: int, start: str | None) -> bool:
     return process_start(pid) == start and not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, and that no other test of this or another session of pytest is given."""
-    found: list[int] = []
-    while len(found) < count:
-        port = next(_numbers)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
-
-
-def _draw_ports() -> Iterator[int]:
-    first = random.Random(os.getpid()).randrange(_PORTS.start, _PORTS.stop - _PORTS_OF_A_SESSION)
-    while True:
-        yield from range(first, first + _PORTS_OF_A_SESSION)
-
-
-_numbers = _draw_ports()

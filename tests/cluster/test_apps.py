@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, programs
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 EVERY_SHAPE = pytest.mark.parametrize(
     "workers",
@@ -98,3 +98,12 @@ def test_flow_control_lets_one_times_work_through_at_once(workers: tuple[int, ..
     made, most = sums(figures(text, r"(\d+) records, at most (\d+) waiting"))
     assert made == 1_999_000
     assert 0 < most <= 194_950
+
+
+@EVERY_SHAPE
+def test_diagnosed_counts_on_while_a_question_stays_at_time_0(workers: tuple[int, ...], tmp_path: Path) -> None:
+    text = output(tmp_path, "diagnosed", workers=workers)
+    assert figures(text, r"counted to time (\d+), questions at time (\d+)") == [(10, 0)] * sum(workers)
+    answers = figures(text, r"how many\? worker (\d+): (\d+) records")
+    assert sorted(worker for worker, _ in answers) == list(range(sum(workers)))
+    assert sum(records for _, records in answers) == 100

@@ -19,7 +19,7 @@ from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.cluster.processes import Run, run_processes
 from tests.timely.cases import taking
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 RECORDS = 600 * BATCH_RECORDS
 RECORD_BYTES = 250

@@ -14,8 +14,9 @@ import pytest
 
 from megaflow.timely import Messages, Progress
 from megaflow.timely.dataflow.capture.event_format import HEADER, encode_event
+from tests.ports import free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 APPS = Path(__file__).resolve().parent.parent.parent / "apps"
 
@@ -85,10 +86,7 @@ def test_what_k_workers_send_is_replayed_by_j_workers(start: Start, senders: int
 
 def free_addresses(path: Path, count: int) -> Path:
     """A file of addresses on which nobody listens."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    path.write_text("\n".join(f"127.0.0.1:{each.getsockname()[1]}" for each in sockets))
-    for each in sockets:
-        each.close()
+    path.write_text("\n".join(f"127.0.0.1:{port}" for port in free_ports(count)))
     return path
 
 

@@ -20,7 +20,7 @@ from tests.timely.dataflow.test_generic import (
 )
 from tests.timely.dataflow.test_movement import is_prime
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 EVERY_SHAPE = pytest.mark.parametrize(
     "workers",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 HELLO = ROOT / "apps" / "hello.py"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.processes import WORDCOUNT, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 HOARDER = """
 from megaflow.timely import Pipeline

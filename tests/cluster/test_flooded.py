@@ -10,14 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.control.messages import CommitBatch, CommitRequest, Refused, RemoveWorker, Request, StageEnd
+from megaflow.control.messages import (
+    CommitBatch,
+    CommitRequest,
+    Done,
+    Refused,
+    RemoveWorker,
+    Request,
+    StageEnd,
+    StatusQuery,
+)
 from megaflow.errors import PeerLost
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.handshake import NONCE_BYTES, greeting
 from megaflow.timely.communication.wire import MORE, Kind
 from tests.cluster.processes import WORDCOUNT, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 class Target:
@@ -127,6 +136,17 @@ def test_thousands_of_clients_that_come_and_go_leave_nothing_behind(target: Targ
 def resident_bytes(pid: int) -> int:
     """The memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_client_that_asks_a_thousand_things_at_once_keeps_no_other_waiting(target: Target) -> None:
+    with target.client() as flooding, target.client() as other:
+        for id in range(1000):
+            flooding.send(Request(id, StatusQuery(bins=True, loads=True)))
+        for id in range(10):
+            other.send(Request(id, StatusQuery()))
+            assert isinstance(other.receive(60), Done)
+        assert all(isinstance(flooding.receive(60), Done) for _ in range(1000))
+    target.check()
 
 
 def test_hundreds_of_silent_strangers_keep_neither_clients_nor_joiners_out(target: Target) -> None:

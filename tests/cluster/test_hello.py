@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 HELLO = ROOT / "apps" / "hello.py"
 

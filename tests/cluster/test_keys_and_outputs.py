@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.processes import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 APP = """
 def count(key, n, total):

@@ -18,7 +18,7 @@ from megaflow.job.job_file import process_start
 from tests.cluster.counts import check_counts
 from tests.cluster.processes import STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 
 def children_of(run: Run) -> list[int]:

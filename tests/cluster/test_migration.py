@@ -13,7 +13,7 @@ import pytest
 from megaflow.megaphone.chunks import CHUNK_BYTES
 from tests.cluster.processes import programs
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 PATIENCE_SECONDS = 160.0
 

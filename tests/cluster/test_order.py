@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.processes import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 RATE = "20000"
 LINES = 4_000_000  # more than anybody reads here

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.counts import check_numbered, write_numbered
 from tests.cluster.processes import ROOT, WORDCOUNT, Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 
 def left_of(record: dict[str, Any]) -> int:

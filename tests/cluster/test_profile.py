@@ -14,7 +14,7 @@ from megaflow.job.launcher.python_function import run as run_here
 from tests.cluster.counts import words_of, write_numbered
 from tests.cluster.processes import WORDCOUNT, Run, fall_asleep, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 
 SPINNING = """
 def count(word, n, total):

@@ -18,7 +18,7 @@ from megaflow.job.job_file import process_start
 from tests.cluster.counts import check_counts, check_numbered, write_numbered
 from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
 LINES = 300_000  # more than any test here reads
 RATE = "800"

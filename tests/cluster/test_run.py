@@ -23,7 +23,7 @@ from megaflow.job.launcher.python_function import run
 from tests.cluster.counts import check_counts, check_numbered, words_of, write_numbered
 from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, fall_asleep, lives, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 FAILING = """
 def count(word, n, total):
@@ -270,7 +270,6 @@ def test_who_stops_reading_our_output_stops_the_job(start: Callable[..., Run], t
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_brings_files_also_those_added_while_it_runs(start: Callable[..., Run], tmp_path: Path) -> None:
     folder, out = tmp_path / "books", tmp_path / "out.jsonl"

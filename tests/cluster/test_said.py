@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import ROOT, WORDCOUNT, Run, free_ports
+from tests.cluster.processes import ROOT, WORDCOUNT, Run
+from tests.ports import free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 # What a line says is raised: by the operator, or by the repr of what comes out.
 RAISING = """

@@ -10,7 +10,7 @@ from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle
 from megaflow.timely.log import Event, MessageReceived, MessageSent, OperatorBuilt, OperatorShut
 from tests.cluster.processes import run_processes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 EVERY_SHAPE = pytest.mark.parametrize(
     "workers",

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, STOP_SECONDS, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 NEIGHBOUR = """
 def words_of(line):

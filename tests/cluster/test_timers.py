@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.processes import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.cluster
 
 ALARMS = """
 def alarm(key, time, records, state, timers):

@@ -18,7 +18,7 @@ from megaflow.megaphone.bins import stable_hash
 from megaflow.program import Worker
 from tests.cluster.processes import Run, programs, run_processes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 
 class Color(Enum):

@@ -63,7 +63,7 @@ class Office:
             if self._leaves != "asked":
                 client.send(Accepted(event.request.id, 7))
             if self._leaves:
-                client.close()
+                client.connection.close()
             else:
                 client.send(Done(event.request.id, "yes"))
 

@@ -19,7 +19,7 @@ from typing import Any
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
-from megaflow.timely import Antichain, Exchange, Pipeline, Worker
+from megaflow.timely import Antichain, Exchange, OperatorBuilder, Pipeline, Worker
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.pact import Pact
 from megaflow.timely.order import Time, coordinates, from_coordinates
@@ -93,7 +93,8 @@ class Grower:
     def _operator(self, streams: Sequence[Records]) -> Records:
         stream = self._pick(streams)
         salt = self.random.randrange(KEYS)
-        match self.random.choice(["map", "filter", "exchange", "concat", "broadcast", "delay", "hold", "late", "join"]):
+        kinds = ["map", "filter", "exchange", "concat", "broadcast", "delay", "hold", "late", "join", "shape"]
+        match self.random.choice(kinds):
             case "map":
                 return stream.map(lambda record: ((record[0] * 5 + salt) % KEYS, record[1]))
             case "filter":
@@ -111,7 +112,20 @@ class Grower:
                 return stream.unary_frontier(self._pact(), "Hold", holding)
             case "late":
                 return stream.unary(self._pact(), "Late", late)
+            case "shape":
+                return self._shape([stream, self._pick(streams)])
         return stream.binary_frontier(self._pick(streams), self._pact(), self._pact(), "Join", joining)
+
+    def _shape(self, streams: Sequence[Records]) -> Records:
+        """An operator of several inputs and outputs, each output reached from some inputs, and perhaps later only."""
+        builder = OperatorBuilder(Scope(streams[0].port.scope), "Shape")
+        inputs = [builder.new_input(each, self._pact(), notify=self.random.random() < 0.5) for each in streams]
+        outputs = []
+        for _ in range(self.random.choice([1, 2, 3])):
+            path = {each: self.random.choice([0, 0, 1]) for each in inputs if self.random.random() < 0.7}
+            outputs.append((*builder.new_output(path), path))
+        builder.build(lambda capabilities, info: shaping(capabilities, inputs, outputs))
+        return outputs[0][1].concat(*(stream for _, stream, _ in outputs[1:]))
 
     def _pact(self) -> Pact:
         salt = self.random.randrange(KEYS)
@@ -176,6 +190,22 @@ def late(capability: Any, info: Any) -> Callable[[Any, Any], None]:
                 kept.append((held.delayed(held.time), batch))
         if kept or runs < 3:
             info.activator.activate()
+
+    return logic
+
+
+def shaping(capabilities: Any, inputs: Any, outputs: Any) -> Callable[[], None]:
+    """Records that an output may get are shared among the outputs by their keys, at the least time that it may be."""
+    for capability in capabilities:
+        capability.release()
+
+    def logic() -> None:
+        for source in inputs:
+            for time, batch in admitted(source, [source.frontier]):
+                for number, (output, _, path) in enumerate(outputs):
+                    if source in path:
+                        with time.retain(output) as held, output.session(held) as session:
+                            session.give_iterator(record for record in batch if record[0] % len(outputs) == number)
 
     return logic
 

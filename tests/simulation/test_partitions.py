@@ -216,3 +216,27 @@ def test_the_source_of_lines_is_declared_where_the_program_calls_for_them() -> N
     assert SimulatedCluster(seed=1).run(dataflow, lines=["a"]) == ["a"]
     [place] = places
     assert place.startswith(f"{__file__}:")
+
+
+def test_a_state_that_refers_to_one_object_twice_is_the_same_state_after_a_move() -> None:
+    def visit(key: str, word: str, visits: Any) -> Any:
+        visits = visits or {"all": []}
+        if len(visits["all"]) % 3 == 0:
+            visits["all"].append(visits.setdefault("last", []))
+        visits["last"].append(word)
+        if len(visits["last"]) == 4:
+            visits["last"] = []
+            visits["all"].append(visits["last"])
+        return visits, [[list(each) for each in visits["all"]]]
+
+    def dataflow(flow: Any) -> Any:
+        return flow.lines().map(lambda word: (word[0], word)).stateful_state_machine(visit, bins=16)
+
+    lines = [f"a{n}" for n in range(40)]
+    still = SimulatedCluster(seed=1, workers=2).run(dataflow, lines=lines)
+    for seed in range(5):
+        cluster = SimulatedCluster(seed, workers=2)
+        for record in range(3, 40, 5):
+            cluster.at(record, Map(((record // 5) % 2,) * 16))
+        assert cluster.run(dataflow, lines=lines) == still
+        assert not cluster.refusals

@@ -45,7 +45,6 @@ from megaflow.timely.communication.tcp_fabric import TcpFabric
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),  # one session for all
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]

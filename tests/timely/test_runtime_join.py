@@ -13,6 +13,7 @@ from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, UsageErr
 from megaflow.program import Worker, execute, execute_from_args
 from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.runtime import Config
+from tests.ports import closed_port, free_ports
 
 PATIENCE_SECONDS = 30.0
 SECRET = b"of the tests"
@@ -190,13 +191,11 @@ def test_a_joining_process_that_fails_before_it_takes_part_stops_nobody(processe
 
 
 def test_where_nobody_is_there_to_ask_the_contacts_are_named(processes: Processes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        contact = f"127.0.0.1:{listener.getsockname()[1]}"
-    joining = processes.join(Rounds(1), contact=contact, connect_timeout_seconds=0.2)
-    with pytest.raises(
-        ConnectTimeout, match=rf"no process has let this one join for 0.2 s: {contact} \(Connection refu"
-    ):
-        joining.result(PATIENCE_SECONDS)
+    with closed_port() as (host, port):
+        joining = processes.join(Rounds(1), contact=f"{host}:{port}", connect_timeout_seconds=0.2)
+        wanted = rf"no process has let this one join for 0.2 s: {host}:{port} \((Connection refused|not tried)\)"
+        with pytest.raises(ConnectTimeout, match=wanted):
+            joining.result(PATIENCE_SECONDS)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -246,8 +245,7 @@ def test_grow_shrink_and_grow_on_the_same_address(processes: Processes) -> None:
         return worker.index
 
     started = processes.start(2, 1, main)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     for index in (2, 3):
         assert processes.join(leaving, address=address).result(PATIENCE_SECONDS) == [index]
     started += [processes.join(main, address=address), processes.join(main)]
@@ -262,11 +260,8 @@ def test_grow_shrink_and_grow_on_the_same_address(processes: Processes) -> None:
 def test_a_process_joins_by_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEGAFLOW_SECRET", "of the tests")
     main = Rounds(3)
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     hosts = tmp_path / "hosts"
-    hosts.write_text("".join(f"127.0.0.1:{listener.getsockname()[1]}\n" for listener in listeners))
-    for listener in listeners:
-        listener.close()
+    hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in free_ports(3)))
     lines = [["-n2", "-p0"], ["-n2", "-p1"], ["-n2", "-p2", "--join", "0", "--nn", "3"]]
     started = [in_thread(execute_from_args, main, [*words, "-h", str(hosts)]) for words in lines]
     assert results(started) == shares(3)
@@ -277,11 +272,8 @@ def test_a_single_process_that_is_told_of_more_addresses_can_grow(
 ) -> None:
     monkeypatch.setenv("MEGAFLOW_SECRET", "of the tests")
     main = Rounds(2)
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     hosts = tmp_path / "hosts"
-    hosts.write_text("".join(f"127.0.0.1:{listener.getsockname()[1]}\n" for listener in listeners))
-    for listener in listeners:
-        listener.close()
+    hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in free_ports(2)))
     lines = [["--nn", "2"], ["-p1", "--join", "0", "--nn", "2"]]
     started = [in_thread(execute_from_args, main, [*words, "-h", str(hosts)]) for words in lines]
     assert results(started) == shares(2)

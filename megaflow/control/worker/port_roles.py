@@ -6,6 +6,7 @@ state of the job; they hand what comes to whoever owns it, and wake the worker.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
@@ -130,8 +131,27 @@ class LauncherDoor:
 
 
 REQUEST_BYTES = 4096  # of a client, in a poll: a hundred short requests, which take some milliseconds
+OPEN_MAX = 4  # requests of one connection under way at the coordinator; the others wait, most of them with the sender
 ANSWERS_BYTES_MAX = 64 << 20  # for a client that does not read them; a status with the loads of all bins is a few MB
 KEPT_MAX = 1_000  # requests, while it is not known who coordinates; those that had been asked before come on top
+
+
+@dataclass(eq=False, slots=True)
+class ControlClient:
+    """One connection of role "control", and those of its requests that the coordinator has or is to get."""
+
+    connection: Connection
+    answered: Callable[["ControlClient"], None]
+    open: int = 0  # requests that the coordinator has
+    waiting: deque[messages.Request] = field(default_factory=deque)  # the others that were read, in order
+    is_served: bool = False  # some that waited are being passed on
+
+    def send(self, message: object) -> None:
+        """Send an answer, the last one to its request or not."""
+        self.connection.send(message)
+        if isinstance(message, messages.Done | messages.Refused | messages.Moved):
+            self.open -= 1
+            self.answered(self)
 
 
 class ControlDoor:
@@ -139,6 +159,9 @@ class ControlDoor:
 
     It gives requests to the coordinator if that is here, sends them elsewhere (`Moved`) if that is known, and else
     keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
+
+    One connection has few requests under way, so that nobody's questions keep the others' waiting. Further ones wait in
+    their order, and meanwhile nothing is read of it: what waits here came with a single read.
     """
 
     def __init__(self, coordinator: tuple[str, int] | None, settings: messages.JobSettings) -> None:
@@ -147,6 +170,7 @@ class ControlDoor:
         self._settings = settings
         self._ask: Callable[[Asked | Gone], None] | None = None
         self._early: list[Asked | Gone] = []
+        self._clients: dict[Connection, ControlClient] = {}  # those that have sent something
 
     def serve(self, ask: Callable[[Asked | Gone], None]) -> None:
         """Give requests to `ask` from now on, those that have come already included, and who hangs up."""
@@ -165,7 +189,7 @@ class ControlDoor:
         self._ask, self._coordinator = None, (host, port)
         for event in self._early:
             if isinstance(event, Asked):
-                asker: Any = event.client  # a connection: see `received`
+                asker: Any = event.client  # a ControlClient
                 asker.send(messages.Moved(event.request.id, host, port))
         self._early.clear()
 
@@ -174,29 +198,52 @@ class ControlDoor:
         connection.read_little(REQUEST_BYTES)
 
     def received(self, connection: Connection, value: Any) -> None:
-        """Answer a request or pass it on. Raises ProtocolError for anything else."""
+        """Answer a request or pass it on, perhaps when others are answered. Raises ProtocolError for anything else."""
         if not conforms(value, messages.Request):
             raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, not a request")
         if connection.pending_bytes > ANSWERS_BYTES_MAX:
             raise ProtocolError("a control client asks and does not read the answers")
-        if not _is_sound(value.body):
-            what = type(value.body).__name__
-            reason = f"there is no such request as this {what}, or a value in it is of a wrong type"
-            connection.send(messages.Refused(value.id, reason))
-        elif isinstance(value.body, messages.SettingsQuery):
-            connection.send(messages.Done(value.id, self._settings))
-        elif self._coordinator is not None:
-            connection.send(messages.Moved(value.id, *self._coordinator))
-        elif self._ask is None and len(self._early) >= KEPT_MAX:
-            reason = f"{KEPT_MAX} requests wait for the coordinator already: ask again later"
-            connection.send(messages.Refused(value.id, reason))
-        else:
-            self._pass_on(Asked(connection, value))
+        client = self._clients.get(connection)
+        if client is None:
+            client = self._clients[connection] = ControlClient(connection, self._serve)
+        client.waiting.append(value)
+        self._serve(client)
 
     def lost(self, connection: Connection) -> None:
         """Say so: what it asked for goes on, and the answers go nowhere."""
-        if self._coordinator is None:
-            self._pass_on(Gone(connection))
+        client = self._clients.pop(connection, None)
+        if client is not None:
+            client.waiting.clear()
+            if self._coordinator is None:
+                self._pass_on(Gone(client))
+
+    def _serve(self, client: ControlClient) -> None:
+        """Take up its requests until so many are under way; read of it again when none waits."""
+        if client.is_served:  # an answer at once, from within the loop
+            return
+        client.is_served = True
+        while client.waiting and client.open < OPEN_MAX:
+            self._take_up(client, client.waiting.popleft())
+        client.is_served = False
+        client.connection.hold(len(client.waiting) > 0)
+
+    def _take_up(self, client: ControlClient, request: messages.Request) -> None:
+        """Answer a request or pass it on."""
+        connection = client.connection
+        if not _is_sound(request.body):
+            what = type(request.body).__name__
+            reason = f"there is no such request as this {what}, or a value in it is of a wrong type"
+            connection.send(messages.Refused(request.id, reason))
+        elif isinstance(request.body, messages.SettingsQuery):
+            connection.send(messages.Done(request.id, self._settings))
+        elif self._coordinator is not None:
+            connection.send(messages.Moved(request.id, *self._coordinator))
+        elif self._ask is None and len(self._early) >= KEPT_MAX:
+            reason = f"{KEPT_MAX} requests wait for the coordinator already: ask again later"
+            connection.send(messages.Refused(request.id, reason))
+        else:
+            client.open += 1
+            self._pass_on(Asked(client, request))
 
     def _pass_on(self, event: Asked | Gone) -> None:
         if self._ask is not None:

@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from megaflow.control.launcher_messages import BusyReport, WhoIsBusy
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
@@ -82,6 +84,7 @@ def launch(
             with received.held(), listening(spec.listen, count, skipping=True) as more:
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
+        stack.enter_context(DoorKeeper(job, {WhoIsBusy: lambda request: BusyReport((), ())}))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
         loop = stack.enter_context(closing(Loop(children, start, job_input, writer, received, report, job), received))

@@ -18,7 +18,7 @@ from megaflow.errors import BuildError
 from megaflow.job.spec import Form
 from megaflow.job.worker.json_lines import as_json_lines
 from megaflow.job.worker.source_operator import epoch_of
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
@@ -65,7 +65,7 @@ class JobOutput:
         self._render = None if form == "nothing" else RENDERERS[form]
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
         self._retrying = False  # a timer will run this again
-        builder = OperatorBuilder(port.scope, "Output")
+        builder = NodeBuilder(port.scope, "Output")
         self._input: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
         self._output: Output[Any]
         self._output, self.sent = builder.new_output()
@@ -112,7 +112,7 @@ class EpochCloser:
     def __init__(self, sent: Port[Any], launcher: LauncherDoor) -> None:
         self._launcher = launcher
         self._closed: float = 0  # epoch up to which, exclusive, the launcher knows that nothing more will come
-        builder = OperatorBuilder(sent.scope, "Closed")
+        builder = NodeBuilder(sent.scope, "Closed")
         self._input: Input[Any] = builder.new_input(sent, Pipeline())
         builder.build(self._make)
 

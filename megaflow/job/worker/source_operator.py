@@ -46,7 +46,7 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
@@ -90,7 +90,7 @@ class LineSource:
         self._batches = 0  # read in this epoch
         self._busy_reported = 0.0  # seconds
         self._timer_due = 0.0  # seconds; a later moment is already on the worker's timers
-        builder = OperatorBuilder(control.scope, "Lines")
+        builder = NodeBuilder(control.scope, "Lines")
         self._commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds
         self._output: Output[str]
         self._output, self.lines = builder.new_output()

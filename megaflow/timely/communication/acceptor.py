@@ -12,9 +12,8 @@ Whoever has not proved that it knows the secret is a stranger, and costs little:
 A connection whose handshake fails is closed with a log line, and nothing else happens.
 """
 
-import errno
+import contextlib
 import logging
-import os
 import secrets
 import selectors
 import socket
@@ -27,7 +26,7 @@ from megaflow.errors import ConfigMismatch
 from megaflow.timely.communication.complaints import Complaints
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake, ServerHandshake, refusal
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.tcp import Link, address_text, configure
+from megaflow.timely.communication.tcp import Link, address_text, check_other_end, configure
 from megaflow.timely.communication.waiting_room import WaitingRoom
 from megaflow.timely.communication.wire import MAX_MESSAGE_BYTES, Buffer
 
@@ -209,11 +208,14 @@ class Dialer:
         except OSError as error:
             self._retry(error.strerror or str(error))
             return
-        connection.setblocking(False)
-        code = connection.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
+        try:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                connection.connect(address)
+            check_other_end(connection, address)
+        except OSError as error:
             connection.close()
-            self._retry(os.strerror(code))
+            self._retry(error.strerror or str(error))
             return
         configure(connection)
         self._handshake = self.new_handshake(secrets.token_bytes(NONCE_BYTES))

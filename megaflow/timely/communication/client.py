@@ -11,7 +11,7 @@ from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake
-from megaflow.timely.communication.tcp import address_text, configure
+from megaflow.timely.communication.tcp import address_text, check_other_end, configure
 from megaflow.timely.communication.wire import Buffer, FrameDecoder, Kind, frames
 
 READ_BYTES = 64 * 1024
@@ -40,6 +40,7 @@ class Client:
         deadline = time.monotonic() + timeout_seconds
         connection = socket.create_connection((host, port), timeout_seconds)
         try:
+            check_other_end(connection, connection.getpeername())
             connection.settimeout(None)
             configure(connection)
             client = cls(connection, address)

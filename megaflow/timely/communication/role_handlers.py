@@ -72,6 +72,10 @@ class Connection:
         """Read so few bytes of it in a poll from now on: its messages cost more time than their length tells."""
         self._link.read_bytes = read_bytes
 
+    def hold(self, held: bool) -> None:
+        """Read nothing of it, nor learn that it has ended, until it is held no more; what was read still comes."""
+        self._link.hold(held)
+
     def send(self, value: object) -> None:
         """Queue one value, encoded at once (raises CannotTravel); it leaves at the next flush. No-op once closed."""
         if not self._closing:

@@ -8,6 +8,8 @@
 """
 
 import contextlib
+import errno
+import os
 import selectors
 import socket
 import struct
@@ -95,6 +97,15 @@ def configure(connection: socket.socket) -> None:
             connection.setsockopt(level, option, value)
 
 
+def check_other_end(connection: socket.socket, target: Any) -> None:
+    """Raise ConnectionRefusedError if a connection to `target` ends where it begins: nobody listens there.
+
+    The kernel may give a port of its ephemeral range without a listener to the very socket that dials it.
+    """
+    if connection.getsockname() == target:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
 def is_silent(tcp_info: bytes) -> bool:
     """Tell from Linux's `struct tcp_info` whether the other host has stopped to acknowledge what is sent to it.
 
@@ -142,6 +153,7 @@ class Link:
         self.pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
         self._readable = True  # until the end of the stream
+        self._held = False  # nothing is read for now
         self._trouble = "end of stream"  # the reason, should the stream end
         self._half_closing = False  # once drained
         self.is_shut = False  # the outgoing direction has ended
@@ -190,6 +202,11 @@ class Link:
             self.is_shut = True
             with contextlib.suppress(OSError):  # reset by the other side: reading tells
                 self._socket.shutdown(socket.SHUT_WR)
+        self._update_watch()
+
+    def hold(self, held: bool) -> None:
+        """Read nothing of it until it is held no more: what comes stays with the kernel, and then with the sender."""
+        self._held = held
         self._update_watch()
 
     def half_close(self) -> None:
@@ -305,4 +322,5 @@ class Link:
     def _update_watch(self) -> None:
         if not self.closed:
             write = 0 if self.is_drained() else selectors.EVENT_WRITE
-            self._poller.watch(self._socket, write | (selectors.EVENT_READ if self._readable else 0), self.ready)
+            read = selectors.EVENT_READ if self._readable and not self._held else 0
+            self._poller.watch(self._socket, write | read, self.ready)

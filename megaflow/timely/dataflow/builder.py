@@ -167,7 +167,7 @@ class Input(Generic[T]):
             yield CapabilityRef(time, self._outputs, self.paths, self.invocation), list(batch)
 
 
-class OperatorBuilder:
+class NodeBuilder:
     """Assembles one operator: inputs, outputs, then one of the `build` methods."""
 
     def __init__(self, scope: ScopeRef, name: str, shape: str | None = None) -> None:

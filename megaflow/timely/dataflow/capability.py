@@ -205,10 +205,11 @@ class CapabilityRef:
         self._paths = paths  # output number -> the path from this input; no entry where there is none
         self._invocation = invocation  # never a later one: by then the record's count is gone (rule 1)
 
-    def retain(self, output: int = 0) -> Capability:
+    def retain(self, output: OutputPort | int | None = None) -> Capability:
         """Return the operator's one capability for this time at `output`, counted once however often retained.
 
-        The time is what the path from this input makes of the batch's time.
+        The time is what the path from this input makes of the batch's time. `output` is an output or its number; it
+        may be left out where this input leads to one only.
         """
         port, time = self._reach(output, "retain")
         known = port.retained.get(time)
@@ -219,8 +220,8 @@ class CapabilityRef:
             self._invocation.retained.append(held)
         return held
 
-    def delayed(self, time: Time, output: int = 0) -> Capability:
-        """Return a new capability of `output` at the later `time`."""
+    def delayed(self, time: Time, output: OutputPort | int | None = None) -> Capability:
+        """Return a new capability of `output`, see `retain`, at the later `time`."""
         port, least = self._reach(output, "delayed")
         check_time("delayed", least, time)
         if not less_equal(least, time):
@@ -232,27 +233,40 @@ class CapabilityRef:
 
     def check(self, output: OutputPort) -> None:
         """Raise unless a session at this time may be opened on `output` now."""
-        number = output.number
-        if number >= len(self._outputs) or self._outputs[number] is not output:
-            raise CapabilityError(f"session: this time belongs to another operator than {output.title}")
-        if self._reach(number, "session")[1] != self.time:
+        if self._reach(output, "session")[1] != self.time:
             raise CapabilityError(
                 f"session: {output.title} is reached from this input only at later times than {self.time!r}; "
                 "open the session with retain()"
             )
 
-    def _reach(self, output: int, verb: str) -> tuple[OutputPort, Time]:
+    def _reach(self, output: OutputPort | int | None, verb: str) -> tuple[OutputPort, Time]:
         """Return an output, and the least time at which this batch can lead to records there."""
         if not self._invocation.running:
             raise CapabilityError(
                 f"{verb}: the reference to time {self.time!r} ended when the operator returned; call retain() before"
             )
-        if not 0 <= output < len(self._outputs):
-            raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._outputs)}")
-        port, path = self._outputs[output], self._paths.get(output)
+        number = self._number(output, verb)
+        port, path = self._outputs[number], self._paths.get(number)
         if path is None:
             raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
         return port, path.apply(self.time)
+
+    def _number(self, output: OutputPort | int | None, verb: str) -> int:
+        """Return which of the operator's outputs is meant."""
+        if output is None:
+            if len(self._paths) > 1:
+                raise CapabilityError(
+                    f"{verb}: the input that this time came by leads to {len(self._paths)} outputs; say which one: "
+                    f"{verb}({'time, ' if verb == 'delayed' else ''}output)"
+                )
+            return next(iter(self._paths), 0)
+        if not isinstance(output, int):
+            if not any(each is output for each in self._outputs):
+                raise CapabilityError(f"{verb}: this time belongs to another operator than {output.title}")
+            return output.number
+        if not 0 <= output < len(self._outputs):
+            raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._outputs)}")
+        return output
 
     def __repr__(self) -> str:
         return f"CapabilityRef({self.time!r})"

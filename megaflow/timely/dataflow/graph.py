@@ -187,8 +187,8 @@ class Graph:
         unfinished = [f"{node.title} ({node.where})" for node in self.nodes if node.logic is None]
         if unfinished:
             raise BuildError(
-                f"dataflow {self.name!r}: {', '.join(unfinished)} was never "
-                "connected; a feedback needs stream.connect_loop(handle)"
+                f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
+                "a feedback needs stream.connect_loop(handle), an OperatorBuilder needs build(...)"
             )
         self._tracker = self.builder.build(self.initial)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from megaflow.errors import BuildError, CapabilityError, TimeError
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.scopes import describe
@@ -164,7 +164,7 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
             f"input_from: {describe(scope)} has times with rounds, and a program sends at times without; "
             "make the input in the root scope and enter() this one"
         )
-    builder = OperatorBuilder(scope, "Input")
+    builder = NodeBuilder(scope, "Input")
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: object) -> Callable[[], None]:

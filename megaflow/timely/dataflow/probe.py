@@ -1,7 +1,7 @@
 """ProbeHandle: what may still arrive at points of dataflows."""
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
 from megaflow.timely.dataflow.scopes import describe
@@ -58,6 +58,6 @@ class ProbeHandle:
 def probe_with(port: Port[object], handle: ProbeHandle) -> None:
     """Attach `handle` to a stream."""
     handle.check(port.scope)
-    builder = OperatorBuilder(port.scope, "Probe")
+    builder = NodeBuilder(port.scope, "Probe")
     handle.attach(builder.new_input(port, Silent(), notify=False), port.scope.graph)
     builder.build_releasing(lambda: None)  # a probe is read, never run

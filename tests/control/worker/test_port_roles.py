@@ -8,6 +8,7 @@ import pytest
 from megaflow.control.coordinator.events import Asked, Gone
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
+    Accepted,
     Done,
     JobSettings,
     Moved,
@@ -21,6 +22,7 @@ from megaflow.control.messages import (
 )
 from megaflow.control.worker.port_roles import (
     KEPT_MAX,
+    OPEN_MAX,
     OUTPUT_BYTES_MAX,
     REQUEST_BYTES,
     ControlDoor,
@@ -40,6 +42,7 @@ class FakeConnection:
         self.pending_bytes = 0
         self.is_drained = True
         self.read_bytes = 0
+        self.is_held = False
         self.sent: list[Any] = []
 
     def send(self, value: object) -> None:
@@ -47,6 +50,9 @@ class FakeConnection:
 
     def read_little(self, read_bytes: int) -> None:
         self.read_bytes = read_bytes
+
+    def hold(self, held: bool) -> None:
+        self.is_held = held
 
 
 class Taker:
@@ -165,7 +171,63 @@ def test_requests_reach_the_coordinator_also_those_that_came_before_it_was_there
     door.serve(asked.append)
     door.received(connection, second)
     door.lost(connection)
-    assert asked == [Asked(connection, first), Asked(connection, second), Gone(connection)]
+    client = asked[0].client
+    assert asked == [Asked(client, first), Asked(client, second), Gone(client)] and client.connection is connection
+
+
+def test_few_requests_of_one_client_are_under_way_and_nothing_is_read_of_it_while_others_wait() -> None:
+    door, asked = ControlDoor(None, SETTINGS), []
+    flooding, other = connected(door), connected(door)
+    door.serve(asked.append)
+    requests = [Request(id, StatusQuery()) for id in range(100)]
+    for request in requests:
+        door.received(flooding, request)
+    door.received(other, Request(0, StatusQuery()))
+    assert len(asked) == OPEN_MAX + 1 and asked[-1].client.connection is other
+    assert flooding.is_held and not other.is_held
+    del asked[OPEN_MAX]
+    for answered, request in enumerate(requests):
+        client = asked[answered].client
+        assert asked[answered] == Asked(client, request) and flooding.is_held == (answered < 100 - OPEN_MAX)
+        client.send(Accepted(request.id, 1))
+        assert len(asked) == min(answered + OPEN_MAX, 100)
+        client.send(Done(request.id, None))
+    assert not flooding.is_held and len(flooding.sent) == 200
+
+
+def test_what_waits_is_taken_up_in_its_order_also_where_answers_come_at_once_and_elsewhere() -> None:
+    door, asked = ControlDoor(None, SETTINGS), []
+    connection = connected(door)
+    for id in range(50):
+        door.received(connection, Request(id, SettingsQuery() if id % 2 else StatusQuery()))
+    assert [each.id for each in connection.sent] == [1, 3, 5] and connection.is_held
+
+    def answer(asked: Any) -> None:
+        asked.client.send(Done(asked.request.id, SETTINGS))
+
+    door.serve(answer)
+    ids = [each.id for each in connection.sent]
+    assert ids[3:-3] == [0, *range(7, 50)] and ids[-3:] == [2, 4, 6] and not connection.is_held
+    door.serve(asked.append)
+    for id in range(20):
+        door.received(connection, Request(id, StatusQuery()))
+    door.keep(asked)
+    door.redirect("h", 1)
+    moved = [Moved(id, "h", 1) for id in (0, *range(OPEN_MAX, 20), *range(1, OPEN_MAX))]
+    assert connection.sent[50:] == moved and not connection.is_held
+
+
+def test_who_hangs_up_is_forgotten_with_what_it_has_waiting() -> None:
+    door, asked = ControlDoor(None, SETTINGS), []
+    connection = connected(door)
+    door.serve(asked.append)
+    for id in range(OPEN_MAX + 1):
+        door.received(connection, Request(id, StatusQuery()))
+    door.lost(connection)
+    client = asked[0].client
+    assert asked[OPEN_MAX:] == [Gone(client)]
+    client.send(Done(0, None))
+    assert len(asked) == OPEN_MAX + 1 and not door._clients
 
 
 def test_a_client_is_read_a_little_at_a_time() -> None:
@@ -209,20 +271,22 @@ def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_
     served: list[Any] = []
     door.serve(served.append)  # it is back
     door.received(first, Request(4, StatusQuery()))
-    assert served == [Asked(first, Request(4, StatusQuery()))] and len(asked) == 1
+    [again] = served
+    assert again == Asked(again.client, Request(4, StatusQuery())) and again.client.connection is first
+    assert len(asked) == 1
 
 
 def test_so_many_requests_are_kept_and_no_more() -> None:
     door, served = ControlDoor(None, SETTINGS), []
-    asker, other = connected(door), connected(door)
-    for id in range(KEPT_MAX + 1):
-        door.received(asker, Request(id, StatusQuery()))
+    askers, other = [connected(door) for _ in range(KEPT_MAX + 1)], connected(door)
+    for asker in askers:
+        door.received(asker, Request(1, StatusQuery()))
     for _ in range(10):
         door.lost(other)  # it has asked nothing
-    [refused] = asker.sent
-    assert isinstance(refused, Refused) and refused.id == KEPT_MAX and "ask again later" in refused.reason
+    [refused] = askers[-1].sent
+    assert isinstance(refused, Refused) and "ask again later" in refused.reason
     door.serve(served.append)
-    assert served == [Asked(asker, Request(id, StatusQuery())) for id in range(KEPT_MAX)]
+    assert [each.client.connection for each in served] == askers[:-1]
 
 
 @pytest.mark.parametrize("value", [None, "status", Request("1", StatusQuery())])  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from megaflow.timely.communication import tcp_fabric
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.role_handlers import RoleHandler
@@ -25,7 +26,9 @@ PATIENCE_SECONDS = 30.0  # how long a test waits for what must happen
 class Cluster:
     """Some fabrics on ports of their own, and threads to drive them."""
 
-    def __init__(self, stack: ExitStack, processes: int, workers: int, roles: Mapping[str, RoleHandler]) -> None:
+    def __init__(
+        self, stack: ExitStack, processes: int, workers: int, roles: Mapping[str, RoleHandler], handshake_seconds: float
+    ) -> None:
         self.listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(processes)]
         self.peers = [
             PeerAddress(process, *listener.getsockname(), tuple(range(process * workers, (process + 1) * workers)))
@@ -34,7 +37,7 @@ class Cluster:
         self.reports: list[str] = []
         self.doors = [JoinDoor(peer.ids) for peer in self.peers]
         self.fabrics = [
-            TcpFabric(listener, peer.ids, SECRET, roles, self.reports.append, 0.2, door)
+            TcpFabric(listener, peer.ids, SECRET, roles, self.reports.append, handshake_seconds, door)
             for listener, peer, door in zip(self.listeners, self.peers, self.doors)
         ]
         self._stack = stack
@@ -71,7 +74,7 @@ class Cluster:
         number = len(self.peers) if process is None else process
         ids = tuple(ids) or tuple(range(number * self.workers, (number + 1) * self.workers))
         own = PeerAddress(number, *listener.getsockname(), ids)
-        fabric = TcpFabric(listener, ids, secret, {}, self.reports.append, 0.2, JoinDoor(ids))
+        fabric = TcpFabric(listener, ids, secret, {}, self.reports.append, PATIENCE_SECONDS, JoinDoor(ids))
         self._stack.callback(fabric.close)
         return Newcomer(self, fabric, own, change)
 
@@ -145,12 +148,18 @@ MakeCluster = Callable[..., Cluster]
 
 
 @pytest.fixture
-def make_cluster() -> Iterator[MakeCluster]:
-    """Make clusters that are closed at the end of the test."""
+def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCluster]:
+    """Make clusters that are closed at the end of the test; who fails gives its peers all the time they need."""
+    monkeypatch.setattr(tcp_fabric, "LINGER_SECONDS", PATIENCE_SECONDS)
     with ExitStack() as stack:
 
-        def make(processes: int, workers: int = 1, roles: Mapping[str, RoleHandler] | None = None) -> Cluster:
-            return Cluster(stack, processes, workers, roles or {})
+        def make(
+            processes: int,
+            workers: int = 1,
+            roles: Mapping[str, RoleHandler] | None = None,
+            handshake_seconds: float = PATIENCE_SECONDS,
+        ) -> Cluster:
+            return Cluster(stack, processes, workers, roles or {}, handshake_seconds)
 
         yield make
 

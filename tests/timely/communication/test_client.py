@@ -5,15 +5,18 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from megaflow.errors import CannotTravel, ConfigMismatch, PeerLost, ProtocolError
+from megaflow.errors import CannotTravel, ConfigMismatch, ConnectTimeout, PeerLost, ProtocolError
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
 from megaflow.timely.communication.wire import frames
+from tests.ports import closed_port
 
 
 class Echo:
@@ -79,7 +82,7 @@ def served(make_cluster: Callable[..., Any], secret: bytes) -> Iterator[Served]:
     yield serving
     serving.stop.set()
     serving.end.wake()
-    serving.run.exception(10)
+    serving.run.exception(60)
 
 
 def test_values_go_to_and_fro_lossless_and_in_order(served: Served) -> None:
@@ -87,20 +90,20 @@ def test_values_go_to_and_fro_lossless_and_in_order(served: Served) -> None:
     with served.client(name="me") as client:
         for value in values:
             client.send(value)
-        assert [client.receive(10) for _ in range(len(values) + 1)] == ["welcome", *values]
+        assert [client.receive(60) for _ in range(len(values) + 1)] == ["welcome", *values]
     assert served.echo.hellos == [{"name": "me"}]
-    assert served.echo.ended.wait(10)
+    assert served.echo.ended.wait(60)
     assert len(served.echo.threads) == 1
     assert served.echo.threads != {threading.get_ident()}
 
 
 def test_receive_gives_up_after_its_time(served: Served) -> None:
     with served.client() as client:
-        assert client.receive(10) == "welcome"
+        assert client.receive(60) == "welcome"
         with pytest.raises(TimeoutError, match=f"127.0.0.1:{served.port}"):
             client.receive(0.01)
         client.send(1)
-        assert client.receive(10) == 1
+        assert client.receive(60) == 1
 
 
 def test_a_selector_loop_takes_what_is_there(served: Served) -> None:
@@ -117,12 +120,12 @@ def test_a_selector_loop_takes_what_is_there(served: Served) -> None:
 
 
 def test_what_was_sent_before_a_close_is_received_before_the_loss(served: Served) -> None:
-    for receive_all in (lambda c: [c.receive(10), c.receive(10)], lambda c: take(c, 2)):
+    for receive_all in (lambda c: [c.receive(60), c.receive(60)], lambda c: take(c, 2)):
         with served.client() as client:
             client.send("close")
             assert receive_all(client) == ["welcome", "close"]
             with pytest.raises(PeerLost, match="closed"):
-                client.receive(10)
+                client.receive(60)
             with pytest.raises(PeerLost, match="closed"):
                 client.receive_available()
 
@@ -140,7 +143,7 @@ def test_a_handler_may_refuse_and_the_client_is_told_why(served: Served) -> None
     with pytest.raises(ConfigMismatch, match="not you"):
         served.client(refuse=True)
     with served.client() as client:
-        assert client.receive(10) == "welcome"
+        assert client.receive(60) == "welcome"
 
 
 def test_a_role_that_nobody_serves_is_named(served: Served) -> None:
@@ -157,11 +160,11 @@ def test_a_client_that_breaks_the_protocol_loses_its_connection_alone(
             bad.send("nonsense")
         else:
             bad._socket.sendall(broken)
-        assert bad.receive(10) == "welcome"
+        assert bad.receive(60) == "welcome"
         with pytest.raises(PeerLost):
-            bad.receive(10)
+            bad.receive(60)
         good.send("still here")
-        assert (good.receive(10), good.receive(10)) == ("welcome", "still here")
+        assert (good.receive(60), good.receive(60)) == ("welcome", "still here")
     [line] = [record.getMessage() for record in caplog.records if record.name == "megaflow.wire"]
     assert "closed the connection from 127.0.0.1:" in line
 
@@ -170,31 +173,63 @@ def test_an_exception_in_a_handler_reaches_the_worker(served: Served) -> None:
     with served.client() as client:
         client.send("fail")
         with pytest.raises(RuntimeError, match="a bug in the handler"):
-            served.run.result(10)
+            served.run.result(60)
 
 
 def test_answers_still_queued_when_the_last_worker_finishes_arrive(served: Served) -> None:
     with served.client() as client:
         client.send(b"x" * 3_000_000)
-        assert client.receive(10) == "welcome"
-        assert served.echo.answered.wait(10)
+        assert client.receive(60) == "welcome"
+        assert served.echo.answered.wait(60)
         served.stop.set()
         served.end.wake()
-        assert len(client.receive(10)) == 3_000_000
+        assert len(client.receive(60)) == 3_000_000
 
 
 def test_a_value_that_cannot_travel_is_named_and_the_connection_lives(served: Served) -> None:
     with served.client() as client:
         with pytest.raises(CannotTravel):
             client.send(threading.Lock())
-        assert client.receive(10) == "welcome"
+        assert client.receive(60) == "welcome"
 
 
-def test_nobody_at_the_address_is_an_oserror(served: Served) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(OSError, match="refused"):
-        Client.connect("127.0.0.1", port, b"", "echo", {}, 5)
+def test_nobody_at_the_address_is_an_oserror() -> None:
+    with closed_port() as address, pytest.raises(ConnectionRefusedError):
+        Client.connect(*address, b"", "echo", {}, 30)
+
+
+class Narcissus(socket.socket):
+    """Is given the port that it dials, as happens now and then to a free one of those that systems give to sockets."""
+
+    def connect(self, address: Any) -> None:
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.bind(address)
+        super().connect(address)
+
+
+def test_a_connection_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reserved_port() as address:
+        monkeypatch.setattr(socket, "socket", Narcissus)
+        with pytest.raises(ConnectionRefusedError, match="Connection refused"):
+            Client.connect(*address, b"", "echo", {}, 30)
+
+
+def test_who_dials_itself_dials_again(monkeypatch: pytest.MonkeyPatch, make_cluster: Any) -> None:
+    cluster = make_cluster(2)
+    with reserved_port() as address:
+        cluster.peers[0] = PeerAddress(0, *address, (0,))
+        monkeypatch.setattr(socket, "socket", Narcissus)
+        with pytest.raises(ConnectTimeout, match=r"process 0 at .* \(Connection refused"):
+            cluster.fabrics[1].connect(cluster.peers, 1, 1, 0.3)
+
+
+@contextmanager
+def reserved_port() -> Iterator[tuple[str, int]]:
+    """An address that nobody is given but a socket that asks for it with SO_REUSEADDR."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()
 
 
 def test_a_port_that_never_answers_is_given_up() -> None:

@@ -1,6 +1,5 @@
 """A process asks a running cluster to let it join, at the port of any member."""
 
-import socket
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,6 +12,7 @@ from megaflow.timely.membership import founding
 from megaflow.timely.rescale.join_client import ask_to_join
 from megaflow.timely.rescale.join_server import ASKS_MAX, JoinDoor
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, JoinAsk
+from tests.ports import closed_port
 
 ADMISSION = Admission(
     3, 7, (14, 15), 1, founding([0, 1]), {0: ("here", 1, (0,)), 4: ("there", 2, (1,))}, ((0, founding([0, 1])),)
@@ -100,11 +100,10 @@ def test_the_last_answer_still_arrives_when_the_process_ends(run_cluster: Any) -
 
 def test_the_first_contact_that_answers_is_enough(run_cluster: Any) -> None:
     cluster, [zero, one] = run_cluster(2)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        closed = listener.getsockname()[1]
-    asked = ask(cluster, closed, cluster.ports[1], cluster.ports[0])
-    one.do(cluster.doors[1].answer, next_ask(one).key, ADMISSION)
-    assert asked.result(20) == ADMISSION
+    with closed_port() as (_, closed):
+        asked = ask(cluster, closed, cluster.ports[1], cluster.ports[0])
+        one.do(cluster.doors[1].answer, next_ask(one).key, ADMISSION)
+        assert asked.result(20) == ADMISSION
     finish_all([zero, one])
 
 
@@ -121,12 +120,11 @@ def test_when_a_contact_dies_the_next_one_is_asked(run_cluster: Any) -> None:
 
 def test_contacts_that_do_not_answer_are_named_with_the_reason(run_cluster: Any) -> None:
     cluster, [zero] = run_cluster(1)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        closed = listener.getsockname()[1]
-    asked = ask(cluster, closed, cluster.ports[0], seconds=0.3)
-    with pytest.raises(ConnectTimeout) as raised:
-        asked.result(20)
-    assert f"for 0.3 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
+    with closed_port() as (_, closed):
+        asked = ask(cluster, closed, cluster.ports[0], seconds=2.0)
+        with pytest.raises(ConnectTimeout) as raised:
+            asked.result(20)
+    assert f"for 2 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
     assert f"127.0.0.1:{cluster.ports[0]} (127.0.0.1:{cluster.ports[0]} sent nothing" in str(raised.value)
     finish_all([zero])
 

@@ -8,6 +8,7 @@ import pytest
 from megaflow.errors import ConfigMismatch, ConnectTimeout
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp_fabric import TcpFabric
+from tests.ports import closed_port
 
 
 def meet(cluster: Any, *settings: tuple[list[PeerAddress], int, int], timeout: float = 20.0) -> list[BaseException]:
@@ -40,9 +41,8 @@ def test_different_numbers_of_processes_are_named_on_both_sides(make_cluster: An
 
 def test_a_missing_peer_is_named_with_its_address(make_cluster: Any) -> None:
     cluster = make_cluster(3)
-    cluster.fabrics[2].close()
-    first = cluster.run(cluster.fabrics[0].connect, cluster.peers, 0, 1, 0.3)
-    second = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1, 30.0)
+    second = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1, 60.0)
+    first = cluster.run(cluster.fabrics[0].connect, cluster.peers, 0, 1, 2.0)
     for error in (first.exception(30), second.exception(30)):
         assert isinstance(error, ConnectTimeout)
         assert f"process 2 at 127.0.0.1:{cluster.ports[2]}" in str(error)
@@ -51,20 +51,22 @@ def test_a_missing_peer_is_named_with_its_address(make_cluster: Any) -> None:
 
 def test_a_dialled_peer_that_does_not_answer_is_named_with_the_reason(make_cluster: Any) -> None:
     cluster = make_cluster(2)
-    cluster.fabrics[0].close()
-    with pytest.raises(ConnectTimeout, match=f"process 0 at 127.0.0.1:{cluster.ports[0]} .Connection refused"):
-        cluster.fabrics[1].connect(cluster.peers, 1, 1, 0.3)
+    with closed_port() as (host, port):
+        cluster.peers[0] = PeerAddress(0, host, port, (0,))
+        with pytest.raises(ConnectTimeout, match=f"process 0 at {host}:{port} .Connection refused"):
+            cluster.fabrics[1].connect(cluster.peers, 1, 1, 0.3)
 
 
 def test_a_peer_that_comes_late_is_waited_for(make_cluster: Any, collect: Any) -> None:
     cluster = make_cluster(2)
-    late_listener = cluster.listeners[0]
-    address = late_listener.getsockname()
-    cluster.fabrics[0].close()
-    dialling = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1)
-    assert not dialling.done()
-    with socket.create_server(address) as listener:
-        fabric = TcpFabric(listener, [0], b"a secret of the tests")
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+        cluster.peers[0] = PeerAddress(0, *late.getsockname(), (0,))
+        dialling = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1)
+        while cluster.fabrics[1]._rendezvous is None or "refused" not in str(cluster.fabrics[1]._rendezvous.timeout(1)):
+            assert not dialling.done()
+        late.listen()
+        fabric = TcpFabric(late, [0], b"a secret of the tests")
         fabric.connect(cluster.peers, 0, 1)
         dialling.result(30)
         fabric.close()

@@ -68,3 +68,24 @@ def test_a_link_is_read_a_little_at_a_time_if_it_is_said(ends: tuple[Link, Owner
     far.sendall(FRAME * 300)
     link.ready(selectors.EVENT_READ)
     assert owner.messages == 3
+
+
+def test_nothing_is_read_of_a_link_that_is_held_nor_is_its_end_noticed(ends: tuple[Link, Owner, socket.socket]) -> None:
+    link, owner, far = ends
+    link.hold(True)
+    far.sendall(FRAME)
+    link._poller.poll(0.0)
+    link.queue(0, [FRAME])
+    link._poller.poll(0.0)
+    assert owner.messages == 0 and far.recv(100) == FRAME
+    link.hold(False)
+    link._poller.poll(0.0)
+    assert owner.messages == 1
+    link.hold(True)
+    far.close()
+    link._poller.poll(0.0)
+    with pytest.raises(AssertionError, match="end of stream"):
+        link.hold(False)
+        link._poller.poll(0.0)
+    link.close()
+    link.hold(True)

@@ -16,6 +16,7 @@ from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import frames
 from megaflow.timely.rescale.messages import TOPIC, LinkLost
+from tests.ports import closed_port
 
 
 def finish_all(runners: Sequence[Any]) -> None:
@@ -402,11 +403,10 @@ def test_where_there_is_no_way_in_newcomers_are_refused(make_cluster: Any, secre
 
 def test_a_member_that_does_not_answer_is_named(run_cluster: Any) -> None:
     cluster, members = run_cluster(1)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        gone = PeerAddress(5, *closed.getsockname(), (5,))
-    cluster.peers.append(gone)
-    with pytest.raises(ConnectTimeout, match=rf"process 1 waited 0.3 s for process 5 at 127.0.0.1:{gone.port}"):
-        cluster.newcomer(process=1, ids=[1]).join(0.3)
+    with closed_port() as (host, port):
+        cluster.peers.append(PeerAddress(5, host, port, (5,)))
+        with pytest.raises(ConnectTimeout, match=rf"process 1 waited 2 s for process 5 at {host}:{port}"):
+            cluster.newcomer(process=1, ids=[1]).join(2.0)
     expect_lost(members[0], (1,))
     finish_all(members)
 

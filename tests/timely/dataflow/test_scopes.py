@@ -11,7 +11,7 @@ from megaflow.program import Worker, example
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import Exchange, InputHandle, Pipeline, ProbeHandle, Product, less_equal
-from megaflow.timely.dataflow.builder import OperatorBuilder
+from megaflow.timely.dataflow.builder import NodeBuilder
 from megaflow.timely.order import identity
 from tests.cluster.processes import run_processes
 from tests.timely.cases import edges, run_threads
@@ -670,7 +670,7 @@ def test_an_operator_with_many_ports_is_as_large_as_its_paths(ports: int) -> Non
     _, worker = by_hand()
     seen: list[int] = []
     with worker.dataflow() as scope:
-        builder = OperatorBuilder(scope.ref, "Wide")
+        builder = NodeBuilder(scope.ref, "Wide")
         source = scope.to_stream([1]).port
         inputs = [builder.new_input(source, Pipeline(), {number: identity(0)}) for number in range(ports)]
         outputs = [builder.new_output() for _ in range(ports)]

@@ -14,7 +14,8 @@ Rules:
    without running its `__init__`. Classes of libraries travel only if the program registers them.
 4. Whatever the bytes are, decoding returns a value or raises ProtocolError. msgpack allocates a list as soon as it has
    read its length, so no array in the tree is longer than `tags.ARRAY_LENGTH_MAX`; a longer list is cut into parts.
-5. Objects that are shared within a value arrive as copies.
+5. An object that a value refers to several times arrives as copies, but as one where both sides ask for that: for the
+   states of a bin, which the program goes on changing. The decoder takes no such reference from anybody else.
 
 What a hostile peer, one that knows the secret, can have run here. It chooses classes by name and fields by value.
  - It has no constructor, setter or finalizer run: `object.__new__` makes the object, slots and `__dict__` are written

@@ -9,6 +9,7 @@ import struct
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -24,14 +25,20 @@ from megaflow.errors import ProtocolError
 from megaflow.timely.communication.codec import array_types, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
+_anchors: Final[ContextVar[dict[int, Any] | None]] = ContextVar("anchors", default=None)
+"""The objects of the value that a thread restores which are referred to again; None: there may be none."""
 
-def decode(buffer: bytes | bytearray | memoryview) -> Any:
-    """Return the value that `encode` made these bytes from; raises ProtocolError for any other bytes.
+
+def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> Any:
+    """Return the value that `encode` made these bytes from, with the same `shared`.
+
+    Raises ProtocolError for any other bytes.
 
     >>> from megaflow.timely.communication.codec.encode import encode
     >>> decode(encode((3, [("to", 1), ("be", 2)])))
     (3, [('to', 1), ('be', 2)])
     """
+    token = _anchors.set({} if shared else None)
     try:
         tree = msgpack.unpackb(
             buffer,
@@ -47,6 +54,8 @@ def decode(buffer: bytes | bytearray | memoryview) -> Any:
         raise
     except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
         raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
+    finally:
+        _anchors.reset(token)
 
 
 def _refuse(content: object, *more: object) -> None:
@@ -180,6 +189,19 @@ def _restore_registered(depth: int, name: str, node: Node) -> Any:
     return _registered(name)(restore(node, depth + 1))
 
 
+def _restore_anchor(depth: int, number: int, node: Node) -> Any:
+    value = restore(node, depth)
+    _restored()[number] = value
+    return value
+
+
+def _restored() -> dict[int, Any]:
+    restored = _anchors.get()
+    if restored is None:
+        raise ProtocolError("a value arrived that refers to an object twice, where none may")
+    return restored
+
+
 def _registered(name: str) -> Callable[[Any], Any]:
     if name not in user_types.decoders:
         raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
@@ -221,6 +243,8 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.NUMPY_TEXT: lambda depth, content: array_types.restore_text(content),
     tags.TIMESTAMP: _restore_timestamp,
     tags.PANDAS_TIMEDELTA: lambda depth, *parts: array_types.restore_timedelta(*parts),
+    tags.ANCHOR: _restore_anchor,
+    tags.SHARED: lambda depth, number: _restored()[number],
 }
 
 

@@ -4,10 +4,12 @@ Types are told apart by `type(value)`, never by isinstance: a subclass never tur
 alone, and the columns of lists of tuples, become one run of bytes without Python code per element.
 """
 
+import contextlib
 import re
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -32,10 +34,43 @@ _BY_FIELD: Final = " because of its field "
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
 
 
-def encode(value: object) -> bytes:
-    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel."""
+class _Met:
+    """The objects that `lower` has met in one value."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, tuple[object, list[Node]]] = {}  # id -> the object, which keeps its id, and its node
+        self.anchors = 0
+
+
+_met: Final[ContextVar[_Met | None]] = ContextVar("met", default=None)  # of each thread
+_sharing: Final[set[_Met]] = set()  # of all threads; asking `_met` alone would make records cost a tenth more
+
+
+@contextlib.contextmanager
+def sharing() -> Iterator[None]:
+    """Have `lower` keep, in this block, what is referred to twice as one: a node for the first, numbers for the rest.
+
+    Tuples and frozensets are copied as ever: what they are does not depend on who else has them, and the hash of a
+    tuple of shared tuples could take for ever.
+    """
+    met = _Met()
+    token = _met.set(met)
+    _sharing.add(met)
     try:
-        tree = lower(value)
+        yield
+    finally:
+        _sharing.remove(met)
+        _met.reset(token)
+
+
+def encode(value: object, *, shared: bool = False) -> bytes:
+    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel.
+
+    With `shared`, also for `decode`, objects that the value refers to several times stay one. Without, they are copied.
+    """
+    try:
+        with sharing() if shared else contextlib.nullcontext():
+            tree = lower(value)
     except RecursionError as error:
         raise CannotTravel(f"a value of {user_types.describe(type(value))} is nested too deeply to travel") from error
     try:
@@ -80,7 +115,19 @@ def lower(value: Any, depth: int = 0) -> Node:
         return value
     if depth > tags.DEPTH_MAX:
         raise CannotTravel(_TOO_DEEP)
-    return (_LOWER.get(kind) or _lower_of_class(kind))(value, depth)
+    lowered = _LOWER.get(kind) or _lower_of_class(kind)
+    met = _met.get() if _sharing else None
+    if met is None or kind in _COPIED:
+        return lowered(value, depth)
+    if id(value) not in met.nodes:
+        node = lowered(value, depth)
+        met.nodes[id(value)] = value, node
+        return node
+    _, first = met.nodes[id(value)]
+    if first[0] != tags.ANCHOR:
+        first[:] = [tags.ANCHOR, met.anchors, first[:]]
+        met.anchors += 1
+    return [tags.SHARED, first[1]]
 
 
 def _lower_list(values: Sequence[Any], depth: int, nested: int = 0) -> Node:
@@ -212,6 +259,7 @@ _LOWER: Final[dict[type, Lower]] = {
 }  # class -> how; written by register and, as a cache of the program's own classes, by _lower_of_class
 
 _BUILT_IN: Final = tags.SCALARS.union(_LOWER)
+_COPIED: Final = frozenset((tuple, frozenset))
 
 
 def _lower_of_class(kind: Any) -> Lower:

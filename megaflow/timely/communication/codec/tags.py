@@ -76,4 +76,8 @@ NUMPY_TEXT: Final = 37
 TIMESTAMP: Final = 38
 PANDAS_TIMEDELTA: Final = 39
 
+# Only where objects that are referred to twice stay one (`encode` and `decode` with `shared`).
+ANCHOR: Final = 40  # [number, node]: the first reference to an object
+SHARED: Final = 41  # [number]: a further one
+
 LETTERS: Final = {INT32S: ("i", 4), INT64S: ("q", 8), FLOATS: ("d", 8)}  # tag -> letter of struct, bytes

@@ -17,7 +17,7 @@ from io import TextIOBase
 from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, PeerLost, SourceError, UsageError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.event_format import HEADER, Event, EventDecoder, Messages, Progress, encode_event
 from megaflow.timely.dataflow.capture.event_link import EventLink, EventPusher
@@ -60,7 +60,7 @@ def _sorted(records: list[Any]) -> list[Any]:
 def capture(port: Port[T]) -> Captured[T]:
     """Keep the stream's records on each worker; readable at any time, complete when the dataflow is."""
     captured: Captured[T] = Captured()
-    builder = OperatorBuilder(port.scope, "Capture")
+    builder = NodeBuilder(port.scope, "Capture")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
     builder.build_releasing(run_whole([source], [], captured.add))
     return captured
@@ -211,7 +211,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
             )
         pusher.used = True
     writer = pusher if isinstance(pusher, EventWriter) else None
-    builder = OperatorBuilder(port.scope, "CaptureInto")
+    builder = NodeBuilder(port.scope, "CaptureInto")
     source: Input[Any] = builder.new_input(port, Pipeline(), connection={})
     builder.new_output()  # leads nowhere; while its capability is held, the dataflow is not complete
     now = port.scope.graph.context.now

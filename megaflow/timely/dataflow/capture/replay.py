@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.timely.dataflow.builder import OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.event_format import Event, Messages, Progress
 from megaflow.timely.dataflow.capture.event_link import EventSource
@@ -140,7 +140,7 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
     for source in given:
         if not hasattr(source, "attach") or not hasattr(source, "read"):
             raise UsageError(f"replay([{source!r}]): this is neither an EventLink nor an EventReader")
-    builder = OperatorBuilder(scope, "Replay")
+    builder = NodeBuilder(scope, "Replay")
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:

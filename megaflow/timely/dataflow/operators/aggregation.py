@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from megaflow.errors import ProgramError
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.error_notes import raised_by_loop
@@ -90,7 +90,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     come from before its time; records of equal times in the order of arrival. Outputs have the time of their record;
     `folds` and `checks` say what they may be.
     """
-    builder = OperatorBuilder(port.scope, "StateMachine")
+    builder = NodeBuilder(port.scope, "StateMachine")
     source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
     output: Output[R]
     output, result = builder.new_output()
@@ -151,7 +151,7 @@ def _fold_times(
     end: Callable[[Time, A], list[R]],  # -> the records to send
 ) -> Port[R]:
     """Build an operator that folds the batches of each time and sends the result when the time is closed."""
-    builder = OperatorBuilder(port.scope, name)
+    builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact)
     output: Output[R]
     output, result = builder.new_output()

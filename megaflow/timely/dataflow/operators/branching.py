@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
 from megaflow.timely.dataflow.fusion.stage import Kind, Stage, run_whole
 from megaflow.timely.dataflow.graph import Port
@@ -129,7 +129,7 @@ def _split(
     f: Callable[..., Any],
     names: Mapping[str, object],
 ) -> list[Port[Any]]:
-    builder = OperatorBuilder(port.scope, name)
+    builder = NodeBuilder(port.scope, name)
     source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
     made = [builder.new_output() for _ in range(count)]
     outputs: list[Output[Any]] = [output for output, _ in made]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from megaflow.errors import TimeError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
@@ -53,7 +53,7 @@ def _check_later(verb: str, time: Time, later: Time) -> None:
 
 def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Time, list[T]]]) -> Port[T]:
     """Build an operator that sends a batch as `spread(time, batch)` says: later time -> records."""
-    builder = OperatorBuilder(port.scope, name)
+    builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
     output: Output[T]
     output, result = builder.new_output()
@@ -73,7 +73,7 @@ def reclock(port: Port[T], clock: Port[Any]) -> Port[T]:
     They are sent at the time of the tick, in the order of their times, once neither stream can have more up to it.
     Only ticks can make the output's time go on; records that no tick follows are never sent.
     """
-    builder = OperatorBuilder(port.scope, "Reclock")
+    builder = NodeBuilder(port.scope, "Reclock")
     source: Input[T] = builder.new_input(port, Pipeline(), {})  # records alone lead to nothing
     ticks: Input[Any] = builder.new_input(clock, Pipeline())
     output: Output[T]

@@ -2,14 +2,15 @@
 
 `build(capability, info)` gets the operator's initial capability and returns the logic, which runs when data arrives
 and, with `notify`, when the frontier of an input moves. The logic is called with the operator's inputs and its output.
-Forms with a notificator need no build of the user's: `notified` makes one from the logic.
+Forms with a notificator need no build of the user's: `notified` makes one from the logic. An operator of any other
+shape is the user's to assemble, and `finish` ends that, too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, Invocation
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
@@ -39,17 +40,17 @@ def operator(
     joinable: bool = False,
 ) -> Port[Any]:
     """Build an operator with these inputs and one output. Without inputs it runs once at the start, then on request."""
-    builder = OperatorBuilder(scope, name)
+    builder = NodeBuilder(scope, name)
     sources = [builder.new_input(port, pact, notify=notify) for port, pact in inputs]
     output, result = builder.new_output()
-    _finish(builder, sources, [output], lambda capabilities, info: build(capabilities[0], info), joinable)
+    finish(builder, sources, [output], lambda capabilities, info: build(capabilities[0], info), joinable)
     return result
 
 
 def sink(port: Port[T], pact: PactOrClass, name: str, build: SinkBuild[T]) -> None:
     """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
-    builder = OperatorBuilder(port.scope, name)
-    _finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))
+    builder = NodeBuilder(port.scope, name)
+    finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))
 
 
 def notified(logic: Callable[..., None], init: Iterable[Time]) -> _Build:
@@ -65,24 +66,28 @@ def notified(logic: Callable[..., None], init: Iterable[Time]) -> _Build:
     return build
 
 
-def _finish(
-    builder: OperatorBuilder,
+def finish(
+    builder: NodeBuilder,
     inputs: Sequence[Input[Any]],
     outputs: Sequence[Output[Any]],
     build: Callable[[list[Capability], OperatorInfo], Callable[..., None]],
     joinable: bool = False,
+    hand_over: bool = True,
 ) -> None:
     """Finish an operator of the user's: capability references end, and open sessions flush, when its logic returns.
 
-    Raises BuildError if `build` returns nothing that can be called.
+    `hand_over`: the logic is called with the inputs and the outputs; else it knows them. Raises BuildError if `build`
+    returns nothing that can be called.
     """
+    ports = (*inputs, *outputs) if hand_over else ()
+    takes = "of its inputs and its output" if hand_over else "without arguments"
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         logic = build(capabilities, info)
         if not callable(logic):
             raise BuildError(
                 f"{info.name} ({builder.where}): build returned {logic!r}, a {type(logic).__name__}; "
-                "it must return the operator's logic, a function of its inputs and its output"
+                f"it must return the operator's logic, a function {takes}"
             )
 
         def run() -> None:
@@ -90,7 +95,7 @@ def _finish(
             for each in inputs:
                 each.invocation = invocation
             try:
-                logic(*inputs, *outputs)
+                logic(*ports)
             except BaseException:
                 time = invocation.time  # noqa: F841  # for the error's note
                 raise

@@ -9,7 +9,7 @@ makes one operator with its neighbours of. While what comes after them is full t
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, Output
 from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pact, Pipeline
@@ -48,7 +48,7 @@ def _one_to_one(
     kind: stages.Kind | None,
     f: Callable[..., Any] | None,
 ) -> Port[Any]:
-    builder = OperatorBuilder(port.scope, name)
+    builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 from megaflow.errors import BuildError
 from megaflow.timely import order
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, OperatorBuilder
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Port, ScopeRef
@@ -37,7 +37,7 @@ def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
 
 def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
     """Merge several streams, moving no record; the order among streams is that of arrival."""
-    builder = OperatorBuilder(scope, "Concat")
+    builder = NodeBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
     builder.build_releasing(run_whole(inputs, [output], output.ship), Stage("same", None, inputs, [output]))
@@ -69,7 +69,7 @@ def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[Loo
     """
     if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
         raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
-    builder = OperatorBuilder(scope, "Feedback")
+    builder = NodeBuilder(scope, "Feedback")
     summary: Summary = order.feedback(scope.depth, advance)
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
@@ -117,7 +117,7 @@ def leave(port: Port[T]) -> Port[T]:
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
     """Build an operator of `scope` that takes in a stream of the scope next to it."""
-    builder = OperatorBuilder(scope, name)
+    builder = NodeBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import CapabilityError
-from megaflow.timely.dataflow.builder import BATCH_RECORDS, OperatorBuilder, Output
+from megaflow.timely.dataflow.builder import BATCH_RECORDS, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
@@ -26,7 +26,7 @@ _BATCHES_PER_RUN = 16
 
 def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
     """Send the records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
-    builder = OperatorBuilder(scope, "ToStream")
+    builder = NodeBuilder(scope, "ToStream")
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
@@ -108,7 +108,7 @@ class _Holdings(ChangeBatch[tuple[int, Time]]):
 
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
     """Return a handle, the capability for the least time, and the stream of what is sent through the handle."""
-    builder = OperatorBuilder(scope, "UnorderedInput")
+    builder = NodeBuilder(scope, "UnorderedInput")
     output, result = builder.new_output()
     made: list[tuple[UnorderedHandle[Any], Capability]] = []
 

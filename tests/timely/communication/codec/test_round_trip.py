@@ -584,3 +584,76 @@ def test_a_class_is_found_without_running_the_getattr_of_its_module() -> None:
             user_types.find_class("lazy", "Thing")
     finally:
         del sys.modules["lazy"]
+
+
+# What a value refers to twice -----------------------------------------------------------------
+
+
+@given(st.lists(values, min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_objects_that_are_referred_to_twice_stay_one_and_the_rest_equal(parts: list[Any], rng: random.Random) -> None:
+    shared = [[rng.choice(parts)], {"k": rng.choice(parts)}, bytearray(b"b"), collections.deque(parts), Loose(parts)]
+    chosen = [rng.choice(shared) for _ in range(8)]
+    value = [*parts, (chosen, {index: [part, (part, index)] for index, part in enumerate(chosen)}), chosen]
+    arrived = decode(encode(value, shared=True), shared=True)
+    assert same(arrived, value)
+    found, (again, nested) = arrived[-1], arrived[-2]
+    assert again is found
+    assert all(nested[index][0] is nested[index][1][0] is part for index, part in enumerate(found))
+    firsts = [[id(part) for part in each].index(id(part)) for each in (chosen, found) for part in each]
+    assert firsts[:8] == firsts[8:], "those that were one are one, and those that were two are two"
+
+
+def test_what_only_equals_another_stays_apart() -> None:
+    first, second = decode(encode([[], []], shared=True), shared=True)
+    assert first is not second
+    made = [decode(encode([(1, [n])], shared=True), shared=True)[0][1] for n in range(3)]  # no memory of earlier calls
+    assert made == [[0], [1], [2]]
+
+
+def test_an_object_that_is_made_for_the_encoding_alone_is_not_taken_for_an_earlier_one() -> None:
+    """Its id is given to the next one as soon as it has gone."""
+    encoding.register(Plain, lambda plain: [plain.value], lambda parts: Plain(parts[0]))
+    try:
+        arrived = decode(encode([Plain(n) for n in range(100)], shared=True), shared=True)
+    finally:
+        del encoding._LOWER[Plain]
+        del user_types.decoders[f"{__name__}.Plain"]
+    assert [plain.value for plain in arrived] == list(range(100))
+
+
+def test_lists_within_lists_that_are_one_take_no_more_than_one() -> None:
+    value: list[Any] = []
+    for _ in range(60):
+        value = [value, value]
+    encoded = encode(value, shared=True)
+    assert len(encoded) < 1000
+    arrived = decode(encoded, shared=True)
+    while arrived:
+        assert arrived[0] is arrived[1]
+        arrived = arrived[0]
+
+
+def test_references_are_taken_only_where_they_are_asked_for() -> None:
+    part: list[int] = []
+    encoded = encode([part, part], shared=True)
+    assert encode([part, part]) == encode([[], []])
+    with pytest.raises(ProtocolError, match="refers to an object twice, where none may"):
+        decode(encoded)
+    for tree in [tags.SHARED, 0], [tags.ANCHOR, 0, [tags.LIST, [[tags.SHARED, 0]]]], [tags.SHARED, [1]], [tags.ANCHOR]:
+        with pytest.raises(ProtocolError):
+            decode(msgpack.packb(tree), shared=True)
+    assert decode(encoded, shared=True) == [[], []]
+
+
+def test_threads_share_nothing() -> None:
+    met: list[bool] = []
+    part = [1]
+
+    def elsewhere() -> None:
+        met.append(encode([part, part]) == encode([[1], [1]]))
+
+    with encoding.sharing():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert met == [True]

@@ -1,0 +1,125 @@
+"""OperatorBuilder: an operator of one's own of any shape, with several outputs that depend on some of its inputs.
+
+What `unary` and `binary` cannot say is said here: how many ports there are; for each output, which inputs its records
+may come from; for each input, whether the operator wants to run when its frontier moves. The first two decide what
+progress tracking knows: an output's frontier waits for the inputs that it depends on, and for no other.
+
+    builder = OperatorBuilder(scope, "Count")
+    words = builder.new_input(stream, Pipeline)
+    questions = builder.new_input(asked, Pipeline, notify=False)
+    counts, counted = builder.new_output(depends_on=[words])
+    answers, answered = builder.new_output(depends_on=[questions])
+    builder.build(build)
+
+Why a wrong promise cannot be made good use of: the right to send is a capability, and none comes by an input for an
+output that does not depend on it, nor for an earlier time than was promised. `retain` and `session` refuse that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+from megaflow.errors import BuildError
+from megaflow.scope import Scope
+from megaflow.stream import Stream
+from megaflow.timely import order
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.capability import Capability
+from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.operators.generic import finish
+from megaflow.timely.dataflow.pact import PactOrClass
+from megaflow.timely.order import Summary
+
+T = TypeVar("T")
+
+Build = Callable[[list[Capability], OperatorInfo], Callable[[], None]]
+
+
+class OperatorBuilder:
+    """Assembles one operator: its inputs, then its outputs, then `build`; alike on all workers, in the same order."""
+
+    def __init__(self, scope: Scope, name: str) -> None:
+        """An operator of `scope`; inputs come from streams of that scope. Raises BuildError if its block has ended."""
+        self._name = name
+        self._depth = scope.ref.depth
+        self._builder = NodeBuilder(scope.ref, name)
+        self._inputs: list[Input[Any]] = []
+        self._outputs: list[Output[Any]] = []
+        self._paths: list[dict[int, Summary]] = []  # input -> output number -> what becomes of times; filled by `build`
+        self._advances: list[dict[int, int] | None] = []  # output -> input number -> by how much; None: every input, 0
+        self._built = False
+
+    def new_input(self, stream: Stream[T], pact: PactOrClass, notify: bool = True) -> Input[T]:
+        """Add an input fed by `stream`; `for time, batch in input` takes what has come, `input.frontier` says what may.
+
+        `notify=False`: the operator does not run because this input's frontier has moved, only when records come (here
+        or at another input), when a frontier moves that it is told of, or when its activator asks for it.
+        """
+        self._check_open("new_input")
+        paths: dict[int, Summary] = {}
+        made = self._builder.new_input(stream.port, pact, paths, notify)
+        self._paths.append(paths)
+        self._inputs.append(made)
+        return made
+
+    def new_output(
+        self, depends_on: Collection[Input[Any]] | Mapping[Input[Any], int] | None = None
+    ) -> tuple[Output[Any], Stream[Any]]:
+        """Add an output; return it, for the operator to send through, and the stream of what is sent.
+
+        `depends_on`: the inputs whose records, or times, may lead to records here; None is all of them. A mapping says
+        for each by how much time has advanced at least, in a nested scope by how many rounds: `{words: 1}`. Nothing
+        that comes, or waits, at another input holds this output's frontier back. An output that depends on no input
+        is open while the operator holds its initial capability, or what it made of that.
+        """
+        self._check_open("new_output")
+        advances: dict[int, int] | None = None
+        if depends_on is not None:
+            amounts = depends_on if isinstance(depends_on, Mapping) else dict.fromkeys(depends_on, 0)
+            advances = {self._number(each): self._checked(amount) for each, amount in amounts.items()}
+        self._advances.append(advances)
+        output, port = self._builder.new_output()
+        self._outputs.append(output)
+        return output, Stream(port)
+
+    def build(self, build: Build, joinable: bool = False) -> None:
+        """Finish: `build(capabilities, info)` returns `logic()`, which reads the inputs and sends through the outputs.
+
+        `capabilities` are the initial ones, one for each output in the order of `new_output`; while one is held the
+        output is open at its time, so `release()` those that are not needed. Of a time that came by an input,
+        `time.retain(output)` is the right to send at an output that depends on the input. On a worker that joins
+        later the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
+        """
+        self._check_open("build")
+        if not self._inputs and not self._outputs:
+            raise BuildError(f"{self._title()}: it has neither an input nor an output; add some before build")
+        self._built = True
+        for output, advances in enumerate(self._advances):
+            amounts = dict.fromkeys(range(len(self._inputs)), 0) if advances is None else advances
+            for number, amount in amounts.items():
+                self._paths[number][output] = order.feedback(self._depth, amount)
+        finish(self._builder, self._inputs, self._outputs, build, joinable, hand_over=False)
+
+    def _title(self) -> str:
+        return f"{self._name} ({self._builder.where})"
+
+    def _check_open(self, verb: str) -> None:
+        if self._built:
+            raise BuildError(f"{verb}: {self._title()} is built already; make another OperatorBuilder")
+
+    def _number(self, made: Any) -> int:
+        for number, each in enumerate(self._inputs):
+            if each is made:
+                return number
+        raise BuildError(
+            f"new_output: {self._title()} depends on {made!r}, which is none of its inputs; "
+            "depends_on takes what new_input of this builder has returned"
+        )
+
+    def _checked(self, advance: Any) -> int:
+        if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
+            raise BuildError(
+                f"new_output: {self._title()} advances time by {advance!r}; say by how much, an int of at least 0"
+            )
+        return advance
