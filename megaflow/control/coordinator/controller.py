@@ -40,7 +40,7 @@ from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
 from megaflow.control.launcher_messages import Started, StartFailed
 from megaflow.control.messages import CommitBatch
-from megaflow.control.reports import JobStatus, JoiningStatus, PendingMove
+from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import initial_table
 from megaflow.timely.membership import Membership
@@ -88,9 +88,9 @@ class Controller:
         self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._lines = LinesToRead(splits, pushed)
-        joins = Joins(self._roster, join_timeout_seconds, stage_of)
+        self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
-            self._roster, joins, self._moves, self._commits, self._lines, self._stream.issue, pins
+            self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins
         )
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
@@ -116,7 +116,7 @@ class Controller:
                 self._moves.plans.gone(event.client)
                 self._trials.gone(event.client)
             case JoinDue(ids, address):
-                self._changes.joins.due(ids, address, self._too_late(), out, now)
+                self.joins.due(ids, address, self._too_late(), out, now)
             case LeaveDue(ids):
                 self._changes.leave_due(ids, out, now)
             case Joined():
@@ -144,10 +144,6 @@ class Controller:
     def epoch(self) -> int:
         """The control stream's present time."""
         return self._stream.epoch
-
-    def joining(self, now: float) -> tuple[JoiningStatus, ...]:
-        """Who is on its way into the job."""
-        return self._changes.joins.statuses(now)
 
     def seconds_to_tick(self, now: float) -> float:
         """Return how long the caller may wait before its next `Ticked`."""
@@ -236,7 +232,7 @@ class Controller:
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
             case messages.TableWish(server):
-                self._changes.joins.wished(source, server)
+                self.joins.wished(source, server)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
@@ -261,7 +257,7 @@ class Controller:
             operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
             pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
             plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
-            joining=self.joining(now),
+            joining=self.joins.statuses(now),
         )  # fmt: skip
         out.append(done(about, status))
 
@@ -296,7 +292,7 @@ class Controller:
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
             self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
-            self._changes.joins.starts, self._moves.plans.kept,
+            self.joins.starts, self._moves.plans.kept,
         )  # fmt: skip
         pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
@@ -307,7 +303,7 @@ class Controller:
         """Go on where another controller has stopped."""
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
-        self._moves.table, self._moves.plans.kept, self._changes.joins.starts = state.table, state.plan, state.starts
+        self._moves.table, self._moves.plans.kept, self.joins.starts = state.table, state.plan, state.starts
         self._lines.resume(state.unread, state.pushed)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
@@ -322,8 +318,8 @@ class Controller:
     def _end_or_wait(self, out: list[Instruction], now: float) -> None:
         """Begin nothing more; give up who has not joined; the end comes when no change is under way."""
         self._state = "stopping" if self._state == "stopping" else "ending"
-        if self._changes.joins.under_way:
-            self._changes.joins.give_up(self._too_late() or "", out)
+        if self.joins.under_way:
+            self.joins.give_up(self._too_late() or "", out)
         if not self._changes.under_way:
             self._end(out, now)
 

@@ -162,7 +162,7 @@ class ControllerDriver:
                     place = one.operator, one.where, one.port, one.worker
                     held_by.append(HeldBy(*place, one.time, one.count, one.kind))
             silent = () if question is None else tuple(sorted(question.silent))
-            joining = self._controller.joining(now)
+            joining = self._controller.joins.statuses(now)
             report = Explanation(
                 self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent, joining
             )
