@@ -73,12 +73,13 @@ def kept_text(plan: reports.PlanStatus) -> str:
     """Return a plan that is not over.
 
     >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
-    'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
+    'plan: fluid, 3 of 64 bins left; pid 7 on a has ended or stands still: megaflow control resume goes on with it'
     """
-    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left; {plan.runner} "
+    then = "" if plan.removes is None else f", then worker {plan.removes} leaves"
+    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left{then}; {plan.runner} "
     if plan.running:
         return f"{what}is carrying it out"
-    return f"{what}ended before it was over: megaflow control resume goes on with it"
+    return f"{what}has ended or stands still: megaflow control resume goes on with it"
 
 
 def plan_text(plan: Plan) -> str:

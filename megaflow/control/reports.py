@@ -111,6 +111,7 @@ class PlanStatus:
     left: int  # bins that are still to move
     runner: str  # who makes the steps, for people
     running: bool  # whether the runner is there
+    removes: int | None = None  # the worker whose process leaves then
 
 
 @dataclass(frozen=True, slots=True)

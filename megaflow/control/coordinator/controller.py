@@ -173,6 +173,8 @@ class Controller:
                 case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
                     self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
+                case messages.RenewPlan():
+                    out.append(self._moves.plans.renew(asked))
                 case messages.StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
@@ -273,6 +275,7 @@ class Controller:
         if frontier is None and self.ended:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
+        self._moves.expire(self._trials.asked, now)
         if not self.ended:
             self._changes.tick(out, now)
         if not self.ended and now >= self._tick_due(now):

@@ -42,7 +42,6 @@ from megaflow.control.launcher_messages import EndProcess, Started
 from megaflow.control.messages import AddProcesses
 from megaflow.control.reports import JoiningStatus, quantity, workers_text
 from megaflow.errors import CommandRefused
-from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Joined
 
@@ -145,8 +144,7 @@ class Joins:
             return []
         seconds = {**({} if joining is None else {"start": joining.began - add.start}), **event.seconds}
         waiting = {id for id in self._roster.members.workers.intersection(event.ids) if not self._roster.is_routed(id)}
-        place = event.process[:2]
-        add.arrivals.append(Arrival(place, event.ids, joined, seconds, event.bytes, waiting))
+        add.arrivals.append(Arrival(event.process[:2], event.ids, joined, seconds, event.bytes, waiting))
         out += add.progress(f"{workers_text(event.ids)} joined")
         if not waiting:
             self._ready(add, add.arrivals[-1], out, now)
@@ -235,7 +233,7 @@ class Joins:
         """Count a process that was started as failed, and have it killed."""
         pid = (add.addresses or {}).pop(address, None)
         self._given_up.add(address)
-        who = f"process {address_text(address)}" + f" (pid {pid})" * (pid is not None)
+        who = f"process {place(address)}" + f" (pid {pid})" * (pid is not None)
         out.append(EndProcess(*address, reason))
         self._count_failures(add, f"{who} was ended: {reason}", 1, out)
 
@@ -295,8 +293,18 @@ class Joins:
 
     @staticmethod
     def _row(address: Address, pid: int | None, seconds: float, workers: tuple[int, ...], waits: str) -> JoiningStatus:
-        return JoiningStatus(address_text(address), pid, seconds, workers, waits)
+        return JoiningStatus(place(address), pid, seconds, workers, waits)
 
     def _check(self) -> None:
         assert all(add.missing >= 0 for add in self._adds.values())
         assert not any(address in self._given_up for add in self._adds.values() for address in add.addresses or ())
+
+
+def place(address: Address) -> str:
+    """Return an address as text.
+
+    >>> place(("::1", 2101))
+    '[::1]:2101'
+    """
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

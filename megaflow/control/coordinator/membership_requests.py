@@ -113,6 +113,7 @@ class MembershipRequests:
                 if ask_only:
                     out.append(done(asked, None))
                 else:
+                    self._moves.plans.removed(ids, self._moves.table)
                     self._ask_remove(Remove([asked], now, worker), ids, out)
             case BootstrapWorker(server, worker):
                 if not self._moves.table:
