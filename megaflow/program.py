@@ -1,4 +1,4 @@
-"""The engine's front door, bound to the fluent scope: Worker, execute, example."""
+"""The engine's front door, bound to the fluent scope: Worker, execute, example; and both starts by the command line."""
 
 import logging
 import sys
@@ -11,9 +11,10 @@ from megaflow.stream import Stream
 from megaflow.timely import arguments, runtime, worker
 from megaflow.timely.dataflow.capture.capture import Captured
 from megaflow.timely.dataflow.error_notes import format_user_traceback
+from megaflow.timely.push_pull import ChannelAllocator, initialize
 from megaflow.timely.runtime import Config, UserProgram
 
-__all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args"]
+__all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args", "initialize_from_args"]
 
 R = TypeVar("R")
 
@@ -37,10 +38,21 @@ def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = 
     Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options. If the exception
     ends the program its traceback shows no frames of the engine's, unless --debug is given.
     """
+    return _from_args(execute, main, argv)
+
+
+def initialize_from_args(main: Callable[[ChannelAllocator], R], argv: Sequence[str] | None = None) -> list[R]:
+    """Like `initialize`, configured by the command line as `execute_from_args` is, but that nothing joins later."""
+    return _from_args(initialize, main, argv)
+
+
+def _from_args(
+    start: Callable[[Config, Any, Sequence[str]], list[R]], main: Callable[[Any], R], argv: Sequence[str] | None
+) -> list[R]:
     given = sys.argv[1:] if argv is None else argv
     try:
         options = arguments.parse(given)
-        return execute(_config(options), main, options.rest)
+        return start(_config(options), main, options.rest)
     except BaseException:
         if "--debug" not in given:
             sys.excepthook = _show_plainly

@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -30,6 +31,7 @@ from megaflow.cli.options import (
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
+REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
 ONLY_WITH_JOIN = {
     "server": "names the worker that bootstraps a joining process",
@@ -188,8 +190,9 @@ def run(
     spec = JobSpec(find_app(app), args=args, **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
-        spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
-    )
+        spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
+        report=partial(say, wait_seconds=REPORT_SECONDS),
+    )  # fmt: skip
     lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
     say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
     if summary.interrupted:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -77,9 +78,14 @@ def steering(command: Callable[..., None]) -> Callable[..., None]:
     return steered
 
 
-def say(text: str) -> None:
-    """Tell the user something that is no result; a job goes on though its terminal is closed."""
+def say(text: str, wait_seconds: float | None = None) -> None:
+    """Tell the user something that is no result; a job goes on though its terminal is closed.
+
+    Blocks while standard error is not read, or no longer than `wait_seconds`; then it is not said.
+    """
     with contextlib.suppress(OSError):
+        if wait_seconds is not None and not select.select([], [sys.stderr], [], wait_seconds)[1]:
+            return
         print(f"megaflow: {text}", file=sys.stderr, flush=True)
 
 

@@ -50,6 +50,13 @@ class OutputClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldOutput:
+    """The launcher has as many outputs as it may keep: no more of them are to come until it says so."""
+
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyWindow:
     """How late the lines were that were done in one tenth of a second."""
 

@@ -7,6 +7,7 @@ communication  frames and links between workers; communication.codec turns value
 dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
 rescale        how workers join and leave while dataflows run
 runtime        starts the workers of this process, as arguments say; worker steps one
+push_pull      channels of messages between workers, without any dataflow
 order          logical times; membership: the workers of a cluster as a value
 dispatch       what a worker does with what arrives; dataflows: those that it runs
 progcaster     numbered batches of progress, where counts meet channels
@@ -20,7 +21,9 @@ from typing import Any
 
 _NAMES = {
     "megaflow.operator_builder": ("OperatorBuilder",),
-    "megaflow.program": ("Scope", "Stream", "Worker", "example", "execute", "execute_from_args"),
+    "megaflow.program": (
+        "Scope", "Stream", "Worker", "example", "execute", "execute_from_args", "initialize_from_args",
+    ),
     "megaflow.timely.dataflow.builder": ("Input", "Output"),
     "megaflow.timely.dataflow.capability": ("Capability",),
     "megaflow.timely.dataflow.capture.capture": ("EventReader", "EventWriter"),
@@ -35,6 +38,7 @@ _NAMES = {
     "megaflow.timely.dataflow.operators.sources": ("UnorderedHandle",),
     "megaflow.timely.order": ("Product", "Time", "less_equal", "less_than"),
     "megaflow.timely.progress.antichain": ("Antichain",),
+    "megaflow.timely.push_pull": ("ChannelAllocator", "Pull", "Push", "initialize"),
     "megaflow.timely.runtime": ("Config",),
 }  # module -> what it offers
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

@@ -7,6 +7,7 @@ from megaflow.program import Worker as Worker
 from megaflow.program import example as example
 from megaflow.program import execute as execute
 from megaflow.program import execute_from_args as execute_from_args
+from megaflow.program import initialize_from_args as initialize_from_args
 from megaflow.timely.dataflow.builder import Input as Input
 from megaflow.timely.dataflow.builder import Output as Output
 from megaflow.timely.dataflow.capability import Capability as Capability
@@ -30,4 +31,8 @@ from megaflow.timely.order import Time as Time
 from megaflow.timely.order import less_equal as less_equal
 from megaflow.timely.order import less_than as less_than
 from megaflow.timely.progress.antichain import Antichain as Antichain
+from megaflow.timely.push_pull import ChannelAllocator as ChannelAllocator
+from megaflow.timely.push_pull import Pull as Pull
+from megaflow.timely.push_pull import Push as Push
+from megaflow.timely.push_pull import initialize as initialize
 from megaflow.timely.runtime import Config as Config

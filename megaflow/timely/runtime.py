@@ -15,8 +15,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -24,7 +24,7 @@ from megaflow.errors import ClusterError, PeerFailed, UsageError
 from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
 from megaflow.timely.communication.rendezvous import PeerAddress
-from megaflow.timely.communication.role_handlers import RoleHandler
+from megaflow.timely.communication.role_handlers import EntryHandler, RoleHandler
 from megaflow.timely.communication.secret import is_loopback, load_secret
 from megaflow.timely.communication.tcp import address_text, open_listener, parse_address
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
@@ -135,24 +135,44 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
     if config.contacts:
         return _join(config, program)
     if not config.addresses:
-        ids = range(config.workers)
-        fabric = LocalFabric(ids)
-        return run_workers(program, [config.around(fabric.allocator(worker)) for worker in ids], founding(ids))
-    workers = config.workers
+        return run_workers(program, local_ends(config), founding(range(config.workers)))
+    door = JoinDoor(_ids(config, config.index))
+    with connected(config, door) as (ends, peers):
+        membership = founding(worker for peer in peers for worker in peer.ids)
+        processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
+        return run_workers(program, ends, membership, config.addresses[config.index], processes, door=door)
+
+
+def local_ends(config: Config) -> list[Allocator]:
+    """Return each worker's end of the transport within this process alone."""
+    fabric = LocalFabric(range(config.workers))
+    return [config.around(fabric.allocator(worker)) for worker in range(config.workers)]
+
+
+@contextmanager
+def connected(
+    config: Config, door: EntryHandler | None = None
+) -> Iterator[tuple[list[Allocator], list[PeerAddress]]]:
+    """Meet the processes of a cluster; give each local worker's end of the transport, and all processes.
+
+    `door` is the way in for others; without it nobody can join. Waits for all processes; raises what `execute` does
+    if they cannot meet.
+    """
     peers = [
-        PeerAddress(process, *parse_address(address), tuple(range(process * workers, (process + 1) * workers)))
+        PeerAddress(process, *parse_address(address), _ids(config, process))
         for process, address in enumerate(config.addresses)
     ]
     own = peers[config.index]
     listener = _listen(config, f"process {own.process}", own.host, own.port)
     secret = config.secret if config.secret is not None else load_secret()
-    door = JoinDoor(own.ids)
     with closing(_fabric(config, listener, own.ids, secret, door)) as tcp:
-        tcp.connect(peers, config.index, workers, config.connect_timeout_seconds)
-        membership = founding(worker for peer in peers for worker in peer.ids)
-        processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
-        ends = [config.around(TcpAllocator(tcp, worker)) for worker in own.ids]
-        return run_workers(program, ends, membership, config.addresses[config.index], processes, door=door)
+        tcp.connect(peers, config.index, config.workers, config.connect_timeout_seconds)
+        yield [config.around(TcpAllocator(tcp, worker)) for worker in own.ids], peers
+
+
+def _ids(config: Config, process: int) -> tuple[WorkerId, ...]:
+    """Return the workers of a process that founds the cluster."""
+    return tuple(range(process * config.workers, (process + 1) * config.workers))
 
 
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
@@ -175,7 +195,7 @@ def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
 
 
 def _fabric(
-    config: Config, listener: socket.socket, ids: tuple[WorkerId, ...], secret: bytes, door: JoinDoor
+    config: Config, listener: socket.socket, ids: tuple[WorkerId, ...], secret: bytes, door: EntryHandler | None
 ) -> TcpFabric:
     roles = config.roles(ids) if callable(config.roles) else config.roles
     tcp = TcpFabric(listener, ids, secret, roles, config.report, entry=door)
@@ -214,11 +234,27 @@ def run_workers(
     all are done.
     """
 
-    def make_worker(allocator: Allocator) -> Worker[S]:
+    def live(allocator: Allocator) -> R:
         clocks = (time.monotonic, time.time)
-        return Worker(allocator, membership, program.make_scope, clocks, program.args, processes, admission, door)
+        worker = Worker(allocator, membership, program.make_scope, clocks, program.args, processes, admission, door)
+        result = program.main(worker)
+        worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
+        worker.close_inputs()
+        worker.end_building()
+        while worker.installed_dataflows and worker.step_or_park(None):
+            pass
+        worker.part()
+        return result
 
-    runs = [_Run(allocator, address, make_worker, program.main) for allocator in allocators]
+    return run_threads(live, allocators, address)
+
+
+def run_threads(live: Callable[[Allocator], R], allocators: Sequence[Allocator], address: str = "") -> list[R]:
+    """Run `live(allocator)` for each, the first on this thread; return what each returned, once all have parted.
+
+    The failure of one ends all, here and in other processes.
+    """
+    runs = [_Run(allocator, address, live) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
     interval = sys.getswitchinterval()
     if threads:
@@ -244,29 +280,21 @@ def run_workers(
 
 
 @dataclass(slots=True)
-class _Run(Generic[S, R]):
+class _Run(Generic[R]):
     """One worker's life on its thread."""
 
     allocator: Allocator
     address: str
-    make_worker: Callable[[Allocator], Worker[S]]
-    main: Callable[[Worker[S]], R]
+    live: Callable[[Allocator], R]
     result: Any = None
     error: BaseException | None = None
 
     def work(self) -> None:
-        """Run `main`, drain, say goodbye. An error is kept for the caller after the others have been told."""
+        """Live, say goodbye. An error is kept for the caller after the others have been told."""
         try:
-            worker = self.make_worker(self.allocator)
-            self.result = self.main(worker)
-            worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
-            worker.close_inputs()
-            worker.end_building()
-            while worker.installed_dataflows and worker.step_or_park(None):
-                pass
-            worker.part()
+            self.result = self.live(self.allocator)
             self.allocator.finish()
-        except BaseException as error:  # whatever stops one worker stops all; raised again by run_workers
+        except BaseException as error:  # whatever stops one worker stops all; raised again by run_threads
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:

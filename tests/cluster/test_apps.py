@@ -107,3 +107,14 @@ def test_diagnosed_counts_on_while_a_question_stays_at_time_0(workers: tuple[int
     answers = figures(text, r"how many\? worker (\d+): (\d+) records")
     assert sorted(worker for worker, _ in answers) == list(range(sum(workers)))
     assert sum(records for _, records in answers) == 100
+
+
+@EVERY_SHAPE
+def test_comm_hello_every_worker_is_greeted_by_every_worker(workers: tuple[int, ...], tmp_path: Path) -> None:
+    """The communication chapter's example: its text, without a dataflow."""
+    count = sum(workers)
+    text = output(tmp_path, "comm_hello", workers=workers)
+    assert sorted(figures(text, r"worker (\d+) of (\d+) started")) == [(index, count) for index in range(count)]
+    greeted = sorted(figures(text, r"worker (\d+): received: <hello, (\d+)>"))
+    assert greeted == [(index, index) for index in range(count) for _ in range(count)]
+    assert sorted(figures(text, r"result: (\d+)")) == [(index,) for index in range(count)]

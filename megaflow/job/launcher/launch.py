@@ -21,12 +21,14 @@ from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
+from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.splits import ENCODING_ERRORS
+from megaflow.timely.communication.secret import given_secret
 
-C = TypeVar("C", Loop, Writer)
+C = TypeVar("C", Loop, OutputQueue)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
@@ -61,7 +63,7 @@ def launch(
         listeners = stack.enter_context(listening(spec.listen, spec.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
         with received.interruptible():
-            writer = stack.enter_context(closing(open_output(), received))
+            output = stack.enter_context(closing(OutputQueue(open_output(), report), received))
         job = stack.enter_context(published(spec, *addresses[0]))
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
@@ -75,7 +77,7 @@ def launch(
                 splits=job_input.splits if isinstance(part, Founder) else (),
                 pushed=job_input.pushed is not None,
                 spark_queries=0 if job_input.spark is None else 1,
-                output=writer.form,
+                output=output.form,
                 report_fd=report_fd,
             )
 
@@ -87,13 +89,14 @@ def launch(
         stack.enter_context(DoorKeeper(job, {WhoIsBusy: lambda request: BusyReport((), ())}))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = stack.enter_context(closing(Loop(children, start, job_input, writer, received, report, job), received))
+        loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
         try:
             with received.interruptible():
                 summary = loop.run(spec.connect_timeout_seconds)
-                writer.flush()
-        except BaseException:
+        except BaseException as error:
             children.kill(children.all)  # before anything that takes time
+            if isinstance(error, KeyboardInterrupt):
+                output.drop()
             raise
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
@@ -141,7 +144,7 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     """Give the job; its file exists during the block."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
-    secret = os.environ.get("MEGAFLOW_SECRET", "").strip() or secrets.token_hex(32)
+    secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace())
     job, path = publish_numbered(job) if spec.name is None else (job, publish(job))

@@ -1,0 +1,136 @@
+"""Channels of messages between workers, without dataflows: the communication floor, usable by itself.
+
+    def main(allocator):
+        pushers, puller = allocator.allocate()
+        for index, pusher in enumerate(pushers):
+            pusher.push(f"hello, {index}")
+            pusher.done()
+        ...                                          # messages = puller.pull() until as many have come as are expected
+
+    initialize(Config.process(2), main)
+
+This floor knows no time and no frontier: who receives has to know by himself when he has all. What it promises:
+1. Messages of one channel from one worker to another arrive once, in the order in which they were pushed.
+2. A channel is known by the order of allocation, so all workers allocate alike. What comes for a channel that is yet
+   to be allocated waits for it.
+3. Within a process a message is handed over as it is, and must not be changed any more; to another process it travels
+   as data, and equals what was pushed. None is no message: it stands for "nothing", at both ends.
+4. Nothing blocks but `park` and the end. A worker that has returned takes part in sending until all processes are
+   done. What nobody pulls is dropped then. What waits is not bounded: that is the program's to see to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from megaflow.errors import CannotTravel, ProtocolError, UsageError
+from megaflow.timely.communication.allocator import Allocator
+from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.runtime import Config, connected, local_ends, run_threads
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_MESSAGES = -3  # in place of a dataflow's number
+
+
+class Push(Generic[T]):
+    """The end of a channel at which one worker sends to another, or to itself."""
+
+    def __init__(self, end: Allocator, target: int, channel: int) -> None:
+        self._end = end
+        self._target = target
+        self._channel = Channel(Lane.DATA, _MESSAGES, channel)
+
+    def push(self, message: T | None) -> None:
+        """Send a message; None: see `done`. Does not block. Raises CannotTravel for what another process cannot get."""
+        if message is None:
+            self._end.flush()
+            return
+        try:
+            self._end.send(self._target, self._channel, message)
+        except CannotTravel as error:
+            error.add_note(f"in a message pushed into channel {self._channel.number} to worker {self._target}")
+            raise
+
+    def done(self) -> None:
+        """Say that you may turn to other things for a while: what was pushed sets off now, as far as there is room.
+
+        The rest follows whenever this worker pulls, parks or returns.
+        """
+        self.push(None)
+
+
+class Pull(Generic[T]):
+    """The end of a channel at which a worker gets what all workers have sent to it."""
+
+    def __init__(self, queue: deque[T], receive: Callable[[], None]) -> None:
+        self._queue = queue
+        self._receive = receive
+
+    def pull(self) -> T | None:
+        """Take the next message; None if none has come. Does not block. Raises PeerFailed or PeerLost if one failed."""
+        if not self._queue:
+            self._receive()
+        return self._queue.popleft() if self._queue else None
+
+
+class ChannelAllocator:
+    """A worker's place among all, and its way to the others; what `main` of `initialize` gets."""
+
+    def __init__(self, end: Allocator, peers: int, args: Sequence[str] = ()) -> None:
+        self.index = end.index  # of this worker, from 0
+        self.peers = peers  # how many workers there are, this one included
+        self.args = list(args)  # of the command line: positionals and all after --
+        self._end = end
+        self._allocated = 0  # channels
+        self._queues: dict[int, deque[Any]] = {}  # channel -> what has come and was not pulled
+        self._fresh = False  # something has come since the last `park`
+
+    def allocate(self) -> tuple[list[Push[Any]], Pull[Any]]:
+        """Make the next channel: a `Push` for each worker, by its index, and the `Pull` for what they send here.
+
+        All workers must do so equally often; their n-th channels belong together.
+        """
+        channel, self._allocated = self._allocated, self._allocated + 1
+        pushers: list[Push[Any]] = [Push(self._end, target, channel) for target in range(self.peers)]
+        return pushers, Pull(self._queues.setdefault(channel, deque()), self._receive)
+
+    def park(self, seconds: float | None = None) -> None:
+        """Block until a message has come, in whichever channel, or the time is up; None: as long as it takes.
+
+        Returns at once if one has come since the last call, and now and then for no reason: ask `pull` again.
+        """
+        if not self._fresh:
+            self._end.park(seconds)
+            self._receive()
+        self._fresh = False
+
+    def _receive(self) -> None:
+        """Put what has come into its queues."""
+        for channel, source, message in self._end.receive():
+            if channel.dataflow != _MESSAGES:
+                raise ProtocolError(f"worker {source} runs a program with dataflows, which this worker does not")
+            self._queues.setdefault(channel.number, deque()).append(message)
+            self._fresh = True
+
+
+def initialize(config: Config, main: Callable[[ChannelAllocator], R], args: Sequence[str] = ()) -> list[R]:
+    """Run `main(allocator)` on every worker of this process; return what each returned. Blocks until all are done.
+
+    An exception in one worker stops the whole cluster, as in `execute`: it is raised here if the worker is in this
+    process, else PeerFailed with its report. Raises UsageError for `Config.join`: the number of workers is fixed.
+    """
+    if config.contacts:
+        raise UsageError("initialize: channels of messages are among the workers that start together; nothing can join")
+    peers = config.workers * max(1, len(config.addresses))
+
+    def live(end: Allocator) -> R:
+        return main(ChannelAllocator(end, peers, args))
+
+    if not config.addresses:
+        return run_threads(live, local_ends(config))
+    with connected(config) as (ends, _):
+        return run_threads(live, ends, config.addresses[config.index])
