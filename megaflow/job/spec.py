@@ -63,6 +63,7 @@ class JobSpec:
     encoding_errors: str = "replace"  # or "strict"
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
+    join_timeout_seconds: float = 30.0  # that a process has to join
     profile: ProfileSpec | None = None
     oversubscribe: bool = False  # whether there may be many more processes than cores
 

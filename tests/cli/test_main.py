@@ -498,7 +498,7 @@ def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: Fa
     rows = [line.split() for line in text.splitlines()]
     assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
     assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
-    assert "plan: fluid, 2 of 2 bins left; pid 1 ended before it was over: megaflow control resume" in text
+    assert "plan: fluid, 2 of 2 bins left; pid 1 has ended or stands still: megaflow control resume" in text
     assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == plain(status_of(job.record))
     assert job.with_loads == 2
 

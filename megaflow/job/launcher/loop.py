@@ -228,6 +228,8 @@ class Loop:
                 self._fail()
             case messages.StartProcesses():
                 self._newcomers.start(message)
+            case messages.EndProcess():
+                self._newcomers.end(message)
             case messages.Coordinates(host, port):
                 self._move((host, port))
                 self._pusher.move(child)
