@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -19,25 +20,27 @@ from click.core import ParameterSource
 
 from megaflow.cli.options import (
     ArgsCommand,
-    SpecType,
     answer,
     give_up_output,
     keep_standard_files,
-    only_one,
     option,
     say,
 )
 from megaflow.errors import MegaflowError, PeerFailed, UsageError
 
 INTERRUPTED = 130
+REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
 ONLY_WITH_JOIN = {
     "server": "names the worker that bootstraps a joining process",
     "no_bootstrap": "is about the routing table of a joining process",
     "allow_other_code": "is about the code of a joining process",
 }
-NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
-                 "append", "oversubscribe")  # the job has them
+NOT_WITH_JOIN = {  # the job has them
+    name: f"--{name.replace('_', '-')}"
+    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
+                 "oversubscribe")
+} | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -105,12 +108,10 @@ def control() -> None:
 @cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC", multiple=True, callback=only_one,
-        type=SpecType("a folder or a quoted glob stands for several files"),
+@option("--lines", env="LINES", metavar="SPEC", hint="a folder or a quoted glob stands for several files",
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
         "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
-@option("--output", env="OUTPUT", metavar="SPEC", multiple=True, type=SpecType(), callback=only_one, default=["-"],
-        show_default=True,
+@option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
         "of JSON lines, or none.")  # fmt: skip
 @option("--overwrite", env="OVERWRITE", is_flag=True,
@@ -127,6 +128,9 @@ def control() -> None:
 @option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
         help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "
         "following ones.")  # fmt: skip
+@option("--join-timeout", "join_timeout_seconds", env="JOIN_TIMEOUT", metavar="SECONDS", type=float, default=30.0,
+        show_default=True, help="How long a process that is added, or joins by hand, may take to join; it is given up "
+        "then, and changes that wait for it go on.")  # fmt: skip
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
@@ -182,8 +186,9 @@ def run(
     spec = JobSpec(find_app(app), args=args, **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
-        spec, lines, lambda: open_writer(output, lines, mode), report=say, started=started, signals=True
-    )
+        spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
+        report=partial(say, wait_seconds=REPORT_SECONDS),
+    )  # fmt: skip
     lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
     say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
@@ -209,9 +214,8 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
     from megaflow.job.worker.join_by_hand import join_job
 
     context = click.get_current_context()
-    for name in NOT_WITH_JOIN:
+    for name, flag in NOT_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
     contact, secret = find_contact(target)
     empty_standard_input()  # as in the job's other processes

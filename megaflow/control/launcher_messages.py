@@ -50,6 +50,13 @@ class OutputClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldOutput:
+    """The launcher has as many outputs as it may keep: no more of them are to come until it says so."""
+
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyWindow:
     """How late the lines were that were done in one tenth of a second."""
 
@@ -94,6 +101,7 @@ class Started:
 
     addresses: tuple[tuple[str, int], ...]  # where each listens
     number: int = 0  # of the request
+    pids: tuple[int, ...] = ()  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,16 @@ class StartFailed:
 
     reason: str
     number: int = 0  # of the request
+    address: tuple[str, int] | None = None  # of the process that has ended
+
+
+@dataclass(frozen=True, slots=True)
+class EndProcess:
+    """The coordinator asks the launcher to kill a process that it has started and that does not join."""
+
+    host: str
+    port: int
+    reason: str  # why the coordinator waits no longer
 
 
 @dataclass(frozen=True, slots=True)

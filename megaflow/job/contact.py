@@ -1,7 +1,6 @@
 """How a command or a process finds a running job: by the job's file, or by the address of one of its processes."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 
 from megaflow.control.client.conversation import Conversation
@@ -9,6 +8,7 @@ from megaflow.errors import JobNotFound, PeerLost, UsageError
 from megaflow.job.job_file import find
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.secret import given_secret
 from megaflow.timely.communication.tcp import is_port, may_be_host
 
 TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
@@ -26,7 +26,7 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
         if job is not None:
             raise UsageError("--job and --connect both name a job: give one of them")
         host, port = parse_address(connect, "--connect")
-        secret, name = given_secret("--connect"), f"the job at {connect}"
+        secret, name = needed_secret("--connect"), f"the job at {connect}"
 
     def reach(host: str, port: int) -> Client:
         try:
@@ -52,12 +52,12 @@ def find_contact(target: str) -> tuple[Address, bytes]:
     if ":" not in target:
         found = find(target)
         return (found.host, found.port), found.secret.encode()
-    return parse_address(target, "--join"), given_secret("--join HOST:PORT").encode()
+    return parse_address(target, "--join"), needed_secret("--join HOST:PORT").encode()
 
 
-def given_secret(option: str) -> str:
+def needed_secret(option: str) -> str:
     """Return the secret of the environment, which `option` needs. Raises UsageError if there is none."""
-    secret = os.environ.get("MEGAFLOW_SECRET", "").strip()
+    secret = given_secret()
     if not secret:
         raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET")
     return secret

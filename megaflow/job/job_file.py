@@ -8,7 +8,7 @@
    start time, and the namespace in which it has that id (a container has one of its own), where the operating system
    tells them. A process that finds the file of a launcher that is gone removes it.
 4. What cannot be judged stays, and its name is taken: the file of a launcher in another namespace, and what is no job
-   file of this version.
+   file of this version, or no file at all; nothing is waited for, nor read at length, to find that out.
 5. Who removes or replaces a file has locked the folder and read whose it is: a job touches only its own.
 6. The socket NAME.sock beside a job's file (see `megaflow.job.side_door`) goes when the file goes.
 """
@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from megaflow.timely.communication.secret import private_folder
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAMES_MAX = 1000  # jobs of one app at the same time
+FILE_BYTES_MAX = 1 << 16
 PID_MAX = 2**31 - 1  # of any system
 
 
@@ -100,7 +102,7 @@ def _make_room(path: Path) -> None:
         raise CommandRefused(
             f"a job named {other.name!r} is running already (process {other.pid}): choose another --name"
         )
-    if alive is None and path.exists():
+    if alive is None and os.path.lexists(path):
         raise CommandRefused(
             f"{path} names a job in another container or of another version of megaflow, and whether that runs cannot "
             "be seen from here: choose another --name, or remove the file if it does not"
@@ -112,7 +114,7 @@ def republish(job: Job) -> None:
     """Write anew the file of a job that was published. Raises OSError; so if another job has the name by now."""
     path = private_folder() / f"{job.name}.json"
     with _written_aside(job) as aside, _alone(path.parent):
-        if path.exists() and not _is_of(job, path):
+        if os.path.lexists(path) and not _is_of(job, path):
             raise FileExistsError(f"{path} is another job's by now")
         os.replace(aside, path)
 
@@ -131,7 +133,8 @@ def door_path(folder: Path, name: str) -> Path:
 
 def _remove(path: Path) -> None:
     """Remove a job's file and its socket."""
-    door_path(path.parent, path.stem).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # there is none, or something else has its name
+        door_path(path.parent, path.stem).unlink()
     path.unlink(missing_ok=True)
 
 
@@ -178,10 +181,24 @@ def publish_numbered(job: Job) -> tuple[Job, Path]:
 def read(path: Path) -> Job | None:
     """Return the job that a file describes; None if there is no file, or it is no job's of this version."""
     try:
-        job = Job(**json.loads(path.read_text(encoding="utf-8")))
+        job = Job(**json.loads(_content(path)))
         return job if job.name == path.stem and _is_sound(job) else None
     except (OSError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _content(path: Path) -> str:
+    """Return what a file says; raises OSError for all else that may have its name: a pipe would not end, nor /dev/zero.
+
+    Raises ValueError for a file that is too long, or no text.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise ValueError(f"{path} is longer than a job's file")
+    return content.decode()
 
 
 def _is_sound(job: Job) -> bool:

@@ -24,7 +24,7 @@ from megaflow.control.messages import AssignSplits, EndOfLines, Split, SplitRead
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import UsageError
-from megaflow.job.launcher.launcher_input import IterableLines
+from megaflow.job.launcher.launcher_input import without_end
 from megaflow.job.launcher.python_function import check_function
 from megaflow.job.splits import SplitReader
 from megaflow.job.worker.flow import Flow, build_flow
@@ -243,7 +243,4 @@ def partitions_of(lines: Any) -> list[list[str]]:
 def _lines_of(partition: Any) -> list[str]:
     if isinstance(partition, str | bytes) or not isinstance(partition, Iterable):
         raise UsageError(f"a partition must be an iterable of str, not {partition!r:.80} ({type(partition).__name__})")
-    source, lines = IterableLines(partition), []
-    while not source.done:
-        lines += source.read()
-    return lines
+    return [without_end(line) for line in partition]

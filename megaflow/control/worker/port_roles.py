@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from megaflow.control import messages
 from megaflow.control.coordinator.events import Asked, Gone, Launched
-from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
+from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
 from megaflow.control.shapes import conforms
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.megaphone.routing import Map, Move
@@ -50,6 +50,7 @@ class LauncherDoor:
     def __init__(self) -> None:
         self.gone = False  # it was here and has left
         self._connection: Connection | None = None
+        self._is_held = False  # the launcher wants no outputs for a while
         self._taker: LinesTaker | None = None  # from `serve` to the end of the lines that come here
         self._wake: Callable[[], None] = lambda: None  # nobody is to be woken yet
         self._early: deque[Lines | LinesEnded] = deque()  # what came while there was no taker
@@ -59,8 +60,9 @@ class LauncherDoor:
 
     @property
     def has_room(self) -> bool:
-        """Whether the launcher is there and keeps up; any thread may ask."""
-        return self._connection is not None and self._connection.pending_bytes < OUTPUT_BYTES_MAX
+        """Whether the launcher is there, keeps up and wants outputs; any thread may ask."""
+        connection = self._connection
+        return connection is not None and not self._is_held and connection.pending_bytes < OUTPUT_BYTES_MAX
 
     @property
     def is_here(self) -> bool:
@@ -109,6 +111,8 @@ class LauncherDoor:
             case Lines(list(lines)) if all(type(line) is str for line in lines):
                 self._early.append(value)
                 self._hand_on()
+            case HoldOutput(bool(hold)):
+                self._is_held = hold
             case Started() | StartFailed() if self._launched is not None and conforms(value, type(value)):
                 self._launched(value)
             case _:

@@ -1,6 +1,6 @@
 """Where a job's lines come from: files, which the workers read; lines that the launcher reads; a Spark query.
 
-The launcher reads its standard input or an iterable, block by block (see `megaflow.job.launcher.line_pusher`).
+The launcher reads its standard input or an iterable (see `megaflow.job.launcher.line_reader`).
 
 A path may be followed by `?` and an option. `?` is a character of globs and of file names, too, so what exists is taken
 literally, and a last `?` begins an option only if the name of one follows.
@@ -8,21 +8,20 @@ literally, and a last `?` begins an option only if the name of one follows.
 
 import difflib
 import os
-import stat
-import time
+import select
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
+from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec, spark_spec_of
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
-PULL_SECONDS = 0.02  # an iterable is asked for lines this long at a time; then the loop serves its other files
 
 
 class TextSplitter:
@@ -75,16 +74,17 @@ class FileLines:
         self._file = file
         self._name = name
         self._splitter = TextSplitter(name, errors)
-        # epoll takes no regular files and refuses some devices (/dev/null); reading those does not block.
         try:
-            kind = os.fstat(file).st_mode
+            os.fstat(file)
         except OSError as error:
             raise SourceError(f"cannot read {name}: {error.strerror}") from error
-        self._waits = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(file)
 
-    def fileno(self) -> int | None:
-        """Return the descriptor if it is one to wait for."""
-        return self._file if self._waits else None
+    def wait(self, stopped: Wakeup) -> bool:
+        """Wait until there is something to read, or its end; return False if `stopped` is woken."""
+        poller = select.poll()
+        poller.register(self._file, select.POLLIN)
+        poller.register(stopped, select.POLLIN)
+        return all(file != stopped.fileno() for file, _ in poller.poll())
 
     def read(self) -> list[str]:
         """Return the lines completed by one more block."""
@@ -98,31 +98,22 @@ class FileLines:
         return self._splitter.end()
 
 
+@dataclass(frozen=True, slots=True)
 class IterableLines:
-    """Lines of any iterable of str, pulled only as far as needed; a line end at a line's end is left out."""
+    """An iterable of str, pulled only as far as needed."""
 
-    def __init__(self, lines: Iterable[Any]) -> None:
-        self.done = False
-        self._lines = iter(lines)
+    lines: Iterable[Any]
 
-    def fileno(self) -> int | None:
-        """Return None: an iterable is read without waiting for anything."""
-        return None
 
-    def read(self) -> list[str]:
-        """Return about a block of lines, or what comes within a fiftieth of a second; at least one."""
-        lines: list[str] = []
-        size = 0
-        until = time.monotonic() + PULL_SECONDS
-        for line in self._lines:
-            if not isinstance(line, str):
-                raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
-            lines.append(line.removesuffix("\n").removesuffix("\r"))
-            size += len(line)
-            if size >= BLOCK_BYTES or time.monotonic() >= until:
-                return lines
-        self.done = True
-        return lines
+def without_end(line: Any) -> str:
+    """Return a line of an iterable without its end. Raises UsageError for what is no str.
+
+    >>> without_end("a\\r\\n")
+    'a'
+    """
+    if not isinstance(line, str):
+        raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 PushedLines: TypeAlias = FileLines | IterableLines

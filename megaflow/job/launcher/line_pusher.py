@@ -1,18 +1,17 @@
 """The launcher's own lines on their way to the coordinator's process, no further ahead than a window of bytes.
 
-The window holds what was sent and what the worker's source has not taken in yet (`LinesTaken`). The source of lines is
-read only while the window is open. When another process coordinates, the lines that follow go there; they are read
-there when those before have been taken in (rule 6 of `megaflow.job.worker.source_operator`), so one window is enough.
+The window holds what was sent and what the worker's source has not taken in yet (`LinesTaken`). Lines are taken from
+their reader only while the window is open, and so it reads no further. When another process coordinates, the lines
+that follow go there; they are read there when those before have been taken in (rule 6 of
+`megaflow.job.worker.source_operator`), so one window is enough.
 """
 
-import contextlib
-import selectors
 from collections import deque
+from collections.abc import Callable
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
-from megaflow.errors import PeerLost
 from megaflow.job.launcher.children import Child
-from megaflow.job.launcher.launcher_input import PushedLines
+from megaflow.job.launcher.line_reader import LineReader
 
 WINDOW_BYTES = 2 * 1024 * 1024  # of text; some milliseconds of work, so that the source never waits for the launcher
 
@@ -21,7 +20,7 @@ class SendWindow:
     """How much text was sent and not yet taken in.
 
     >>> window = SendWindow(limit_bytes=10)
-    >>> window.sent(["12345678"]); window.sent(["ab", "c"]); window.is_open
+    >>> window.sent(1, 9); window.sent(2, 5); window.is_open
     False
     >>> window.taken(2); window.is_open
     True
@@ -38,10 +37,9 @@ class SendWindow:
         """Whether more may be sent."""
         return self._ahead_bytes < self._limit_bytes
 
-    def sent(self, lines: list[str]) -> None:
-        """Note lines that were sent in one message."""
-        size = sum(map(len, lines)) + len(lines)
-        self._sent.append((len(lines), size))
+    def sent(self, lines: int, size: int) -> None:
+        """Note so many lines, and bytes, that were sent in one message."""
+        self._sent.append((lines, size))
         self._ahead_bytes += size
 
     def taken(self, lines: int) -> None:
@@ -54,59 +52,44 @@ class SendWindow:
 
 
 class LinePusher:
-    """Reads and sends the lines. One writer: the launcher's loop, which gives its selector."""
+    """Sends the lines that a LineReader reads. One writer: the launcher's loop."""
 
-    def __init__(self, lines: PushedLines | None, worker: Child, selector: selectors.BaseSelector) -> None:
-        """`worker` is the process that takes the lines at first; None for `lines` if the launcher reads none."""
-        self._lines = lines  # None from when they have ended
+    def __init__(self, reader: LineReader | None, worker: Child, send: Callable[[Child, object], None]) -> None:
+        """`worker` is the process that takes the lines at first; None for `reader` if the launcher reads none.
+
+        `send` sends a process a message, without blocking; nothing happens if the process is gone.
+        """
+        self._reader = reader
         self._worker = worker
-        self._selector = selector
+        self._send = send
         self.window = SendWindow()  # what was taken in is noted here by the launcher's loop
-        self._is_registered = False  # the selector watches the source of lines
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether lines may be sent whose source need not be waited for."""
-        return self._lines is not None and self._lines.fileno() is None and self.window.is_open
+    def push(self) -> bool:
+        """Send the next lines, or that there are no more; return whether there may be others to send at once.
 
-    def watch(self) -> None:
-        """Have the selector watch the source exactly while lines may be sent."""
-        file = None if self._lines is None else self._lines.fileno()
-        if file is None or self.window.is_open == self._is_registered:
-            return
-        if self.window.is_open:
-            self._selector.register(file, selectors.EVENT_READ, self.push)
-        else:
-            self._selector.unregister(file)
-        self._is_registered = self.window.is_open
-
-    def push(self) -> None:
-        """Send the next lines, or that there are none."""
-        client = self._worker.client
-        if self._lines is None or client is None:
-            return
-        lines, done = self._lines.read(), self._lines.done
-        try:
-            if lines:
-                client.send(Lines(lines))
-                self.window.sent(lines)
-            if done:
-                self.stop()
-                client.send(LinesEnded())
-        except PeerLost:
-            self.stop()  # the end of the connection is noticed, and judged, where it is read
+        Raises what the source of the lines has raised.
+        """
+        if self._reader is None or not self.window.is_open:
+            return False
+        taken = self._reader.take()
+        if taken is None:
+            self.stop()
+            self._send(self._worker, LinesEnded())
+            return False
+        lines, size = taken
+        if lines:
+            self._send(self._worker, Lines(lines))
+            self.window.sent(len(lines), size)
+        return bool(lines)
 
     def move(self, worker: Child) -> None:
         """Send what follows to another process, and tell so to the one before."""
-        client = self._worker.client
-        if self._lines is not None and client is not None and worker is not self._worker:
+        if self._reader is not None and worker is not self._worker:
+            self._send(self._worker, LinesEnded(elsewhere=True))
             self._worker = worker
-            with contextlib.suppress(PeerLost):  # noticed where it is read
-                client.send(LinesEnded(elsewhere=True))
 
     def stop(self) -> None:
-        """Read no more lines."""
-        if self._is_registered and self._lines is not None and (file := self._lines.fileno()) is not None:
-            self._selector.unregister(file)
-        self._is_registered = False
-        self._lines = None
+        """Send no more lines."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None

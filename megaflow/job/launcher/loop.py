@@ -1,6 +1,7 @@
 """The launcher's loop: sends lines to the first worker, merges the outputs of all, notices ends and failures.
 
-One thread and one selector over the children's connections, signals, standard input and the Spark feed.
+One thread and one selector over the children's connections, signals, and what other threads have: they read the lines,
+write the outputs, feed Spark's lines, connect to newcomers, and ask for the end.
 
 1. The loop decides nothing about the stream: lines go to the first worker, outputs come back with their epochs.
 2. The coordinator may move to another process. The job's file, the Spark feed and the launcher's own requests follow
@@ -8,6 +9,12 @@ One thread and one selector over the children's connections, signals, standard i
 3. A job ends when all workers have sent `Ended`, those included that joined later (see
    `megaflow.job.launcher.newcomers`). It fails when a worker fails or is lost. The other processes notice that by
    themselves and get a moment to end; `launch` kills those that are left after it.
+4. The loop waits in its selector only, so whatever hangs (the source of the lines, who reads the outputs, a worker in
+   user code, which does not read what it is sent) it notices signals, lost workers and requests at once. What others
+   are sent waits in their `Client` until they take it: with LinePusher's window that is little.
+5. All state here is the loop's. The threads have theirs (LineReader, OutputQueue), and wake the loop by `_news`.
+6. This thread runs `launch`: it alone starts processes, whose lives depend on its own, and is told of signals.
+7. When the last process has ended, the loop goes on until the outputs are written: a signal still reaches it.
 """
 
 import contextlib
@@ -22,10 +29,12 @@ from megaflow.control import launcher_messages as messages
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
-from megaflow.job.launcher.epoch_merge import EpochMerge, Writer
+from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_pusher import LinePusher
+from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.newcomers import Newcomers, Start
+from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
@@ -60,7 +69,7 @@ class Loop:
     children: Children
     start: InitVar[Start]
     job_input: InitVar[JobInput]
-    writer: Writer
+    output: OutputQueue
     signals: Signals
     report: Callable[[str], None]  # tells the user
     job: Job  # as it is published; written when the coordinator moves
@@ -74,24 +83,28 @@ class Loop:
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._selector = selectors.DefaultSelector()
-        self._pusher = LinePusher(job_input.pushed, self.children.all[0], self._selector)
+        self._news = Wakeup()  # of threads
+        self._reader = None if job_input.pushed is None else LineReader(job_input.pushed, self._news.wake)
+        self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
+        self._is_holding = False  # the workers are to send no outputs
         self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, report)
         self._feed: SparkFeed | None = None
-        self._feed_changed = Wakeup()
         if job_input.spark is not None:
-            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._feed_changed.wake, report)
+            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
 
     def close(self) -> None:
         """Close what is open; the Spark session ends."""
         if self._feed is not None:
             self._feed.stop()
             self._feed.join(SPARK_FAREWELL_SECONDS)
+        if self._reader is not None:
+            self._reader.close()
         self._stop.close()
         self._newcomers.close()
         self._selector.close()
-        self._feed_changed.close()
+        self._news.close()
 
     def run(self, connect_timeout_seconds: float) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
@@ -101,16 +114,25 @@ class Loop:
         for child in self.children.members:
             self._listen(child)  # what came with the handshake's last bytes
         while self._newcomers.connecting or any(child.client is not None for child in self.children.all):
-            self._pusher.watch()
-            timeout = self._timeout()
-            if self._failing_since is not None and timeout == 0.0:
+            if not self._turn():
                 break
-            for key, _ in self._selector.select(timeout):
-                key.data()
-            if self._pusher.is_ready:
-                self._pusher.push()
         self._judge()
+        self.output.finish()
+        while not self.output.is_finished:
+            self._turn()
         return self._summary
+
+    def _turn(self) -> bool:
+        """Do what there is to do, or wait for it; return False once a job that fails has had its time to end."""
+        has_more = self._pusher.push()
+        if self.output.is_full is not self._is_holding:
+            self._hold(self.output.is_full)
+        timeout = self._timeout()
+        if timeout == 0.0:
+            return False
+        for key, _ in self._selector.select(0.0 if has_more else timeout):
+            key.data()
+        return True
 
     def _connect(self) -> None:
         """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
@@ -123,14 +145,17 @@ class Loop:
             self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
             self._newcomers.watch(child)
         self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
-        self._selector.register(self._feed_changed, selectors.EVENT_READ, self._on_feed)
+        self._selector.register(self._news, selectors.EVENT_READ, self._on_news)
+        self.output.start(self._news.wake)
+        if self._reader is not None:
+            self._reader.start()
         if self._feed is not None:
             self._feed.start()
 
     def _timeout(self) -> float | None:
         if self._failing_since is not None:
             return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
-        return 0.0 if self._pusher.is_ready else None
+        return None
 
     def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
@@ -146,26 +171,47 @@ class Loop:
     def _listen(self, child: Child) -> None:
         if child.client is None:
             return
-        wrote = False
         try:
+            with contextlib.suppress(PeerLost):  # noticed where it is read
+                child.client.flush()
+            self._await_writable(child)
             for message in child.client.receive_available():
-                wrote |= self._take(child, message)
+                self._take(child, message)
         except PeerLost:
             self._selector.unregister(child.client)
             child.close()
             if child.running:
                 self._fail()
             self.children.forget_ended()
-        if wrote:
-            self.writer.flush()
 
-    def _take(self, child: Child, message: Any) -> bool:
-        """Act on a message of a child; return whether something was written."""
+    def _send(self, child: Child, message: object) -> None:
+        """Send a message to a child as soon as it takes it; nothing happens if it is gone."""
+        if child.client is not None and child not in self._newcomers.connecting:
+            with contextlib.suppress(PeerLost):  # noticed where it is read
+                child.client.post(message)
+            self._await_writable(child)
+
+    def _await_writable(self, child: Child) -> None:
+        """Have the selector tell when a child takes more, if something waits for that."""
+        assert child.client is not None
+        events = selectors.EVENT_READ | selectors.EVENT_WRITE if child.client.has_unsent else selectors.EVENT_READ
+        key = self._selector.get_key(child.client)
+        if key.events != events:
+            self._selector.modify(child.client, events, key.data)
+
+    def _hold(self, hold: bool) -> None:
+        """Have all workers hold their outputs, or go on."""
+        self._is_holding = hold
+        for child in self.children.members:
+            self._send(child, messages.HoldOutput(hold))
+
+    def _take(self, child: Child, message: Any) -> None:
+        """Act on a message of a child."""
         match message:
             case messages.OutputBatch():
                 self._merge.add(message)
             case messages.OutputClosed():
-                return self._write_closed(message)
+                self.output.put(self._merge.close(message))
             case messages.LinesTaken(count):
                 self._pusher.window.taken(count)
             case messages.Ended(worker, lines, records, latency, flow):
@@ -175,13 +221,15 @@ class Loop:
                 self._summary.latency += latency
                 if flow is not None:
                     self._summary.flows.append(flow)
-                return self._write_closed(messages.OutputClosed(worker, None))  # if the worker had no room for it
+                self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
                 self._fail()
             case messages.StartProcesses():
                 self._newcomers.start(message)
+            case messages.EndProcess():
+                self._newcomers.end(message)
             case messages.Coordinates(host, port):
                 self._move((host, port))
                 self._pusher.move(child)
@@ -191,18 +239,13 @@ class Loop:
                 self.report(f"{child} has joined")
             case _:
                 raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
-        return False
-
-    def _write_closed(self, closed: messages.OutputClosed) -> bool:
-        epochs = self._merge.close(closed)
-        for epoch, records in epochs:
-            self.writer.write(epoch, records)
-        return bool(epochs)
 
     def _await(self, child: Child) -> None:
         """Listen to a child that joined later."""
         assert child.client is not None
         self._selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
+        if self._is_holding:
+            self._send(child, messages.HoldOutput(True))
         self._listen(child)
 
     def _answer(self, answer: messages.Started | messages.StartFailed) -> None:
@@ -210,14 +253,13 @@ class Loop:
         if isinstance(answer, messages.StartFailed):
             self.report(f"{answer.reason}; the job goes on without it")
         coordinator = self.children.at((self.job.host, self.job.port))
-        client = None if coordinator is None else coordinator.client
-        if client is not None:
-            with contextlib.suppress(PeerLost):  # noticed where it is read
-                client.send(answer)
+        if coordinator is not None:
+            self._send(coordinator, answer)
 
     def _move(self, address: Address) -> None:
         """Note where the coordinator is from now on, and publish it."""
         self.job = replace(self.job, host=address[0], port=address[1])
+        self.children.coordinator = address
         if self._feed is not None:
             self._feed.move(address)
             self._check_feed()
@@ -238,9 +280,10 @@ class Loop:
 
     # The end
 
-    def _on_feed(self) -> None:
-        self._feed_changed.clear()
+    def _on_news(self) -> None:
+        self._news.clear()
         self._check_feed()
+        self.output.check()
 
     def _check_feed(self) -> None:
         """Raise what made the feed fail, but not at the end of a job that was stopped, whose workers have left it.
@@ -254,9 +297,12 @@ class Loop:
 
     def _on_signal(self) -> None:
         self.signals.clear()
-        self.report("stopping: lines that were read are finished; a second signal kills the job")
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()
         others = [child.address for child in self.children.members if child.client is not None]
-        self._stop.ask([(self.job.host, self.job.port), *others])
+        if any(child.running for child in self.children.all):
+            self._stop.ask([(self.job.host, self.job.port), *others])
+            self.report("stopping: lines that were read are finished; a second signal kills the job")
+        else:
+            self.report("all lines are finished, not all of the output is written; a second signal leaves the rest out")

@@ -12,7 +12,6 @@
 """
 
 import contextlib
-import io
 import os
 import stat
 import sys
@@ -170,9 +169,16 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
     if sys.stdout is None:
         raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
     check_is_no_input(STDOUT, files_read(lines), output)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return TextWriter(sys.stdout)
+    return TextWriter(own_stream(sys.stdout))
+
+
+def own_stream(stream: TextIO) -> TextIO:
+    """Return another stream to the same file, if it is one: Python, at its end, waits for what hangs in this one."""
+    try:
+        file = stream.fileno()
+    except OSError:
+        return stream
+    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
 
 
 def refusal(path: str, why: str) -> UsageError:

@@ -34,8 +34,11 @@ def run(
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
-    `lines` is a specification as for `--lines`, an iterable of str (pulled as it is needed) or a Spark streaming
-    DataFrame. One worker reads a file, or the iterable, in order; several read a file given as `"PATH?unordered"`.
+    `lines` is a specification as for `--lines`, an iterable of str or a Spark streaming DataFrame. One worker reads a
+    file, or the iterable, in order; several read a file given as `"PATH?unordered"`. An iterable is pulled as it is
+    needed, by a thread of its own in a copy of the caller's context: what belongs to one thread, as a connection of
+    `sqlite3` does, is to be opened in the iterable, not before. If the job ends before the iterable does, it is left
+    as it is: in its `next()`, if that blocks.
     `listen` is HOST or HOST:PORT, and `oversubscribe` lifts the bound on processes, as their options do.
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.

@@ -25,6 +25,7 @@ class Client:
         self._socket = connection
         self._decoder = FrameDecoder()
         self._messages: deque[tuple[int, bytes]] = deque()  # arrived, not yet asked for
+        self._unsent = bytearray()  # of what was posted
         self._lost: str | None = None  # why nothing more comes
 
     @classmethod
@@ -64,6 +65,31 @@ class Client:
                 self._socket.sendall(frame)
             except OSError as error:
                 raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
+
+    def post(self, value: object) -> None:
+        """Send one value as far as that does not block; `flush` sends the rest. Raises CannotTravel and PeerLost.
+
+        Whoever posts does not `send`.
+        """
+        for frame in frames(Kind.VALUE, encode(value)):
+            self._unsent += frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was posted as far as that does not block. Raises PeerLost."""
+        while self._unsent:
+            try:
+                sent = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
+            del self._unsent[:sent]
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` is to be called when the connection can be written to."""
+        return bool(self._unsent)
 
     def receive(self, timeout_seconds: float | None = None) -> Any:
         """Return the next value; raises TimeoutError after the time given, PeerLost once the other side has closed."""

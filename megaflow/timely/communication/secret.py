@@ -52,16 +52,28 @@ def private_folder() -> Path:
     return folder
 
 
+def given_secret() -> str | None:
+    """Return what $MEGAFLOW_SECRET says, None if it is not set; raises UsageError if it is no text."""
+    given = os.environ.get("MEGAFLOW_SECRET")
+    if given is None:
+        return None
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("MEGAFLOW_SECRET is not UTF-8: give it a long random text, the same everywhere") from error
+    return given.strip()
+
+
 def load_secret() -> bytes:
     """Return the bytes of $MEGAFLOW_SECRET, else of the per-user file, which the first process makes.
 
     Raises UsageError for an empty secret and for a file that others can read.
     """
-    given = os.environ.get("MEGAFLOW_SECRET")
+    given = given_secret()
     if given is not None:
-        if not given.strip():
+        if not given:
             raise UsageError("MEGAFLOW_SECRET is empty: unset it or give it a long random text")
-        return given.strip().encode()
+        return given.encode()
     path = private_folder() / "secret"
     if not path.exists():
         _make(path)

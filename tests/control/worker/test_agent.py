@@ -331,7 +331,7 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     ruled: list[tuple[tuple[int, ...], str | None]] = []
     bench.worker.rescaling.coordination.rule = lambda ids, reason: ruled.append((ids, reason))  # type: ignore[method-assign]
     bench.coordinator.leave_due((0,))
-    bench.coordinator.join_due((1,))
+    bench.coordinator.join_due((1,), ("h", 5))
     bench.worker.rescaling.report(PushedEnded())
     for _ in range(3):
         bench.turn()
@@ -339,7 +339,7 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
     bench.turn()
     assert bench.probe.done()
-    bench.coordinator.join_due((2,))
+    bench.coordinator.join_due((2,), ("h", 6))
     bench.turn()
     assert "too late" in (ruled[-1][1] or "")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.coordinator.events import Asked, Gone
-from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
+from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
     Accepted,
     Done,
@@ -114,7 +114,8 @@ def test_lines_that_come_back_from_elsewhere_wait_for_their_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["lines", LinesEnded(1), Lines("ab"), Lines(["a", 1]), Lines(None), 17, Request(1, StatusQuery())]
+    "value",
+    ["lines", LinesEnded(1), HoldOutput(1), Lines("ab"), Lines(["a", 1]), Lines(None), 17, Request(1, StatusQuery())],
 )  # type: ignore[arg-type,list-item]
 def test_a_launcher_that_sends_anything_but_lines_breaks_the_protocol(value: Any) -> None:
     door = LauncherDoor()
@@ -133,6 +134,17 @@ def test_there_is_room_only_for_a_launcher_that_keeps_up_but_what_is_sent_early_
     assert not door.has_room
     door.send("kept")
     assert connection.sent == ["early", "kept"]
+
+
+def test_a_launcher_that_wants_no_outputs_for_a_while_still_gets_all_else() -> None:
+    door = LauncherDoor()
+    connection = connected(door)
+    door.received(connection, HoldOutput(True))
+    assert not door.has_room
+    door.send("word")
+    assert connection.sent == ["word"]
+    door.received(connection, HoldOutput(False))
+    assert door.has_room
 
 
 def test_what_the_launcher_has_started_reaches_the_coordinator_and_only_that() -> None:

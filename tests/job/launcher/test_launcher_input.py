@@ -1,15 +1,15 @@
 """Lines that the launcher reads: cut like those of files, as far as they are asked for."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import FileLines, IterableLines, TextSplitter, find_input
+from megaflow.errors import SourceError
+from megaflow.job.launcher.launcher_input import FileLines, TextSplitter, find_input
+from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import lines_of
 
 
@@ -36,51 +36,28 @@ def test_invalid_text_is_reported_with_its_byte_if_wanted() -> None:
     assert TextSplitter("input").feed(b"\xff\n") == ["\ufffd"]
 
 
-def test_a_pipe_is_waited_for_and_a_file_is_just_read(tmp_path: Path) -> None:
+def test_a_pipe_is_waited_for_until_it_has_something_ends_or_nobody_wants_it(tmp_path: Path) -> None:
     reader, writer = os.pipe()
+    stopped = Wakeup()
     try:
         pipe = FileLines(reader, "pipe", "replace")
-        assert pipe.fileno() == reader
         os.write(writer, b"a\nb")
-        assert pipe.read() == ["a"] and not pipe.done
+        assert pipe.wait(stopped) and pipe.read() == ["a"] and not pipe.done
+        stopped.wake()
+        assert not pipe.wait(stopped)
+        stopped.clear()
         os.close(writer)
-        assert pipe.read() == ["b"] and pipe.done
+        assert pipe.wait(stopped) and pipe.read() == ["b"] and pipe.done
     finally:
         os.close(reader)
     (tmp_path / "f").write_bytes(b"x\n")
-    with (tmp_path / "f").open("rb") as file, open(os.devnull, "rb") as null:
-        lines = FileLines(file.fileno(), "file", "replace")
-        assert lines.fileno() is None and lines.read() == ["x"] and lines.read() == [] and lines.done
-        nothing = FileLines(null.fileno(), "null", "replace")
-        assert nothing.fileno() is None and nothing.read() == [] and nothing.done
-
-
-def test_an_iterable_is_pulled_only_as_far_as_needed() -> None:
-    pulled = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal pulled
-        while True:
-            pulled += 1
-            yield "x" * 1000
-
-    lines = IterableLines(endless())
-    assert pulled == 0
-    assert 1 <= len(lines.read()) == pulled <= 66
-    assert not lines.done
-
-
-def test_the_lines_of_an_open_file_lose_their_ends() -> None:
-    lines = IterableLines(["a\n", "b\r\n", "", "c"])
-    got = []
-    while not lines.done:
-        got += lines.read()
-    assert got == ["a", "b", "", "c"]
-
-
-def test_what_is_no_text_is_refused_by_its_type() -> None:
-    with pytest.raises(UsageError, match=r"b'x' \(bytes\)"):
-        IterableLines(["a", b"x"]).read()
+    for path, read in ((str(tmp_path / "f"), ["x"]), (os.devnull, [])):
+        with open(path, "rb") as file:
+            lines, got = FileLines(file.fileno(), path, "replace"), []
+            while not lines.done and lines.wait(stopped):
+                got += lines.read()
+            assert got == read
+    stopped.close()
 
 
 def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path) -> None:

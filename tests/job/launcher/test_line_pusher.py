@@ -1,15 +1,11 @@
 """The launcher's lines are sent no further ahead than the window allows."""
 
-import os
-import selectors
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.job.launcher.children import Child
-from megaflow.job.launcher.launcher_input import FileLines, IterableLines
 from megaflow.job.launcher.line_pusher import LinePusher, SendWindow
 
 
@@ -17,7 +13,7 @@ def test_window_comes_back_as_messages_are_taken_in() -> None:
     window = SendWindow(limit_bytes=100)
     sent = 0
     while window.is_open:
-        window.sent(["123456789"] * 3)
+        window.sent(3, 30)
         sent += 3
     assert sent == 12
     window.taken(2)
@@ -25,77 +21,89 @@ def test_window_comes_back_as_messages_are_taken_in() -> None:
     window.taken(1)
     assert window.is_open
     window.taken(sent - 3)
-    window.sent(["x" * 99])
+    window.sent(1, 100)
     assert not window.is_open
 
 
-class Client:
-    """Notes what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send(self, message: object) -> None:
-        self.sent.append(message)
+LINE = "x" * 1_000_000
 
 
-@pytest.fixture
-def selector() -> Iterator[selectors.BaseSelector]:
-    with selectors.DefaultSelector() as selector:
-        yield selector
+class Reader:
+    """Has read these, a line at a time; an exception is what the source has raised."""
+
+    def __init__(self, *blocks: list[str] | Exception) -> None:
+        self.blocks = list(blocks)
+        self.stopped = False
+
+    def take(self) -> tuple[list[str], int] | None:
+        if not self.blocks:
+            return None
+        block = self.blocks.pop(0)
+        if isinstance(block, Exception):
+            raise block
+        return block, sum(map(len, block)) + len(block)
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
-@pytest.fixture
-def worker() -> Child:
-    child = Child(("127.0.0.1", 1))
-    child.client = Client()  # type: ignore[assignment]
-    return child
+class Bench:
+    """A pusher, and what it has sent to whom."""
+
+    def __init__(self, *blocks: list[str] | Exception) -> None:
+        self.sent: list[tuple[Child, Any]] = []
+        self.one, self.other = Child(("127.0.0.1", 1)), Child(("127.0.0.1", 2))
+        self.reader: Any = Reader(*blocks)
+        self.pusher = LinePusher(self.reader, self.one, lambda child, message: self.sent.append((child, message)))
+
+    def push_all(self) -> list[Any]:
+        """Push while there may be more; return what was sent by that."""
+        before = len(self.sent)
+        while self.pusher.push():
+            pass
+        return [message for _, message in self.sent[before:]]
 
 
-def test_an_iterable_is_pushed_while_the_window_is_open(selector: selectors.BaseSelector, worker: Child) -> None:
-    client: Any = worker.client
-    pusher = LinePusher(IterableLines(["x" * 1_000_000] * 4), worker, selector)
-    while pusher.is_ready:
-        pusher.push()
-    assert client.sent == [Lines(["x" * 1_000_000])] * 3
-    pusher.window.taken(3)
-    while pusher.is_ready:
-        pusher.push()
-    assert client.sent[3:] == [Lines(["x" * 1_000_000]), LinesEnded()]
+def test_lines_are_sent_while_the_window_is_open() -> None:
+    bench = Bench(*[[LINE]] * 4)
+    assert bench.push_all() == [Lines([LINE])] * 3
+    bench.pusher.window.taken(3)
+    assert bench.push_all() == [Lines([LINE]), LinesEnded()] and bench.reader.stopped
+    assert bench.push_all() == []
 
 
-def test_a_pipe_is_watched_until_it_ends_or_the_pusher_stops(selector: selectors.BaseSelector, worker: Child) -> None:
-    client: Any = worker.client
-    reading, writing = os.pipe()
-    pusher = LinePusher(FileLines(reading, "pipe", "replace"), worker, selector)
-    pusher.watch()
-    assert [key.fd for key in selector.get_map().values()] == [reading] and not pusher.is_ready
-    os.write(writing, b"a\n")
-    pusher.push()
-    os.close(writing)
-    pusher.push()
-    assert client.sent == [Lines(["a"]), LinesEnded()]
-    assert not selector.get_map()
-    pusher.watch()
-    pusher.push()
-    assert not selector.get_map() and len(client.sent) == 2
-    os.close(reading)
+def test_nothing_is_sent_while_there_are_no_lines_yet() -> None:
+    bench = Bench([], ["a"])
+    assert bench.push_all() == []
+    assert bench.push_all() == [Lines(["a"]), LinesEnded()]
 
 
-def test_lines_go_elsewhere_from_one_to_the_next(selector: selectors.BaseSelector, worker: Child) -> None:
-    other = Child(("127.0.0.1", 2))
-    other.client = Client()  # type: ignore[assignment]
-    clients: list[Any] = [worker.client, other.client]
-    pusher = LinePusher(IterableLines(["x" * 1_000_000] * 4), worker, selector)
-    pusher.push()
-    pusher.move(worker)
-    pusher.move(other)
-    while pusher.is_ready:
-        pusher.push()
-    assert [[type(message) for message in client.sent] for client in clients] == [[Lines, LinesEnded], [Lines, Lines]]
-    assert clients[0].sent[1] == LinesEnded(elsewhere=True)
-    pusher.window.taken(3)
-    while pusher.is_ready:
-        pusher.push()
-    pusher.move(worker)
-    assert clients[1].sent[3:] == [LinesEnded()] and len(clients[0].sent) == 2
+def test_what_the_source_raises_comes_after_its_lines() -> None:
+    bench = Bench(["a"], ValueError("no more"))
+    assert bench.pusher.push()
+    with pytest.raises(ValueError, match="no more"):
+        bench.pusher.push()
+    assert [message for _, message in bench.sent] == [Lines(["a"])]
+
+
+def test_a_pusher_that_is_stopped_sends_nothing() -> None:
+    bench = Bench(["a"])
+    bench.pusher.stop()
+    assert bench.push_all() == [] and bench.reader.stopped
+    bench.pusher.move(bench.other)
+    assert bench.sent == []
+
+
+def test_lines_go_elsewhere_from_one_to_the_next() -> None:
+    bench = Bench(*[[LINE]] * 4)
+    bench.pusher.push()
+    bench.pusher.move(bench.one)
+    bench.pusher.move(bench.other)
+    bench.push_all()
+    ends = LinesEnded(elsewhere=True)
+    lines = Lines([LINE])
+    assert bench.sent == [(bench.one, lines), (bench.one, ends), (bench.other, lines), (bench.other, lines)]
+    bench.pusher.window.taken(3)
+    assert bench.push_all() == [lines, LinesEnded()]
+    bench.pusher.move(bench.one)
+    assert bench.sent[-1] == (bench.other, LinesEnded())

@@ -10,8 +10,10 @@ from megaflow.errors import SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import loop as module
 from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.loop import Loop
+from megaflow.job.launcher.output_queue import OutputQueue
 
 
 @pytest.fixture
@@ -23,9 +25,10 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Any:
         children.all.append(Child(("h", port)))
         children.all[-1].join([worker])
     job = Job("job", 1, None, "h", 5000, "secret")
-    loop: Any = Loop(children, lambda *_: [], JobInput(), None, module.Signals(), lambda text: None, job)  # type: ignore[arg-type]
+    output = OutputQueue(Writer())
+    loop: Any = Loop(children, lambda *_: [], JobInput(), output, module.Signals(), lambda text: None, job)
     loop._feed = SimpleNamespace(error=SourceError("the query failed"), move=lambda address: None)
-    loop._feed_changed.wake()
+    loop._news.wake()
     yield loop
     loop._feed = None
     loop.close()
@@ -34,16 +37,16 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_feed_that_fails_fails_the_job(loop: Any) -> None:
     loop._take(loop.children.all[1], Ended(1, 0, 0))  # which may have left
     with pytest.raises(SourceError, match="the query failed"):
-        loop._on_feed()
+        loop._on_news()
 
 
 def test_a_feed_that_fails_because_the_stopped_job_is_over_does_not(loop: Any) -> None:
     loop._take(loop.children.all[0], Ended(0, 0, 0))
-    loop._on_feed()
+    loop._on_news()
 
 
 def test_a_feed_that_fails_while_the_coordinator_moves_fails_the_job_when_the_next_one_says_so(loop: Any) -> None:
     loop._take(loop.children.all[0], Ended(0, 0, 0))
-    loop._on_feed()
+    loop._on_news()
     with pytest.raises(SourceError, match="the query failed"):
         loop._take(loop.children.all[1], Coordinates("h", 5001))

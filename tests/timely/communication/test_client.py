@@ -252,3 +252,24 @@ def test_a_port_of_something_else_is_a_protocol_error() -> None:
         with pytest.raises(ProtocolError):
             Client.connect("127.0.0.1", listener.getsockname()[1], b"", "echo", {}, 10)
         other.join()
+
+
+def test_what_is_posted_blocks_nobody_and_arrives_in_order() -> None:
+    ours, theirs = socket.socketpair()
+    with Client(ours, "them") as client, Client(theirs, "us") as other:
+        texts = [f"{number} {'x' * 100_000}" for number in range(100)]
+        for text in texts:
+            client.post(text)
+        assert client.has_unsent, "nobody has read"
+        got: list[Any] = []
+        while len(got) < len(texts):
+            client.flush()
+            got += other.receive_available()
+        assert got == texts and not client.has_unsent
+
+
+def test_what_is_posted_to_one_that_has_left_is_lost() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with Client(ours, "them") as client, pytest.raises(PeerLost, match="lost them while sending"):
+        client.post("word")

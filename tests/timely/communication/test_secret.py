@@ -30,6 +30,12 @@ def test_an_empty_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         load_secret()
 
 
+def test_a_secret_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_SECRET", "\udc80")  # a byte that is not UTF-8
+    with pytest.raises(UsageError, match="MEGAFLOW_SECRET is not UTF-8"):
+        load_secret()
+
+
 def test_processes_that_start_at_once_read_one_secret(runtime: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = {future.result() for future in [pool.submit(load_secret) for _ in range(32)]}

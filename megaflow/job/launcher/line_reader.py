@@ -1,0 +1,124 @@
+"""The launcher's own lines, read by a thread: a source that blocks keeps nobody from what else there is to do.
+
+1. Only this thread touches the source: it asks an iterable for its iterator, advances it, and reads standard input. It
+   runs in a copy of the context (`contextvars`) of the thread that made the job.
+2. It is AHEAD_BYTES ahead at most; then it waits until lines were taken. It wakes the loop only if that waits for
+   lines, with as few as there are: so lines of a slow source go at once, and those of a fast one many at a time.
+3. The lines are a list to which the thread appends and from whose start the loop takes. `_put` and `_ended` are written
+   by the thread, `_taken` by the loop; `_is_awaited` is set by the loop before it looks for lines, and read by the
+   thread after it has appended some, so one of the two sees what the other has done.
+4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
+5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
+   blocks it stays behind, and nobody waits for it.
+"""
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines, without_end
+from megaflow.job.launcher.wakeups import Wakeup
+
+AHEAD_BYTES = BLOCK_BYTES  # of text, which becomes one message
+FAREWELL_SECONDS = 0.2  # for the line that it is at
+
+
+class LineReader:
+    """One thread, which reads lines; the launcher's loop takes them."""
+
+    def __init__(self, source: PushedLines, wake: Callable[[], None]) -> None:
+        """`wake` is called, by the thread, when lines have come that were waited for."""
+        self._source = source
+        self._wake = wake
+        self._lines: list[str] = []
+        self._put = self._taken = 0  # bytes, ever; a line's end counts one
+        self._ended = False
+        self._error: BaseException | None = None
+        self._is_awaited = False
+        self._stopped = Wakeup()
+        self._is_stopped = False
+        self._space = threading.Condition()
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._run,), name="megaflow-lines", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def take(self) -> tuple[list[str], int] | None:
+        """Return the lines that have come, and their bytes; no lines if there are none yet, None after the last one.
+
+        If there are none yet, this thread is to be woken when there are. Raises what the source has raised.
+        """
+        ended = self._ended
+        self._is_awaited = True
+        if count := len(self._lines):
+            self._is_awaited = False
+            lines = self._lines[:count]
+            del self._lines[:count]
+            size = sum(map(len, lines)) + count
+            with self._space:
+                self._taken += size
+                self._space.notify()
+            return lines, size
+        if not ended:
+            return [], 0
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def stop(self) -> None:
+        """Read no more; nobody is woken any more."""
+        self._is_stopped = self._is_awaited = True
+        with self._space:
+            self._space.notify()
+        with contextlib.suppress(OSError):  # closed
+            self._stopped.wake()
+
+    def close(self) -> None:
+        """Stop, and wait a moment for the line that is being read."""
+        self.stop()
+        if self._thread.ident is not None:
+            self._thread.join(FAREWELL_SECONDS)
+        if not self._thread.is_alive():
+            self._stopped.close()
+
+    def _run(self) -> None:
+        try:
+            if isinstance(self._source, FileLines):
+                self._read(self._source)
+            else:
+                self._pull(self._source.lines)
+        except BaseException as error:
+            self._error = error
+        self._ended = True
+        self._hand_over()
+
+    def _read(self, file: FileLines) -> None:
+        while not file.done and self._hand_over() and file.wait(self._stopped):
+            lines = file.read()
+            self._lines += lines
+            self._put += sum(map(len, lines)) + len(lines)
+
+    def _pull(self, source: Iterable[Any]) -> None:
+        lines = self._lines
+        for line in source:
+            text = without_end(line)
+            lines.append(text)
+            self._put += len(text) + 1
+            if self._is_awaited or self._put - self._taken >= AHEAD_BYTES:
+                if not self._hand_over():
+                    return
+
+    def _hand_over(self) -> bool:
+        """Wake the loop if it waits and there is something for it; wait for space. Return whether to read on."""
+        if self._is_awaited and (self._lines or self._ended) and not self._is_stopped:
+            self._is_awaited = False
+            with contextlib.suppress(OSError):  # the loop has ended
+                self._wake()
+        if self._put - self._taken >= AHEAD_BYTES:
+            with self._space:
+                self._space.wait_for(lambda: self._is_stopped or self._put - self._taken < AHEAD_BYTES)
+        return not self._is_stopped

@@ -1,0 +1,155 @@
+"""Closed epochs on their way to the writer, which a thread calls: a reader that does not read keeps nobody waiting.
+
+1. From `start` on only the thread calls the writer; it closes it, too. All else goes on while it hangs in a write.
+2. The loop puts epochs, asks for the end (`finish`) and closes; the thread takes epochs. `_lock` guards what both
+   change.
+3. From FULL_BYTES on the queue `is_full`, until half of that is left. The loop has the workers hold their outputs
+   meanwhile (`HoldOutput`): they keep them in the dataflow (see `megaflow.job.worker.output`). What is under way is
+   still taken: OUTPUT_BYTES_MAX more of each process at most. All other messages come as ever. Records that are to stay
+   in memory anyway, those of `megaflow.run`, are not counted.
+4. It flushes whenever it has written all, and after `finish` also if there was nothing to write.
+5. What the writer raises ends the thread, and is raised by `check` or `close`, once.
+6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
+   none is left behind; it is a daemon, and the writers use no stream that the interpreter flushes at its end.
+"""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from megaflow.control.reports import quantity
+from megaflow.job.launcher.epoch_merge import Writer
+
+FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk
+SLICE = 100  # records in one call of the writer
+STUCK_SECONDS = 1.0  # without progress; the whole end of a failed job is promised to take 5
+
+
+class OutputQueue:
+    """One thread, which writes; the launcher's loop gives it what is to be written."""
+
+    def __init__(self, writer: Writer, report: Callable[[str], None] = lambda text: None) -> None:
+        """The writer belongs to this from now on; `report` tells the user."""
+        self.form = writer.form
+        self.is_full = False
+        self._writer = writer
+        self._report = report
+        self._wake: Callable[[], None] = lambda: None
+        self._lock = threading.Condition()
+        self._epochs: deque[tuple[int, list[Any], int]] = deque()  # epoch, records, bytes
+        self._bytes = 0  # of these and of the one that is being written
+        self.records = 0  # that are not written yet, of these and of that one
+        self._slices = 0  # written, ever
+        self._is_finishing = self._is_finished = self._is_closing = self._is_dropped = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="megaflow-output", daemon=True)
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; `wake` is called, by the thread, when `is_full`, `is_finished` or `check` tells something new."""
+        self._wake = wake
+        self._thread.start()
+
+    def put(self, epochs: list[tuple[int, list[Any]]]) -> None:
+        """Have these written, in this order. Does not block."""
+        if not epochs:
+            return
+        with self._lock:
+            for epoch, records in epochs:
+                size = 0 if self.form == "records" else sum(map(len, records))
+                self._epochs.append((epoch, records, size))
+                self._bytes += size
+                self.records += len(records)
+            self.is_full = self.is_full or self._bytes >= FULL_BYTES
+            self._lock.notify()
+
+    def check(self) -> None:
+        """Raise what the writer has raised, once."""
+        with self._lock:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether `finish` was called, and all is written and flushed."""
+        return self._is_finished
+
+    def finish(self) -> None:
+        """Have the writer flushed when all is written, also if that is nothing."""
+        with self._lock:
+            self._is_finishing = True
+            self._lock.notify()
+
+    def drop(self) -> None:
+        """Write nothing more but the slice that is being written."""
+        with self._lock:
+            self._is_dropped = True
+            self._epochs.clear()
+            self.records = 0
+
+    def close(self) -> None:
+        """Write what is left, and close the writer; but wait only as long as that makes progress.
+
+        Raises what the writer raises, unless `check` has.
+        """
+        if self._thread.ident is None:
+            self._writer.close()
+            return
+        with self._lock:
+            self._is_closing = True
+            self._lock.notify()
+        before = -1
+        while self._thread.is_alive():
+            if before == self._slices:
+                if self.records:
+                    self._report(f"the output is not read: {quantity(self.records, 'record')} were not written")
+                return
+            before = self._slices
+            self._thread.join(STUCK_SECONDS)
+        self.check()
+
+    def _run(self) -> None:
+        try:
+            try:
+                while self._write_next():
+                    pass
+            finally:
+                self._writer.close()
+        except BaseException as error:
+            self._error = error
+        self._tell()
+
+    def _write_next(self) -> bool:
+        """Write one epoch, or flush, when there is something to do; return whether there may be more."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._epochs or self._is_closing or self._is_finishing > self._is_finished)
+            taken = self._epochs.popleft() if self._epochs else None
+        if taken is not None:
+            self._write(*taken)
+        elif self._is_finishing and not self._is_finished:
+            self._writer.flush()
+            self._is_finished = True
+            self._tell()
+        return taken is not None or not self._is_closing
+
+    def _write(self, epoch: int, records: list[Any], size: int) -> None:
+        for at in range(0, len(records), SLICE):
+            if self._is_dropped:
+                return
+            self._writer.write(epoch, records[at : at + SLICE])
+            self._slices += 1
+        with self._lock:
+            self._bytes -= size
+            self.records = max(0, self.records - len(records))
+            has_room = self.is_full and self._bytes < FULL_BYTES / 2
+            self.is_full = self.is_full and not has_room
+        if not self._epochs:
+            self._writer.flush()
+        if has_room:
+            self._tell()
+
+    def _tell(self) -> None:
+        with contextlib.suppress(OSError):  # the loop has ended
+            self._wake()

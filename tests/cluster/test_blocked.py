@@ -1,0 +1,129 @@
+"""Input that does not come and output that nobody reads keep the launcher from nothing else."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import ROOT, STOP_SECONDS, Process, Run, wait_until
+
+pytestmark = pytest.mark.cluster
+
+# Runs a job whose lines stop coming after the first three; steered from elsewhere by its name.
+BLOCKING = """
+import sys, threading, megaflow
+
+def dataflow(flow):
+    return flow.lines().map(lambda line: (line, 1)).stateful_state_machine(lambda key, n, total: (n, [key]))
+
+def lines():
+    yield from ["a", "b", "c"]
+    threading.Event().wait()
+
+try:
+    megaflow.run(dataflow, lines=lines(), processes=2, name="blocked")
+except megaflow.errors.ClusterError as error:
+    sys.exit(f"lost: {error}")
+"""
+
+
+def blocked(folder: Path) -> Run:
+    """Start a job of Python's own whose lines do not come."""
+    script = folder / "blocking.py"
+    script.write_text(BLOCKING)
+    run = object.__new__(Run)
+    run.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    run.folder = folder / "megaflow"
+    run.process = Process([sys.executable, str(script)], env=run.environment)
+    run.said = run.process.errors
+    return run
+
+
+def lines_read(run: Run) -> int:
+    return sum(worker["lines"] for worker in run.status()["workers"])
+
+
+def test_processes_join_and_a_lost_one_is_noticed_though_no_line_comes(tmp_path: Path) -> None:
+    run = blocked(tmp_path)
+    try:
+        wait_until(lambda: run.files() != [])
+        wait_until(lambda: lines_read(run) == 3)
+        added = run.control("add-workers", "1")
+        assert added.returncode == 0, added.stderr
+        worker = run.status()["workers"][2]
+        os.kill(worker["pid"], signal.SIGKILL)
+        code, _, said = run.end()
+        assert code == 1 and said[-1].startswith(f"lost: worker 2 ({worker['address']}, pid {worker['pid']})")
+    finally:
+        run.process.finish()
+
+
+# Makes more of each line.
+MORE = """
+def dataflow(flow):
+    return flow.lines().map(lambda line: line + " " + 2000 * "x")
+"""
+LINES = 200_000
+
+
+@contextmanager
+def unread(start: Callable[..., Run], folder: Path) -> Iterator[tuple[Run, int]]:
+    """Give a job with more output than anybody keeps, once it waits for a reader, and where to read that."""
+    app, lines = folder / "more.py", folder / "lines.txt"
+    app.write_text(MORE)
+    lines.write_text("\n".join(map(str, range(LINES))) + "\n")
+    reading, writing = os.pipe()
+    run = start(str(app), "--lines", str(lines), "--processes", "2", stdout=writing)
+    os.close(writing)
+    try:
+        seen: list[int] = []
+
+        def rests() -> bool:
+            """Three times in a row nothing more is read, of what is much more than fits all buffers."""
+            seen.append(lines_read(run))
+            return seen[-1] > 0 and seen[-3:] == [seen[-1]] * 3
+
+        wait_until(lambda: run.files() != [])
+        wait_until(rests)
+        assert seen[-1] < LINES / 2, "whoever does not read holds the job back"
+        yield run, reading
+    finally:
+        os.close(reading)
+
+
+@pytest.mark.slow
+def test_output_that_is_read_late_is_whole_and_a_first_signal_drains(start: Callable[..., Run], tmp_path: Path) -> None:
+    with unread(start, tmp_path) as (run, reading):
+        run.process.send_signal(signal.SIGINT)
+        wait_until(lambda: any("stopping: " in line for line in run.said))
+        with open(reading, closefd=False) as pipe:
+            found = [int(line.split()[0]) for line in pipe]
+        code, _, said = run.end()
+        assert code == 130 and said[-1].startswith(f"megaflow: {len(found)} lines, {len(found)} records, "), said
+        assert found == list(range(len(found)))
+
+
+def test_a_second_signal_ends_a_job_whose_output_nobody_reads(start: Callable[..., Run], tmp_path: Path) -> None:
+    with unread(start, tmp_path) as (run, _):
+        run.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: any("stopping: " in line for line in run.said))
+        run.process.send_signal(signal.SIGTERM)
+        code, _, said = run.end()
+        assert code == 130 and said[-1] == "megaflow: interrupted", said
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_noticed_though_nobody_reads_the_output(start: Callable[..., Run], tmp_path: Path) -> None:
+    with unread(start, tmp_path) as (run, _):
+        worker = run.status()["workers"][1]
+        os.kill(worker["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        code, _, said = run.end()
+        assert time.monotonic() - killed < 4 * STOP_SECONDS
+        assert code == 1 and said[-1].startswith(f"megaflow: worker 1 ({worker['address']}, pid "), said
+        assert said[-2].startswith("megaflow: the output is not read: ") and run.files() == []

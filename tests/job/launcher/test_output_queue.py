@@ -1,0 +1,156 @@
+"""Outputs are written by a thread; whoever does not read them keeps nobody else waiting."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from megaflow.job.launcher import output_queue
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.output_queue import FULL_BYTES, OutputQueue
+from megaflow.job.spec import Form
+
+WAIT_SECONDS = 30.0
+
+
+class Notebook(Writer):
+    """Notes what it is told, in order; blocks while `open` is not set."""
+
+    def __init__(self, form: Form = "text") -> None:
+        self.form = form
+        self.told: list[Any] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.begun = threading.Event()
+        self.fails: Exception | None = None
+        self.threads: set[int] = set()
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        self.threads.add(threading.get_ident())
+        self.begun.set()
+        assert self.open.wait(WAIT_SECONDS)
+        if self.fails is not None:
+            raise self.fails
+        self.told.append((epoch, len(records)))
+
+    def flush(self) -> None:
+        self.told.append("flush")
+
+    def close(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.told.append("close")
+
+
+class Bench:
+    """A queue, and the launcher's loop: `woken` when it is."""
+
+    def __init__(self, form: Form = "text") -> None:
+        self.writer = Notebook(form)
+        self.reports: list[str] = []
+        self.queue = OutputQueue(self.writer, self.reports.append)
+        self.woken = threading.Semaphore(0)
+
+    def start(self) -> None:
+        self.queue.start(self.woken.release)
+
+    def wait(self) -> None:
+        assert self.woken.acquire(timeout=WAIT_SECONDS)
+
+    def finish(self) -> None:
+        self.queue.finish()
+        while not self.queue.is_finished:
+            self.wait()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.writer.open.set()
+
+
+def test_epochs_are_written_in_order_and_flushed_by_one_thread(bench: Bench) -> None:
+    bench.start()
+    bench.queue.put([(1, ["a"]), (2, ["b"] * 250)])
+    bench.queue.put([])
+    bench.finish()
+    bench.queue.close()
+    assert [each for each in bench.writer.told if each != "flush"] == [(1, 1), (2, 100), (2, 100), (2, 50), "close"]
+    assert bench.writer.told[-2:] == ["flush", "close"] and bench.queue.records == 0
+    assert len(bench.writer.threads) == 1 and threading.get_ident() not in bench.writer.threads
+
+
+def test_nothing_is_flushed_before_the_end_if_there_is_nothing(bench: Bench) -> None:
+    bench.start()
+    bench.finish()
+    assert bench.writer.told == ["flush"]
+    bench.queue.close()
+
+
+def test_a_job_that_fails_closes_without_a_flush_of_nothing(bench: Bench) -> None:
+    bench.start()
+    bench.queue.close()
+    assert bench.writer.told == ["close"]
+
+
+def test_one_that_has_not_begun_is_closed_where_it_is(bench: Bench) -> None:
+    bench.queue.close()
+    assert bench.writer.told == ["close"] and bench.writer.threads == {threading.get_ident()}
+
+
+def test_it_is_full_until_half_of_it_is_written(bench: Bench) -> None:
+    bench.writer.open.clear()
+    bench.start()
+    part = ["x" * (FULL_BYTES // 8)]
+    for epoch in range(8):
+        assert not bench.queue.is_full
+        bench.queue.put([(epoch, part)])
+    assert bench.queue.is_full and bench.queue.records == 8
+    bench.writer.open.set()
+    bench.wait()
+    assert not bench.queue.is_full
+    bench.finish()
+    bench.queue.close()
+
+
+def test_records_that_are_kept_anyway_are_not_counted() -> None:
+    bench = Bench("records")
+    bench.queue.put([(1, [object()])])
+    assert not bench.queue.is_full
+    bench.queue.close()
+
+
+def test_what_the_writer_raises_is_raised_once_and_it_is_closed(bench: Bench) -> None:
+    bench.writer.fails = OSError("disk full")
+    bench.start()
+    bench.queue.put([(1, ["a"])])
+    bench.wait()
+    with pytest.raises(OSError, match="disk full"):
+        bench.queue.check()
+    bench.queue.check()
+    bench.queue.close()
+    assert bench.writer.told == ["close"]
+
+
+def test_who_does_not_read_is_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_queue, "STUCK_SECONDS", 0.1)
+    bench.writer.open.clear()
+    bench.start()
+    bench.queue.put([(1, ["a"] * 3)])
+    bench.queue.put([(2, ["a"] * 1234)])
+    assert bench.writer.begun.wait(WAIT_SECONDS)
+    bench.queue.close()
+    assert bench.reports == ["the output is not read: 1237 records were not written"]
+    assert bench.writer.told == []
+
+
+def test_what_is_dropped_is_not_written(bench: Bench) -> None:
+    bench.writer.open.clear()
+    bench.start()
+    bench.queue.put([(1, ["a"] * 101), (2, ["b"])])
+    assert bench.writer.begun.wait(WAIT_SECONDS)
+    bench.queue.drop()
+    bench.writer.open.set()
+    bench.queue.close()
+    assert bench.writer.told == [(1, 100), "close"] and bench.reports == []
