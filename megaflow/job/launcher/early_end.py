@@ -2,8 +2,8 @@
 
 1. A drain begins when the launcher asks for it, or when the coordinator says that somebody has (`Draining`).
 2. Before the job is ended a thread asks the coordinator what is left, for so many seconds at most: it may be in a long
-   step of user code. What the launcher knows itself is said in any case.
-   Nor is it asked if the job is to be ended by force and it is known to be busy.
+   step of user code. By force, one that is known to be busy is not asked. What the launcher knows itself is said in any
+   case.
 3. A job that ends by itself meanwhile has ended.
 4. `end_now` is called by the thread of the side door: it only sets a flag that `turn` looks at. While the launcher is
    not at its turns yet, as it waits for its processes, they are killed: then it waits no longer.
