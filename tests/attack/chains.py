@@ -1,0 +1,164 @@
+"""A job whose every output tells the whole history of its key, and the oracle that reads it.
+
+A line is `SOURCE NUMBER KEY`. The state of a key is how many records it has seen and a chain of check sums over them,
+so each output (key, source, number, count, link) can only be right if all that came before it was applied once, and in
+that order, wherever the key's bin was by then. The oracle replays the chain in plain Python.
+"""
+
+import json
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SHAPES = ("machine", "twice", "timed")
+BINS = 32
+
+APP = f"""
+import zlib
+
+def parse(line):
+    source, number, key = line.split()[:3]
+    return key, (source, int(number))
+
+def link_of(link, source, number):
+    return zlib.crc32(f"{{link}} {{source}} {{number}}".encode())
+
+def ballast(key, size):
+    return (key.encode() + b".") * (size // (len(key) + 1))
+
+def dataflow(flow):
+    shape, size = flow.args[0], int(flow.args[1])
+
+    def follow(key, value, state):                    # state: how many, their chain, something heavy to carry
+        count, link, heavy = state or (0, 0, ballast(key, size))
+        assert heavy == ballast(key, size), "a state is not what it was"
+        count, link = count + 1, link_of(link, *value)
+        return (count, link, heavy), [(key, *value, count, link)]
+
+    def check(key, value, state):                     # what the first fold emits for a key comes in its order
+        assert value[2] == (state or 0) + 1, f"{{key}}: {{value}} came after {{state}}"
+        return value[2], [(key, *value)]
+
+    def gather(key, time, values, state, timers):     # as follow, but silent until a timer fires
+        count, link, waiting, heavy = state or (0, 0, (), ballast(key, size))
+        assert heavy == ballast(key, size), "a state is not what it was"
+        emitted = []
+        for value in values:
+            if value is None:
+                emitted, waiting = list(waiting), ()
+                continue
+            count, link = count + 1, link_of(link, *value)
+            if not waiting and None not in values:
+                timers.at(time + 5, None)
+            waiting += ((key, *value, count, link),)
+        if emitted and waiting:
+            timers.at(time + 5, None)
+        return (count, link, waiting, heavy), emitted
+
+    records = flow.lines().map(parse)
+    if shape == "timed":
+        return records.stateful_unary(gather, bins={BINS})
+    first = records.stateful_state_machine(follow, bins={BINS})
+    if shape == "machine":
+        return first
+    return first.map(lambda record: (record[0], record[1:])).stateful_state_machine(check, bins={BINS})
+"""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a job is made of, drawn from a seed."""
+
+    shape: str
+    ballast: int  # bytes of each state
+    keys: int
+    sources: tuple[str, ...]  # files, or one that is written to standard input
+    lines: int  # of each source
+    is_piped: bool  # into standard input
+    is_ordered: bool
+    processes: int
+    workers: int
+    rate: int  # lines a second
+
+    @classmethod
+    def draw(cls, rng: random.Random, seconds: float) -> "Chain":
+        """A job that reads for so many seconds, if nobody stops it."""
+        is_piped, is_ordered = rng.random() < 0.4, rng.random() < 0.75
+        count = 1 if is_piped else rng.randint(1, 4)
+        rate = rng.choice([2000] if is_piped else [500, 1000, 2000])
+        return cls(
+            shape=rng.choice(SHAPES), ballast=rng.choice([0, 0, 200, 5_000]), keys=rng.choice([5, 60, 400]),
+            sources=tuple(f"source{number}" for number in range(count)), lines=int(rate * seconds / count) + 1,
+            is_piped=is_piped, is_ordered=is_piped or is_ordered,
+            processes=rng.choice([1, 2, 2, 3]), workers=rng.choice([1, 1, 1, 2]), rate=rate,
+        )  # fmt: skip
+
+    def lines_of(self, source: str) -> Iterator[str]:
+        """The source's lines; in a pipe long ones: what has left it when its reader is to leave, that one reads."""
+        padding = "." * (1500 if self.is_piped else 50)
+        for number in range(self.lines):
+            yield f"{source} {number} {self.key_of(source, number)} {padding}\n"
+
+    def key_of(self, source: str, number: int) -> str:
+        """The key of a line: as good as random, and some come often."""
+        dice = zlib.crc32(f"{source}/{number}".encode())
+        return f"key{dice % (self.keys if dice % 3 else 1 + self.keys // 10)}"
+
+    def write(self, folder: Path) -> list[str]:
+        """Write app and files; return the words of `megaflow run`."""
+        app, texts = folder / "chained.py", folder / "texts"
+        app.write_text(APP)
+        texts.mkdir()
+        for source in () if self.is_piped else self.sources:
+            with (texts / source).open("w") as file:
+                file.writelines(self.lines_of(source))
+        lines = "-" if self.is_piped else f"{texts}{'' if self.is_ordered else '?unordered'}"
+        return [
+            str(app), "--lines", lines, "--rate", str(self.rate), "--processes", str(self.processes),
+            "--workers", str(self.workers), "--output", f"jsonl:{folder / 'out.jsonl'}", "--", *self.arguments,
+        ]  # fmt: skip
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Those of the app."""
+        return self.shape, str(self.ballast)
+
+    def check(self, records: Iterable[dict[str, Any]], *, is_whole: bool) -> int:
+        """Fail unless the outputs are those of all lines, or of a part read from the start; return how many."""
+        epoch = outputs = 0
+        links: dict[str, tuple[int, int]] = {}
+        seen: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # source -> key -> numbers
+        for each in records:
+            assert each["time"] >= epoch, f"{each} after epoch {epoch}"
+            epoch, (key, source, number, count, link) = each["time"], each["record"]
+            before, chained = links.get(key, (0, 0))
+            links[key] = before + 1, zlib.crc32(f"{chained} {source} {number}".encode())
+            assert (count, link) == links[key], f"{each}, where {links[key]} was due"
+            seen[source][key].append(number)
+            outputs += 1
+        for source, keys in seen.items():
+            self._check_source(source, keys, is_whole)
+        assert not is_whole or outputs == self.lines * len(self.sources), f"{outputs} outputs"
+        return outputs
+
+    def _check_source(self, source: str, keys: dict[str, list[int]], is_whole: bool) -> None:
+        """Of a source there is each line once, under its key; in order, and without a gap, if that was promised."""
+        numbers = sorted(number for each in keys.values() for number in each)
+        assert len(set(numbers)) == len(numbers), f"{source}: some lines came twice"
+        if self.is_ordered or is_whole:
+            assert numbers == list(range(len(numbers))), f"{source}: some lines are missing before others"
+        for key, came in keys.items():
+            assert all(self.key_of(source, number) == key for number in came), f"{source}: {key} has lines of others"
+            assert not self.is_ordered or came == sorted(came), f"{source}: {key} came out of order: {came}"
+
+
+def records_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of an output file; its last line counts only when it has its end."""
+    with path.open() as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield json.loads(line)

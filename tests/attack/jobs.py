@@ -1,0 +1,233 @@
+"""A real job under attack: how it is started, asked, ended or killed, and all that it has promised to leave, and not.
+
+Its processes, and the commands that steer it, are known by their environment, so nobody who was started for it can be
+overlooked, whoever has started him.
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TypeVar
+
+from megaflow.control.client.commands import ask_status
+from megaflow.control.client.conversation import Conversation
+from megaflow.control.reports import JobStatus, WorkerStatus
+from megaflow.errors import MegaflowError
+from megaflow.timely.communication.client import Client
+from tests.attack.chains import Chain, records_of
+from tests.attack.tally import COUNTS
+from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, Ended, Run, wait_until
+
+PATIENCE_SECONDS = 60.0  # for an answer
+ENDINGS = ("lines", "stop", "terminate", "interrupt")
+KILLS = ("kill a worker", "kill the launcher")
+
+R = TypeVar("R")
+
+
+class Job:
+    """One that runs in a folder of its own."""
+
+    def __init__(self, folder: Path, chain: Chain, ending: str) -> None:
+        """`ending`: one of ENDINGS or KILLS."""
+        self.folder, self.chain, self.ending = folder, chain, ending
+        self.account: list[str] = []  # what was done
+        self.frozen: list[threading.Timer] = []  # that let a worker go on
+        self.is_ending = False  # it was told to stop, or kill
+        self._enough = threading.Event()  # of lines written
+        self._written = 0
+        self._begun = time.monotonic()
+        aside = folder / "tmp"
+        aside.mkdir()
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(aside)}
+        self.run = Run(folder, *chain.write(folder), env=environment, stdin=subprocess.PIPE)
+        self.run.environment = environment
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        if chain.is_piped:
+            self._writer.start()
+
+    def note(self, what: str) -> None:
+        """Keep for a failure's account that this was done."""
+        self.account.append(f"{time.monotonic() - self._begun:6.2f} {what}")
+
+    def _write(self) -> None:
+        """Write lines until there are enough."""
+        pipe = self.run.process.stdin
+        assert pipe is not None
+        with contextlib.suppress(BrokenPipeError), pipe:
+            for line in self.chain.lines_of(*self.chain.sources):
+                if self._enough.is_set():
+                    break
+                pipe.write(line)
+                self._written += 1
+
+    @property
+    def runs(self) -> bool:
+        """Whether its launcher does."""
+        return self.run.process.poll() is None
+
+    def talk(self, ask: Callable[[Conversation], R]) -> R:
+        """Ask it something, from here. Raises MegaflowError, OSError or ValueError if it is not there to be asked."""
+        [path] = self.run.files()
+        file = json.loads(path.read_text())
+
+        def reach(host: str, port: int) -> Client:
+            return Client.connect(host, port, file["secret"].encode(), "control", {}, PATIENCE_SECONDS)
+
+        with contextlib.closing(Conversation(reach(file["host"], file["port"]), PATIENCE_SECONDS, reach)) as talk:
+            COUNTS["connections"] += 1
+            return ask(talk)
+
+    def status(self) -> JobStatus | None:
+        """Return its status; None if it does not answer."""
+        with contextlib.suppress(MegaflowError, OSError, ValueError):
+            return self.talk(ask_status)
+        return None
+
+    def await_status(self, wanted: Callable[[JobStatus], bool]) -> JobStatus | None:
+        """Wait until its status is as wanted, and return that; None if it ends."""
+        found: list[JobStatus | None] = [None]
+
+        def is_there() -> bool:
+            found[0] = self.status()
+            return not self.runs or (found[0] is not None and wanted(found[0]))
+
+        wait_until(is_there, STATUS_SECONDS)
+        return found[0]
+
+    def freeze(self, worker: WorkerStatus, seconds: float) -> None:
+        """Suspend a worker for a while."""
+        self.note(f"worker {worker.id} is suspended for {seconds:.1f} s")
+        COUNTS["suspensions"] += 1
+        send(worker.pid, signal.SIGSTOP)
+        self.frozen.append(threading.Timer(seconds, send, (worker.pid, signal.SIGCONT)))
+        self.frozen[-1].start()
+
+    # The end
+
+    def end(self, rng: random.Random) -> None:
+        """End it as was drawn; check how it ends, and what it says."""
+        self.note(f"ending: {self.ending}")
+        self.is_ending = True
+        if self.ending in KILLS:
+            for timer in self.frozen:
+                timer.join()
+        match self.ending:
+            case "lines":
+                self._enough.set()
+            case "stop":
+                stop = self.run.control("stop")
+                assert stop.returncode == 0, stop
+            case "terminate":
+                self.run.process.send_signal(signal.SIGTERM)
+            case "interrupt":
+                self.run.process.send_signal(signal.SIGINT)
+            case "kill the launcher":
+                COUNTS["kills"] += 1
+                self.run.process.kill()
+            case _:
+                self._kill_a_worker(rng)
+        ended = self.run.process.end(STATUS_SECONDS)
+        self._enough.set()
+        self.note(f"the job has ended: {ended.code}")
+        assert "Traceback" not in ended.errors, ended.errors
+        if self.ending not in KILLS:
+            assert ended.code == (130 if self.ending == "interrupt" else 0), ended
+            self._check_summary(ended)
+
+    def _kill_a_worker(self, rng: random.Random) -> None:
+        """Kill one that is a member; the job must end at once, and name it."""
+        while (status := self.await_status(lambda status: bool(status.workers))) is not None:
+            worker = rng.choice(status.workers)
+            self.note(f"worker {worker.id} is killed, pid {worker.pid}")
+            COUNTS["kills"] += 1
+            send(worker.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert self.run.process.wait(STOP_SECONDS) == 1
+                break
+            now = self.status()
+            assert now is not None and worker.id not in {each.id for each in now.workers}, "it lives without a worker"
+            self.note("it had left before")
+        said = self.run.process.end().errors.splitlines()[-1]
+        named = rf"megaflow: workers? {worker.id}\b|megaflow: workers? \d+( to |, | and ){worker.id}\b"
+        assert re.match(named, said) or self.chain.workers > 1, said
+        assert re.search(r"was killed by SIGKILL|closed its connection", said), said
+
+    def _check_summary(self, ended: Ended) -> None:
+        said = ended.errors.splitlines()[-1]
+        counted = re.match(r"megaflow: (\d+) lines?, (\d+) records?, ", said)
+        assert counted is not None, said
+        outputs = self.check_outputs()
+        assert [int(each) for each in counted.groups()] == [outputs, outputs], (said, outputs)
+        COUNTS["records"] += outputs
+
+    def check_outputs(self) -> int:
+        """Fail unless they are exact; return how many there are."""
+        out = self.folder / "out.jsonl"
+        is_whole = self.ending == "lines" and not self.chain.is_piped
+        outputs = self.chain.check(records_of(out) if out.exists() else (), is_whole=is_whole)
+        if self.ending == "lines" and self.chain.is_piped:
+            self._writer.join()
+            assert outputs == self._written, f"{outputs} outputs of {self._written} lines"
+        return outputs
+
+    def check_left(self) -> None:
+        """Fail unless nothing is left of it a few seconds after its end."""
+        try:
+            wait_until(lambda: processes_of(self.folder) == [], STOP_SECONDS)
+        except AssertionError:
+            raise AssertionError(f"still there: {[describe(pid) for pid in processes_of(self.folder)]}") from None
+        if self.ending == "kill the launcher":  # who looks for the job removes its file
+            done = self.run.control("status")
+            assert done.returncode == 1 and "no job is running" in done.stderr, done
+        left = [path for path in (self.folder / "tmp").rglob("*") if not path.is_dir()]
+        assert left == [] and list(self.run.folder.iterdir()) == []
+
+    def let_go(self) -> None:
+        """Kill whatever runs of it."""
+        self._enough.set()
+        self.run.process.finish()
+        for pid in processes_of(self.folder):
+            send(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def kept_folder() -> Iterator[Path]:
+    """A folder that is removed when all went well."""
+    folder = Path(mkdtemp(prefix="megaflow-attack-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Those that were started for a job in this folder, by whomever: they inherit where its files are."""
+    mark = f"XDG_RUNTIME_DIR={folder}\0".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def describe(pid: int) -> str:
+    """What a process is, for a failure's account."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return f"{pid}, gone"
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal, if there is still somebody to get it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

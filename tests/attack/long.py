@@ -1,0 +1,78 @@
+"""The attacks by hand: `python -m tests.attack --minutes 60` plays them on random seeds until one finds something.
+
+Each attack is a function of a `random.Random`; it counts in `tests.attack.tally.COUNTS` what it does, and raises for
+what it finds. One plays at a time, in a process of its own.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.attack import schedules
+from tests.attack.tally import COUNTS
+
+ATTACKS: dict[str, Callable[[random.Random], None]] = {
+    "schedule": schedules.attack,
+    "killed": schedules.attack_to_death,
+}
+
+SECONDS_OF_A_REPORT = 60.0
+ATTACK_SECONDS_MAX = 1200.0  # more than any needs; what takes longer hangs
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def main() -> None:
+    """Attack for so many minutes, or until something is found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="how long (60)")
+    parser.add_argument("--seed", type=int, help="of the first attack; with --once that of a finding")
+    parser.add_argument("--only", choices=ATTACKS, help="play no other attack")
+    parser.add_argument("--once", action="store_true", help="play one attack, the one of --only and --seed")
+    words = parser.parse_args()
+    first = random.SystemRandom().randrange(2**32) if words.seed is None else words.seed
+    if words.once:
+        if words.only is None:
+            parser.error("--once plays the attack that --only names")
+        ATTACKS[words.only](random.Random(first))
+        print(json.dumps(COUNTS))
+    else:
+        attack(random.Random(first), list(ATTACKS) if words.only is None else [words.only], words.minutes * 60)
+
+
+def attack(rng: random.Random, names: list[str], seconds: float) -> None:
+    """Play these attacks in turns for so long; say each minute what was done."""
+    done: Counter[str] = Counter()
+    begun = time.monotonic()
+    told = begun
+    while (now := time.monotonic()) - begun < seconds:
+        if now - told >= SECONDS_OF_A_REPORT:
+            tell(now - begun, done)
+            told = now
+        play(names[done["attacks"] % len(names)], rng.randrange(2**32), done)
+        done["attacks"] += 1
+    tell(time.monotonic() - begun, done)
+    print("nothing was found")
+
+
+def play(name: str, seed: int, done: Counter[str]) -> None:
+    """Play one attack; exit with all that is known of it if it finds something."""
+    again = [sys.executable, "-m", "tests.attack", "--only", name, "--seed", str(seed), "--once"]
+    options: Any = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    try:
+        ended = subprocess.run(again, timeout=ATTACK_SECONDS_MAX, check=True, **options)
+    except subprocess.SubprocessError as found:  # it has failed, or does not end
+        sys.exit(f"{found.stdout}{found.stderr}\n{found}\nagain: {' '.join(['python', *again[1:]])}")
+    done.update(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def tell(seconds: float, done: Counter[str]) -> None:
+    """Say in a line what was done."""
+    counted = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
+    print(f"{seconds / 60:5.1f} min: {counted}", flush=True)

@@ -1,0 +1,28 @@
+"""A few schedules of the attack, and one that nobody has seen before; `python -m tests.attack` plays many."""
+
+import random
+
+import pytest
+
+from tests.attack import schedules
+from tests.attack.jobs import KILLS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+STEPS = 8
+
+
+@pytest.mark.parametrize("seed", [2, 5, 12])
+def test_a_job_is_exact_whatever_it_is_commanded(seed: int) -> None:
+    schedules.play(random.Random(seed), STEPS)
+
+
+def test_a_job_is_exact_on_a_schedule_that_nobody_has_seen() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # pytest shows it if it fails
+    schedules.play(random.Random(seed), STEPS)
+
+
+@pytest.mark.parametrize(("seed", "who"), list(enumerate(KILLS)))
+def test_a_job_ends_at_once_when_somebody_is_killed_in_the_midst(seed: int, who: str) -> None:
+    schedules.play(random.Random(seed), 4, who)
