@@ -77,6 +77,11 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Draining:
+    """The coordinator was asked to stop the job: from now on it works off what it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A worker raised: the text to show, last and alone."""
 

@@ -19,7 +19,7 @@ from megaflow.control.client.conversation import Conversation
 from megaflow.timely.communication.client import Client
 from tests.cluster.processes import WORDCOUNT, Process, Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.cluster
 
 # Makes the first step of `remove-workers --id 1`, says so, and the second one when it is told to go on.
 REMOVES = """

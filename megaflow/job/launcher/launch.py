@@ -105,7 +105,7 @@ def launch(
         loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
         try:
             with received.interruptible():
-                summary = loop.run(spec.connect_timeout_seconds)
+                summary = loop.run(spec.connect_timeout_seconds, spec.drain_timeout)
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
@@ -128,6 +128,8 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
     if spec.encoding_errors not in ENCODING_ERRORS:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
+    if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
+        raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
