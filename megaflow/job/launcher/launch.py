@@ -80,18 +80,13 @@ def launch(
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
-                spec,
-                job.name,
-                part,
-                address_of(listener),
-                listener.fileno(),
-                job.secret.encode(),
+                spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
                 splits=job_input.splits if isinstance(part, Founder) else (),
                 pushed=job_input.pushed is not None,
                 spark_queries=0 if job_input.spark is None else 1,
                 output=output.form,
                 report_fd=report_fd,
-            )
+            )  # fmt: skip
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
