@@ -66,6 +66,7 @@ class WorkerStatus:
     now: float = 0.0  # seconds of its own clock, when it answered
     busy_seconds: float = 0.0  # so far: not waiting for something to do
     useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
+    timers: int | None = None  # set and not due, of all operators; None: not asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class PlanStatus:
     left: int  # bins that are still to move
     runner: str  # who makes the steps, for people
     running: bool  # whether the runner is there
+    removes: int | None = None  # the worker whose process leaves then
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,17 @@ class ChangeStatus:
     done: int = 0  # steps
     steps: int = 1
     waiting: bool = False  # for another change to end
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningStatus:
+    """A process on its way into the job."""
+
+    address: str  # where it listens; empty before it is started
+    pid: int | None  # None: it was started by hand, or is not started yet
+    seconds: float  # since it was asked for, or, started by hand, since its turn came
+    workers: tuple[int, ...]  # its workers, once they are members
+    waits: str  # for what
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,7 @@ class JobStatus:
     plan: PlanStatus | None = None
     changes: tuple[ChangeStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()  # the newest last
+    joining: tuple[JoiningStatus, ...] = ()
 
 
 # What holds the output back -----------------------------------------------------------
@@ -182,6 +196,7 @@ class Explanation:
     settled: bool  # the output is as far as it can be
     held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
+    joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
 
 
 # Accounts -----------------------------------------------------------------------------
@@ -245,6 +260,28 @@ class BootstrapReport:
     epoch: int | None = None
     seconds: float = 0.0
     paused_seconds: float = 0.0  # that records waited there for it
+
+
+def busy_text(busy: BusyWorker) -> str:
+    """Return where a worker is and for how long, for a message.
+
+    >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12", "count", "'word'"))
+    "worker 1 has been in 'fold' (app.py:12) for 12.3 s, operator 'count', record 'word'"
+    >>> busy_text(BusyWorker((2, 3), 77, 5.0, "silent"))
+    "workers 2, 3 have been silent for 5.0 s: code that keeps Python's interpreter to itself, or too little of a core"
+    """
+    who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
+    have = "have" if len(busy.workers) > 1 else "has"
+    place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
+    if busy.state == "suspended":
+        return f"{who} {have} been suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
+    if busy.state == "silent":
+        last = f", last seen in {place}" if place else ""
+        why = "code that keeps Python's interpreter to itself, or too little of a core"
+        return f"{who} {have} been silent for {busy.seconds:.1f} s{last}: {why}"
+    facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
+    facts += f", record {busy.record}" if busy.record is not None else ""
+    return f"{who} {have} been in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
 
 
 def workers_text(ids: Sequence[int]) -> str:

@@ -31,6 +31,7 @@ from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -57,6 +58,7 @@ class Shared:
     control: ControlDoor
     stagings: dict[int, Staging]  # worker -> its staged lines
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
+    watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
 
     @property
@@ -187,7 +189,10 @@ class WorkerProgram:
     def _coordinate(self, **more: Any) -> None:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
-        controller = Controller(spec.name, worker.membership, operators, pins=worker.rescaling.pins, **more)
+        controller = Controller(
+            spec.name, worker.membership, operators, pins=worker.rescaling.pins,
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+        )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
         )

@@ -57,6 +57,7 @@ class Node:
     stage: Any = None  # how a generated function does what it does: see `stage`; None: it cannot
     fused: tuple[int, ...] = ()  # nodes whose work this one does in a generated function, itself first
     within: int | None = None  # the node that does the work of this one, which is never run
+    loses: str | None = None  # the policy under which records that it gets may not come out; None: all do
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 
     @property
@@ -199,12 +200,11 @@ class Graph:
         self._tracker = self.builder.build(self.initial)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]
         self.handoffs.start(self.builder.edges, runs_in)
-        context = self.context
         self._progcaster = Progcaster(
-            self.number, context.allocator, context.audience, self._tracker, context.log,
+            self.number, self.context.allocator, self.context.audience, self._tracker, self.context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
-            eager=context.eager,
+            eager=self.context.eager,
         )  # fmt: skip
         self.handlers[Channel.progress(self.number)] = self.receive_progress
         for node in self.nodes:
