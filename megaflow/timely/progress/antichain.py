@@ -17,6 +17,7 @@ class Antichain:
 
     The empty antichain is the frontier of what has ended. Equality is that of sets.
 
+    >>> from megaflow.timely.order import Product
     >>> Antichain([Product(1, 5), Product(2, 2), Product(2, 6)])
     Antichain([Product(1, 5), Product(2, 2)])
     """
