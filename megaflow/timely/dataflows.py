@@ -274,8 +274,8 @@ def _check_travels(least: Time) -> None:
         arrived = decode(encode(least))
     except (CannotTravel, ProtocolError) as error:
         raise BuildError(f"timestamp: {least!r} cannot travel between workers: {error}") from error
-    if arrived != least or hash(arrived) != hash(least):
+    if arrived != least or hash(arrived) != hash(least) or repr(arrived) != repr(least):
         raise BuildError(
             f"timestamp: {least!r} would arrive at other workers as {arrived!r}, which is not equal to it; "
-            "times are values, equal and hashed by what they hold"
+            "times are values, equal, hashed and shown by what they hold, as those of a frozen dataclass"
         )

@@ -248,9 +248,16 @@ class Resting(Times):
         return time if time.number == self.rests else Divisor(time.number * self.factor)
 
 
+class Hidden:
+    """A path of which one cannot tell whether it is the same on another worker."""
+
+    results_in = followed_by = less_equal = None
+
+
 @pytest.mark.parametrize(
     ("timestamp", "step", "complaint"),
     [
+        (Divisor, Hidden(), "and a Hidden must be shown by what it holds"),
         (Divisor, 1, "0 or, as times are like Divisor.*, a Divisor or a PathSummary of such times"),
         (Divisor, Resting(2, rests=1), "0 or a PathSummary that moves every time strictly on: .*, which is not after"),
         ((0, 0), 1, r"0 or, as times are like \(0, 0\), a tuple with a step for each part"),
