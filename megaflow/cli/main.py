@@ -39,7 +39,7 @@ ONLY_WITH_JOIN = {
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe")
+                 "oversubscribe", "drain_timeout")
 } | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
 
 
@@ -124,6 +124,9 @@ def control() -> None:
         help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
+@option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
+        help="End a job that has not worked off everything so long after it was told to stop (Ctrl-C, SIGTERM, "
+        "SIGHUP, control stop); it exits with 1 and says what is left. By default there is no limit.")  # fmt: skip
 @option("--name", env="NAME", metavar="JOB", help="The job's name; by default made from the file's name.")
 @option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
         help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "

@@ -77,6 +77,11 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Draining:
+    """The coordinator was asked to stop the job: from now on it works off what it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A worker raised: the text to show, last and alone."""
 
@@ -153,3 +158,13 @@ class BusyReport:
 
     busy: tuple[BusyWorker, ...]  # the longest first, BUSY_REPORTED_MAX at most
     coordinating: tuple[int, ...]  # the workers of the process that coordinates the job
+
+
+@dataclass(frozen=True, slots=True)
+class EndNow:
+    """Have the launcher end the job at once, whatever its workers do; answered by `EndsNow`, before it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndsNow:
+    """The job ends."""

@@ -66,6 +66,7 @@ class WorkerStatus:
     now: float = 0.0  # seconds of its own clock, when it answered
     busy_seconds: float = 0.0  # so far: not waiting for something to do
     useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
+    timers: int | None = None  # set and not due, of all operators; None: not asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class JobSpec:
     connect_timeout_seconds: float = 30.0
     join_timeout_seconds: float = 30.0  # that a process has to join
     profile: ProfileSpec | None = None
+    drain_timeout: float | None = None  # seconds from when it is told to stop until it is ended; None: without limit
     oversubscribe: bool = False  # whether there may be many more processes than cores
 
 

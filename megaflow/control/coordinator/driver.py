@@ -15,7 +15,7 @@ from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.coordinator.staged_checks import StagedChecks
-from megaflow.control.launcher_messages import EndProcess, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import Draining, EndProcess, StartFailed, StartProcesses
 from megaflow.control.messages import (
     CommitBatch,
     CommitRequest,
@@ -24,6 +24,7 @@ from megaflow.control.messages import (
     Refused,
     Request,
     StagedAnswer,
+    StopJob,
 )
 from megaflow.control.reports import Explanation, HeldBy
 from megaflow.errors import CommandRefused
@@ -67,13 +68,13 @@ class ControllerDriver:
         control: InputHandle[Any],
         job: str,
         output: ProbeHandle,
-        tell_launcher: Callable[[StartProcesses | EndProcess], None] | None = None,
+        tell_launcher: Callable[[StartProcesses | EndProcess | Draining], None] | None = None,
         contact: tuple[str, int] = ("", 0),
         handed_over: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `tell_launcher` asks the launcher for processes that join through `contact`, the address of this process.
+        `tell_launcher` sends it a message; processes that it starts join through `contact`, the address of this one.
         `handed_over` is told when another worker coordinates, and which requests are to be made there: nothing may be
         put here then.
         """
@@ -98,6 +99,10 @@ class ControllerDriver:
                 self._explain(event)
             case Asked(_, Request(_, CommitRequest(commit))) if not self._controller.ended:
                 self._check_staged(event, commit)
+            case Asked(_, Request(_, StopJob())):
+                if self._tell_launcher is not None:
+                    self._tell_launcher(Draining())
+                self._events.append(event)
             case events.Gone(client):
                 self._checks.gone(client)
                 self._events.append(event)
