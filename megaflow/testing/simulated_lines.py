@@ -175,9 +175,9 @@ class SimulatedLines:
         partitions = enumerate(self._partitions)
         self._assign([Split(number, f"partition {number}", 0, len(lines)) for number, lines in partitions if lines])
 
-    def may_close(self, worker: int) -> bool:
-        """Tell whether another worker could read on if this one's source closed."""
-        return bool(set(self._readers).difference((worker,)))
+    def may_close(self, workers: Iterable[int]) -> bool:
+        """Tell whether another worker could read on if the sources of these closed."""
+        return bool(set(self._readers).difference(workers))
 
     def close(self, worker: int) -> None:
         """Have a worker's source close."""
