@@ -18,7 +18,7 @@ from megaflow.stream import Stream
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network
-from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, partitions_of
+from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, check_feeds, partitions_of
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -92,8 +92,7 @@ class SimulatedCluster:
         self._last = 0  # the greatest, after which inputs close
         self._outputs: list[tuple[Time, Any]] = []
         self._rescaling = Rescaling(
-            self._planned, self._members, self._admit, self._bury, self._is_passed, per_process
-        )
+            self._planned, self._members, self._admit, self._bury, self._is_passed, per_process)
         self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
@@ -149,7 +148,7 @@ class SimulatedCluster:
         if self._members:
             raise UsageError("a cluster makes one run: for the next make another, SimulatedCluster(seed)")
         feeds = {} if feeds is None else feeds
-        _check_feeds(feeds, commands, self._ids)
+        check_feeds(feeds, commands, self._ids)
         if lines is None:
             self._build: Build = build_of(build, args)
         else:
@@ -349,17 +348,3 @@ def _check_change(do: Any) -> None:
     if not isinstance(do, Change):
         changes = "Join(), Leave(worker), KillJoiner(), HandOver(), Move(bin, worker) or Map(workers)"
         raise UsageError(f"what is done must be one of {changes}, not {do!r:.80}")
-
-
-def _check_feeds(feeds: Any, commands: Sequence[tuple[int, Any]], workers: Sequence[int]) -> None:
-    """Raise UsageError for feeds or commands that would not go in as they stand."""
-    if not isinstance(feeds, Mapping):
-        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}")
-    if strangers := set(feeds).difference(workers):
-        raise UsageError(f"there are feeds for workers {sorted(strangers)}; the workers are {list(workers)}")
-    for name, script in [*((f"feeds[{worker}]", feed) for worker, feed in feeds.items()), ("commands", commands)]:
-        last = 0
-        for time, _ in script:
-            if not isinstance(time, int) or time < last:
-                raise UsageError(f"{name}: times must be ints in order, from 0 on; {time!r} comes after {last}")
-            last = time

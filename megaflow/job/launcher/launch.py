@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from megaflow.control.launcher_messages import WhoIsBusy
+from megaflow.control.launcher_messages import EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
+from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
@@ -43,6 +44,7 @@ C = TypeVar("C", Loop, OutputQueue)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
+JOIN_SECONDS_MAX = 86_400
 FILES = 16  # that the launcher has open beside those of its children, and some to spare
 FILES_PER_PROCESS = 4  # a listener while it starts; then two pipes and a connection
 
@@ -78,18 +80,13 @@ def launch(
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
-                spec,
-                job.name,
-                part,
-                address_of(listener),
-                listener.fileno(),
-                job.secret.encode(),
+                spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
                 splits=job_input.splits if isinstance(part, Founder) else (),
                 pushed=job_input.pushed is not None,
                 spark_queries=0 if job_input.spark is None else 1,
                 output=output.form,
                 report_fd=report_fd,
-            )
+            )  # fmt: skip
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
@@ -97,14 +94,19 @@ def launch(
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.coordinator = addresses[0]
-        handlers: dict[type, Callable[[Any], object]] = {WhoIsBusy: lambda request: who_is_busy(children)}
+        early_end = EarlyEnd(job.secret.encode(), children)
+        handlers: dict[type, Callable[[Any], object]] = {
+            WhoIsBusy: lambda request: who_is_busy(children),
+            EndNow: early_end.end_now,
+        }
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
+        loop = Loop(children, start, job_input, output, received, report, job, early_end)
+        stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():
-                summary = loop.run(spec.connect_timeout_seconds)
+                summary = loop.run(spec.connect_timeout_seconds, spec.drain_timeout)
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
@@ -122,8 +124,13 @@ def check_spec(spec: JobSpec) -> None:
             raise UsageError(f"--{name} must be at least 1, not {value}")
     if spec.rate is not None and not 0 < spec.rate < float("inf"):
         raise UsageError(f"--rate must be a number of lines per second above 0, not {spec.rate:g}")
+    if not 0 < spec.join_timeout_seconds <= JOIN_SECONDS_MAX:
+        asked = f"--join-timeout {spec.join_timeout_seconds:g}"
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
     if spec.encoding_errors not in ENCODING_ERRORS:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
+    if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
+        raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
