@@ -74,7 +74,7 @@ def _count(graph: Graph) -> DataflowStatistics:
         graph.caster.batches_received,
         sum(1 for _ in graph.tracker.pointstamps()),
         tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
-        graph.dropped,
+        graph.handoffs.dropped,
     )
 
 

@@ -125,7 +125,6 @@ class Graph:
         self.queues: list[InputQueue] = []  # channel -> queue
         self.edges: list[GraphEdge] = []
         self.runs = 0  # of operators
-        self.dropped = 0  # records, written by buffers
         self.views: list[View] = []  # those of `Context.views` that are its own
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
