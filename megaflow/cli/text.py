@@ -29,6 +29,7 @@ def status_text(status: reports.JobStatus) -> str:
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += silent_texts(status.silent, status.busy)
     parts += [change_text(change) for change in status.changes]
+    parts += [joining_text(each) for each in status.joining]
     for operator in status.operators:
         parts.append(f"operator {operator.name}: {quantity(operator.bins, 'bin')}")
         if operator.table is not None:
@@ -75,12 +76,13 @@ def kept_text(plan: reports.PlanStatus) -> str:
     """Return a plan that is not over.
 
     >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
-    'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
+    'plan: fluid, 3 of 64 bins left; pid 7 on a has ended or stands still: megaflow control resume goes on with it'
     """
-    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left; {plan.runner} "
+    then = "" if plan.removes is None else f", then worker {plan.removes} leaves"
+    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left{then}; {plan.runner} "
     if plan.running:
         return f"{what}is carrying it out"
-    return f"{what}ended before it was over: megaflow control resume goes on with it"
+    return f"{what}has ended or stands still: megaflow control resume goes on with it"
 
 
 def plan_text(plan: Plan) -> str:
@@ -120,6 +122,7 @@ def explanation_text(report: reports.Explanation) -> str:
     parts = silent_texts(report.silent, report.busy)
     if epoch is None:
         return "\n".join([f"job {report.job}: {UNKNOWN}", *parts])
+    parts += [joining_text(each) for each in report.joining]
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
         return "\n".join([f"nothing holds it back: {state}, control is at epoch {epoch}", *parts])
@@ -197,6 +200,18 @@ def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> l
         for worker in silent
     ]
     return parts + [busy_text(each) for each in busy if not set(each.workers).intersection(silent)]
+
+
+def joining_text(joining: reports.JoiningStatus) -> str:
+    """Return a process on its way in.
+
+    >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it loads its program"))
+    'process 127.0.0.1:5 (pid 4711), asked for 12 s ago, has not joined: it loads its program'
+    """
+    who = f"process {joining.address}" if joining.address else "a process"
+    who = who if joining.pid is None else f"{who} (pid {joining.pid})"
+    how = f"joins as {reports.workers_text(joining.workers)}" if joining.workers else "has not joined"
+    return f"{who}, asked for {joining.seconds:.0f} s ago, {how}: {joining.waits}"
 
 
 UNKNOWN = "busy: the worker that coordinates it is in a long step, so no more is known"

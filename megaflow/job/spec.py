@@ -6,6 +6,7 @@ can write to; nothing that arrives at a port is ever unpickled.
 
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from megaflow.errors import UsageError
 from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128
+GC_VARIABLE = "MEGAFLOW_GC_THRESHOLD"
 
 Address: TypeAlias = tuple[str, int]  # host and port
 
@@ -61,7 +63,9 @@ class JobSpec:
     encoding_errors: str = "replace"  # or "strict"
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
+    join_timeout_seconds: float = 30.0  # that a process has to join
     profile: ProfileSpec | None = None
+    drain_timeout: float | None = None  # seconds from when it is told to stop until it is ended; None: without limit
     oversubscribe: bool = False  # whether there may be many more processes than cores
 
 
@@ -99,6 +103,14 @@ class ChildSpec:
     output: Form = "records"  # what the launcher is sent
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
     sign_fd: int | None = None  # for the signs of life, likewise
+
+
+def gc_threshold() -> int:
+    """Return the allocations between two garbage collections of a worker. Raises UsageError for what is no number."""
+    given = os.environ.get(GC_VARIABLE) or "1000000"
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise UsageError(f"{GC_VARIABLE}={given}: must be a number of allocations below 10^9, such as 1000000")
+    return int(given)
 
 
 @contextlib.contextmanager

@@ -167,7 +167,8 @@ def test_who_is_silent_is_asked_about_and_the_answer_is_waited_for() -> None:
 def test_a_time_limit_holds_and_its_error_says_why(timeout: float, times: int) -> None:
     still, why = Still(), ["worker 1 is busy"] * times
     one = Conversation(still, timeout, quiet=why.pop)  # type: ignore[arg-type]
-    with pytest.raises(MegaflowError, match=f"within {timeout:g} s; {'worker 1' if times else 'a worker'}.* waits there"):
+    who = "worker 1" if times else "a worker"
+    with pytest.raises(MegaflowError, match=f"within {timeout:g} s; {who}.* waits there"):
         one.ask(StatusQuery())
     assert sum(still.given) == pytest.approx(timeout) and why == []
 
