@@ -74,6 +74,7 @@ class EndOfLines:
 # 2. Client to coordinator -------------------------------------------------------------
 
 RUNNER_LENGTH_MAX = 200  # characters
+NO_REQUEST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ class Refused:
 class Moved:
     """Nothing has changed: the coordinator is there, ask again."""
 
-    id: int
+    id: int  # NO_REQUEST, if nothing was asked: for a client whose connection ends before it asks
     host: str
     port: int
 

@@ -24,8 +24,7 @@ def conversation(
     `tell` is told when the coordinator has been silent for two seconds, and then again and again; what it raises goes
     on to whoever asks.
     """
-    if not 0 < timeout <= TIMEOUT_SECONDS_MAX:
-        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {timeout:g}")
+    checked_timeout(timeout)
     found = None
     if connect is None:
         found = find(job)
@@ -55,14 +54,30 @@ def conversation(
             except (OSError, PeerLost) as error:
                 raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
 
-    def again() -> Client | None:
+    def again(besides: Address | None = None) -> Client | None:
         with contextlib.suppress(JobNotFound):
             moved = find(found.name) if found is not None else None
-            return None if moved is None else reach(moved.host, moved.port)
+            return None if moved is None or (moved.host, moved.port) == besides else reach(moved.host, moved.port)
         return None
 
-    with contextlib.closing(Conversation(reach(host, port), timeout, reach, again, quiet=lambda: silent(True))) as talk:
+    def first() -> Client:
+        try:
+            return reach(host, port)
+        except JobNotFound:  # perhaps the coordinator has left since the job's file was read
+            client = again((host, port))
+            if client is None:
+                raise
+            return client
+
+    with contextlib.closing(Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))) as talk:
         yield talk
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return what `--timeout` says. Raises UsageError if nobody can wait for that."""
+    if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
+        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {seconds:g}")
+    return seconds
 
 
 def find_contact(target: str) -> tuple[Address, bytes]:

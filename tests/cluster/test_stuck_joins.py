@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.processes import Process, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.cluster
 
 # A process that starts while there is a file `hold` beside the app names itself in `pid` and waits there until that is
 # gone: while it loads the program (`load`), or while it builds the dataflow, when it has been let in (`build`).

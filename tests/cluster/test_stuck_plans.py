@@ -1,4 +1,7 @@
-"""Commands that move bins and are killed or suspended on real processes: others go on, and finish what they began."""
+"""Commands that move bins and are killed or suspended on real processes: others go on, and finish what they began.
+
+And those that were connected to a coordinator that left before they had asked it anything.
+"""
 
 import json
 import os
@@ -6,14 +9,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
+from megaflow.control.client.commands import ask_status
+from megaflow.control.client.conversation import Conversation
+from megaflow.timely.communication.client import Client
 from tests.cluster.processes import WORDCOUNT, Process, Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.cluster
 
 # Makes the first step of `remove-workers --id 1`, says so, and the second one when it is told to go on.
 REMOVES = """
@@ -86,4 +92,22 @@ def test_a_suspended_runner_keeps_nobody_out_and_is_refused_when_it_wakes_up(run
     ended = command.end()
     assert ended.code == 1 and "another command has begun one" in ended.errors, ended.errors
     assert sorted(each["id"] for each in run.status()["workers"]) == [0, 1]
+    end_well(run)
+
+
+def test_a_client_whose_coordinator_left_before_its_first_question_is_told_where_the_next_one_is(
+    start: Callable[..., Run],
+) -> None:
+    run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
+    run.process.write_line("a b c d e f g h")
+    run.status_when(lambda record: len(record["workers"]) == 2)
+    [job] = [json.loads(file.read_text()) for file in run.files()]
+
+    def connect(host: str, port: int) -> Client:
+        return Client.connect(host, port, job["secret"].encode(), "control", {})
+
+    with closing(Conversation(connect(job["host"], job["port"]), 60.0, connect)) as talk:
+        removed = run.control("remove-workers", "--id", "0")
+        assert removed.returncode == 0, removed.stderr
+        assert [each.id for each in ask_status(talk).workers] == [1]
     end_well(run)
