@@ -88,7 +88,7 @@ def joining(run: Run) -> list[str]:
     return [each["waits"] for each in run.status()["joining"]]
 
 
-@pytest.mark.parametrize("where", ["load", "build"])
+@pytest.mark.parametrize("where", [pytest.param("load", marks=pytest.mark.slow), "build"])
 def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for_it(
     job: Callable[..., Job], where: str
 ) -> None:
@@ -107,6 +107,7 @@ def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_a_member_that_is_suspended_before_it_takes_part_is_named_as_a_member_and_waited_for(
     job: Callable[..., Job],
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_member_that_is_suspended_before_it_takes_part_is_named_as_a_member_an
     assert code == 0 and output == "('a', 1)\n", said
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_joiner_that_hangs(job: Callable[..., Job]) -> None:
     held = job(*PATIENT)
     held.add_one_that_hangs("build")
@@ -134,6 +136,7 @@ def test_a_stop_does_not_wait_for_a_joiner_that_hangs(job: Callable[..., Job]) -
     assert held.run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_others_join_and_leave_beside_a_joiner_that_loads_its_program(job: Callable[..., Job]) -> None:
     held = job(*PATIENT)
     held.add_one_that_hangs("load")
