@@ -76,15 +76,20 @@ class Job:
         """Whether its launcher does."""
         return self.run.process.poll() is None
 
-    def talk(self, ask: Callable[[Conversation], R]) -> R:
-        """Ask it something, from here. Raises MegaflowError, OSError or ValueError if it is not there to be asked."""
+    def contact(self) -> tuple[tuple[str, int], bytes]:
+        """Return where to ask it, and its secret, as its file says."""
         [path] = self.run.files()
         file = json.loads(path.read_text())
+        return (file["host"], file["port"]), file["secret"].encode()
+
+    def talk(self, ask: Callable[[Conversation], R]) -> R:
+        """Ask it something, from here. Raises MegaflowError, OSError or ValueError if it is not there to be asked."""
+        address, secret = self.contact()
 
         def reach(host: str, port: int) -> Client:
-            return Client.connect(host, port, file["secret"].encode(), "control", {}, PATIENCE_SECONDS)
+            return Client.connect(host, port, secret, "control", {}, PATIENCE_SECONDS)
 
-        with contextlib.closing(Conversation(reach(file["host"], file["port"]), PATIENCE_SECONDS, reach)) as talk:
+        with contextlib.closing(Conversation(reach(*address), PATIENCE_SECONDS, reach)) as talk:
             COUNTS["connections"] += 1
             return ask(talk)
 
@@ -175,7 +180,8 @@ class Job:
         """Fail unless they are exact; return how many there are."""
         out = self.folder / "out.jsonl"
         is_whole = self.ending == "lines" and not self.chain.is_piped
-        outputs = self.chain.check(records_of(out) if out.exists() else (), is_whole=is_whole)
+        records = records_of(out) if out.exists() else ()
+        outputs = self.chain.check(records, is_whole=is_whole, is_torn=self.ending in KILLS)
         if self.ending == "lines" and self.chain.is_piped:
             self._writer.join()
             assert outputs == self._written, f"{outputs} outputs of {self._written} lines"
