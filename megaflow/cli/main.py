@@ -20,11 +20,9 @@ from click.core import ParameterSource
 
 from megaflow.cli.options import (
     ArgsCommand,
-    SpecType,
     answer,
     give_up_output,
     keep_standard_files,
-    only_one,
     option,
     say,
 )
@@ -107,12 +105,10 @@ def control() -> None:
 @cli.command(cls=ArgsCommand)
 @click.argument("app", metavar="FILE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC", multiple=True, callback=only_one,
-        type=SpecType("a folder or a quoted glob stands for several files"),
+@option("--lines", env="LINES", metavar="SPEC", hint="a folder or a quoted glob stands for several files",
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
         "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
-@option("--output", env="OUTPUT", metavar="SPEC", multiple=True, type=SpecType(), callback=only_one, default=["-"],
-        show_default=True,
+@option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
         "of JSON lines, or none.")  # fmt: skip
 @option("--overwrite", env="OVERWRITE", is_flag=True,

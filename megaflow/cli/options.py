@@ -5,11 +5,10 @@ import functools
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import click
-from click.types import StringParamType
 
 from megaflow.errors import MegaflowError, UsageError
 
@@ -18,32 +17,36 @@ T = TypeVar("T")
 Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and --timeout: what `conversation` takes
 
 
-def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
-    """Declare an option together with its environment variable, which --help shows."""
-    return click.option(*names, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+class SingleOption(click.Option):
+    """An option that may come once; of two click would take the last without a word. A flag may come again."""
 
-
-class SpecType(StringParamType):
-    """The type of an option that may come once: its callback is `only_one`, and the environment gives it whole."""
-
-    name = "spec"
-
-    def __init__(self, hint: str = "") -> None:
-        """`hint` tells whoever gives a second one how to name what they want by one."""
+    def __init__(self, *words: Any, hint: str = "", **more: Any) -> None:
+        """`hint` tells whoever gives a second value how to name what they want by one."""
+        super().__init__(*words, **more)
         self.hint = hint
 
-    def split_envvar_value(self, rv: str) -> list[str]:
-        """Return the one value; it may have spaces."""
-        return [rv]
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the parser collect all values that are given."""
+        self.multiple = not self.is_flag
+        super().add_to_parser(parser, ctx)
+        self.multiple = False
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Take the one value. Raises UsageError if there is another."""
+        name, values = str(self.name), opts.get(str(self.name))
+        if isinstance(values, list):
+            if len(values) > 1:
+                given = (f"{self.opts[0]} {each}" if isinstance(each, str) else self.opts[0] for each in values[:2])
+                raise UsageError(f"{' and '.join(given)}: give one of them{self.hint and f'; {self.hint}'}")
+            opts = {**opts, name: values[0]}
+        return super().handle_parse_result(ctx, opts, args)
 
 
-def only_one(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> str | None:
-    """Return the value of an option; raise UsageError for a second one, of which click would take the last."""
-    if len(values) > 1:
-        first, second = (f"{parameter.opts[0]} {value}" for value in values[:2])
-        hint = f"; {parameter.type.hint}" if isinstance(parameter.type, SpecType) and parameter.type.hint else ""
-        raise UsageError(f"{first} and {second}: give one of them{hint}")
-    return values[0] if values else None
+def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
+    """Declare an option together with its environment variable, which --help shows."""
+    return click.option(*names, cls=SingleOption, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
 
 
 class ArgsCommand(click.Command):

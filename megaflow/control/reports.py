@@ -247,6 +247,28 @@ class BootstrapReport:
     paused_seconds: float = 0.0  # that records waited there for it
 
 
+def busy_text(busy: BusyWorker) -> str:
+    """Return where a worker is and for how long, for a message.
+
+    >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12", "count", "'word'"))
+    "worker 1 has been in 'fold' (app.py:12) for 12.3 s, operator 'count', record 'word'"
+    >>> busy_text(BusyWorker((2, 3), 77, 5.0, "silent"))
+    "workers 2, 3 have been silent for 5.0 s: code that keeps Python's interpreter to itself, or too little of a core"
+    """
+    who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
+    have = "have" if len(busy.workers) > 1 else "has"
+    place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
+    if busy.state == "suspended":
+        return f"{who} {have} been suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
+    if busy.state == "silent":
+        last = f", last seen in {place}" if place else ""
+        why = "code that keeps Python's interpreter to itself, or too little of a core"
+        return f"{who} {have} been silent for {busy.seconds:.1f} s{last}: {why}"
+    facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
+    facts += f", record {busy.record}" if busy.record is not None else ""
+    return f"{who} {have} been in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
+
+
 def workers_text(ids: Sequence[int]) -> str:
     """Return workers for a message.
 

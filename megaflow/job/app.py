@@ -28,8 +28,31 @@ def find_app(text: str) -> AppFile:
     names = list(top_level_names(tree.body))
     if function not in names and "*" not in names:
         raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions_in(tree))}")
+    check_is_function(tree, name, function)
     check_takes_flow(tree, name, function)
     return AppFile(str(path.resolve()), function)
+
+
+def check_is_function(tree: ast.Module, name: str, function: str) -> None:
+    """Raise UsageError if the name is, by its last statement at the top level, plainly no function."""
+    for node in reversed(tree.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=bound)], value=value) | ast.AnnAssign(
+                target=ast.Name(id=bound), value=value
+            ) if bound == function:
+                is_value = isinstance(value, (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Set, ast.Dict))
+            case ast.AsyncFunctionDef(name=bound) if bound == function:
+                is_value = True
+            case _ if function in top_level_names([node]):
+                return
+            case _:
+                continue
+        if is_value:
+            raise UsageError(
+                f"{name}:{function} is no function, in line {node.lineno}; one that builds the dataflow is expected, "
+                "as in def dataflow(flow)"
+            )
+        return
 
 
 def check_takes_flow(tree: ast.Module, name: str, function: str) -> None:

@@ -6,6 +6,7 @@ can write to; nothing that arrives at a port is ever unpickled.
 
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from megaflow.errors import UsageError
 from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128
+GC_VARIABLE = "MEGAFLOW_GC_THRESHOLD"
 
 Address: TypeAlias = tuple[str, int]  # host and port
 
@@ -98,6 +100,15 @@ class ChildSpec:
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     output: Form = "records"  # what the launcher is sent
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
+    sign_fd: int | None = None  # for the signs of life, likewise
+
+
+def gc_threshold() -> int:
+    """Return the allocations between two garbage collections of a worker. Raises UsageError for what is no number."""
+    given = os.environ.get(GC_VARIABLE) or "1000000"
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise UsageError(f"{GC_VARIABLE}={given}: must be a number of allocations below 10^9, such as 1000000")
+    return int(given)
 
 
 @contextlib.contextmanager

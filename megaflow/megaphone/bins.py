@@ -67,7 +67,11 @@ def stable_hash(key: object) -> int:
 
 
 def _hash_number(key: Any) -> int:
-    if key != key:
+    try:
+        is_nan = key != key
+    except ArithmeticError:  # decimal's signalling NaN may not even be compared
+        is_nan = True
+    if is_nan:
         raise UsageError(f"stable_hash({key!r}): {NAN_IN_KEY}")
     return mix(hash(key))
 

@@ -15,6 +15,7 @@ from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.timely.communication.codec.encode import register
+from megaflow.timely.dataflow.folds import check_key
 from megaflow.timely.membership import WorkerId
 
 _KNOWN_KEYS = 1 << 18
@@ -201,6 +202,7 @@ def complain_about(batch: list[Any], name: str, error: Exception | None) -> None
         try:
             hash(record[0])
         except TypeError as unhashable:
+            check_key(record[0])  # decimal's signalling NaN has no hash
             raise ProgramError(
                 f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({unhashable}); "
                 "make it a tuple, a frozenset or a str"

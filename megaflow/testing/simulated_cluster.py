@@ -33,8 +33,11 @@ Build = Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]
 
 _MONITORED_SHARE = 0.35
 """How often the brute-force account is taken: it costs more than the step that it watches."""
-_FRUITLESS_ACTIONS_MAX = 100_000
-"""A run that takes so many after the last record or command went in, or the last output came, is stuck in a loop."""
+_FRUITLESS_ACTIONS_MAX = 5_000
+"""A run that takes so many after the last record or command went in, or the last output came, is stuck in a loop.
+
+Others take some hundreds.
+"""
 
 
 class SimulatedCluster:

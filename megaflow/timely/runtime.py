@@ -60,7 +60,6 @@ class Config:
     secret: bytes | None = None  # None: load_secret()
     # role -> who serves it; or what gives that, when the ids of this process's workers are known
     roles: Roles | Callable[[tuple[WorkerId, ...]], Roles] = field(default_factory=dict)
-    watch: Mapping[Any, Callable[[], None]] = field(default_factory=dict)  # readable file -> callback
     report: Callable[[str], None] | None = None
     connect_timeout_seconds: float = 30.0
     around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
@@ -198,10 +197,7 @@ def _fabric(
     config: Config, listener: socket.socket, ids: tuple[WorkerId, ...], secret: bytes, door: EntryHandler | None
 ) -> TcpFabric:
     roles = config.roles(ids) if callable(config.roles) else config.roles
-    tcp = TcpFabric(listener, ids, secret, roles, config.report, entry=door)
-    for file, callback in config.watch.items():
-        tcp.watch(file, callback)
-    return tcp
+    return TcpFabric(listener, ids, secret, roles, config.report, entry=door)
 
 
 def _listen(config: Config, who: str, host: str, port: int) -> socket.socket:

@@ -99,7 +99,7 @@ class Worker(Generic[S]):
         self.on_mail(ASK, self.explainer.answer)
         self.on_mail(ANSWER, self.explainer.hear)
         self._running = False  # operators, which may not do everything
-        self._steps = 0
+        self.steps = 0  # begun so far; any thread may look
         self.parked_seconds = 0.0  # so far; what is left of a stretch of time, the worker was busy
 
     # What a program may know ------------------------------------------------------------
@@ -236,7 +236,7 @@ class Worker(Generic[S]):
 
     def statistics(self) -> WorkerStatistics:
         """Steps taken; of each running dataflow what was run, sent and received and what waits."""
-        return WorkerStatistics(self.index, self._steps, self._dataflows.statistics())
+        return WorkerStatistics(self.index, self.steps, self._dataflows.statistics())
 
     # Stepping ---------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Worker(Generic[S]):
 
     def _run(self) -> bool:
         """Do what is due; tell whether a dataflow is left."""
-        self._steps += 1
+        self.steps += 1
         self._running = True
         try:
             self._dataflows.dropping.free()

@@ -117,6 +117,11 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--append"], "--append says what becomes of a file"),
         (["run", "APP", "--lines", "a", "--lines", "b c"], "--lines a and --lines b c: give one of them; a folder"),
         (["run", "APP", "--lines", "APP", "--output", "none", "--output", "-"], "--output none and --output -: give"),
+        (["run", "APP", "--lines", "-", "--rate", "5", "--rate", "6"], "--rate 5 and --rate 6: give one of them"),
+        (["run", "APP", "--lines", "-", "--name", "a", "--name=b"], "--name a and --name b: give one of them"),
+        (["control", "move-bins", "--bins", "1", "--bins", "2", "--to", "1"], "--bins 1 and --bins 2: give one of"),
+        (["control", "status", "--timeout", "1", "--timeout", "2"], "--timeout 1 and --timeout 2: give one of them"),
+        (["run", "APP", "--lines", "-", "--profile", "--profile", "x"], "--profile and --profile x: give one of them"),
         (["run", "APP", "--lines", "APP", "APP"], "quote the glob: --lines 'FOLDER/*.txt'"),
         (["run", "--lines", "APP", "APP", "APP", "APP", "APP"], "nothing takes 'APP', 'APP' and 1 more: if the shell"),
         (["run", "APP", "--lines", "APP", "17", "--", "x"], "nothing takes '17': what the program is to get"),
@@ -186,6 +191,22 @@ def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_pa
 def test_a_file_that_hides_its_size_is_refused_with_the_remedy(app: str) -> None:
     result = megaflow("run", app, "--lines", "/proc/cpuinfo")
     assert result.exit_code == 1 and "cat /proc/cpuinfo | megaflow run … --lines -" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "said"),
+    [
+        ("--lines APP", {"MEGAFLOW_GC_THRESHOLD": "abc"}, "MEGAFLOW_GC_THRESHOLD=abc: must be a number of allocations"),
+        ("--lines APP", {"MEGAFLOW_GC_THRESHOLD": "-1"}, "MEGAFLOW_GC_THRESHOLD=-1: must be a number"),
+        ("--lines APP", {"MEGAFLOW_SECRET": "caf\udce9"}, "MEGAFLOW_SECRET is not UTF-8: give it a long random"),
+        ("--join h:1", {"MEGAFLOW_SECRET": "caf\udce9"}, "MEGAFLOW_SECRET is not UTF-8"),
+    ],
+)
+def test_what_the_environment_says_wrong_is_said_before_anything_starts(
+    app: str, words: str, environment: dict[str, str], said: str
+) -> None:
+    result = megaflow("run", app, *words.replace("APP", app).split(), **environment)
+    assert result.exit_code == 2 and said in result.stderr and "steer it with" not in result.stderr, result.stderr
 
 
 def test_lines_from_the_environment_may_have_spaces(app: str, tmp_path: Path) -> None:

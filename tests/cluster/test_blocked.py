@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.processes import ROOT, STOP_SECONDS, Process, Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.cluster
 
 # Runs a job whose lines stop coming after the first three; steered from elsewhere by its name.
 BLOCKING = """

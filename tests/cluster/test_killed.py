@@ -49,13 +49,13 @@ def test_a_job_drains_when_its_terminal_closes(start: Callable[..., Run], tmp_pa
     out = tmp_path / "out.jsonl"
     ours, theirs = os.openpty()
     run = start(
-        WORDCOUNT, "--lines", str(text), "--rate", "500", "--output", f"jsonl:{out}", start_new_session=True,
+        WORDCOUNT, "--lines", str(text), "--rate", "50", "--output", f"jsonl:{out}", start_new_session=True,
         stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip
     os.close(theirs)
     wait_until(lambda: out.exists() and out.stat().st_size > 0)
     os.close(ours)
-    assert run.process.wait(20) == 0 and run.files() == []
+    assert run.process.wait(60) == 0 and run.files() == []
     lines = sum(1 for _ in out.open()) // 8
     assert 0 < lines < 4000
     check_counts(out, Counter(word for line in text.read_text().splitlines()[:lines] for word in line.split()))
@@ -67,7 +67,7 @@ def test_a_job_drains_when_its_terminal_closes(start: Callable[..., Run], tmp_pa
     reason="needs to be root",
 )
 def test_a_command_in_another_container_takes_no_job_for_dead(start: Callable[..., Run], text: Path) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--output", "none", "--name", "count")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "10", "--output", "none", "--name", "count")
     run.reading()
 
     def ask(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -172,7 +172,7 @@ def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..
 def test_ctrl_c_at_a_process_that_joined_by_hand_lets_it_leave_and_twice_ends_it_by_name(
     start: Callable[..., Run], text: Path
 ) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--output", "none", "--name", "count")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "10", "--output", "none", "--name", "count")
     run.reading()
     joining = ("run", WORDCOUNT, "--join", "count")
     first = run.megaflow(*joining)

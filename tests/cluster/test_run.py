@@ -96,7 +96,7 @@ def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Pat
 
 @pytest.mark.slow
 def test_commands_that_cannot_be_change_nothing(start: Callable[..., Run], text: Path) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "200", "--processes", "2", "--output", "none")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "10", "--processes", "2", "--output", "none")
     table = run.reading()["operators"][0]["table"]
     for words, code in (
         (["--bins", "256", "--to", "1"], 1), (["--bins", "0", "--to", "2"], 1), (["--bins", "x", "--to", "1"], 2),
@@ -208,7 +208,7 @@ def test_an_exception_ends_the_job_with_the_users_traceback_last(start: Callable
 
 
 def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], text: Path) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--processes", "3", "--output", "none")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "20", "--processes", "3", "--output", "none")
     workers = {worker["id"]: worker for worker in run.reading()["workers"]}
     starts = {worker["pid"]: process_start(worker["pid"]) for worker in workers.values()}
     os.kill(workers[1]["pid"], signal.SIGKILL)
@@ -224,7 +224,7 @@ def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], 
 
 @pytest.mark.slow
 def test_no_worker_survives_its_launcher(start: Callable[..., Run], text: Path) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "100", "--processes", "2", "--output", "none")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "20", "--processes", "2", "--output", "none")
     starts = {worker["pid"]: process_start(worker["pid"]) for worker in run.reading()["workers"]}
     run.process.kill()
     run.process.wait()
@@ -238,7 +238,7 @@ def test_no_worker_survives_its_launcher(start: Callable[..., Run], text: Path) 
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 0, marks=pytest.mark.slow)]
 )
 def test_the_first_signal_drains_and_stops(start: Callable[..., Run], text: Path, number: int, code: int) -> None:
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "500", "--processes", "2", "--output", "-")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "50", "--processes", "2", "--output", "-")
     read = sum(worker["lines"] for worker in run.reading()["workers"])
     run.process.send_signal(number)
     ended, output, said = run.end()

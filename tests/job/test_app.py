@@ -82,6 +82,33 @@ def test_a_function_that_cannot_take_a_flow_is_refused_with_those_that_can(tmp_p
         find_app(f"{path}:count")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dataflow = 3", "dataflow: dict = {}", "def dataflow(flow): pass\ndataflow = [1]",
+        "async def dataflow(flow): pass",
+    ],
+)
+def test_what_is_plainly_no_function_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"{path}:dataflow is no function, in line \d; .*as in def dataflow\(flow\)"):
+        find_app(str(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dataflow = made()", "dataflow = 3\ndef dataflow(flow): pass", "dataflow = None\nif x: dataflow = y",
+        "class dataflow: pass",
+    ],
+)
+def test_what_may_be_a_function_is_left_to_the_run(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "app.py"
+    path.write_text(text)
+    assert find_app(str(path)).function == "dataflow"
+
+
 def test_what_cannot_be_judged_is_left_to_the_run(tmp_path: Path) -> None:
     path = tmp_path / "app.py"
     for text in ("from x import *", "def ("):

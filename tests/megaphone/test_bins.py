@@ -167,6 +167,7 @@ def test_the_order_of_a_set_does_not_matter(items: list[Any], rng: Any) -> None:
 def test_nan_has_no_hash_wherever_it_hides() -> None:
     nan = float("nan")
     nans = [nan, -nan, decimal.Decimal("nan"), complex(nan), complex(0, nan), numpy.float64(nan), numpy.float32(nan)]
+    nans.append(decimal.Decimal("sNaN"))
     hidden = [(nan, 1), ("a", (1, (nan,))), frozenset({nan}), Point("a", nan), Item("a", nan), (Item("a", nan),)]
     for key in (*nans, *hidden):
         with pytest.raises(UsageError, match=r"^stable_hash\(.*[nN]a[nN].*\): NaN cannot be a key, nor be in one"):

@@ -38,7 +38,8 @@
      - "I hold none" stays true until the end of the change, so only the last such answer is a step.
      - A joiner knows of commit and grants as soon as they are given; what it does then it does at any later moment.
        Its gate is the first message on each of its lanes, and read together with the batch behind it.
-   Not here: aborts, leaves, several dataflows, sources or workers of a process; batches held back (see progcaster.py).
+   Not here: aborts, leaves (see leaving.pml), several dataflows, sources or workers of a process; batches held back
+   (see progcaster.py).
 
    Planted faults, which the check must find: NO_DEDUP, NO_RANGE, NO_GATE, NO_SETTLING, NO_WAIT_FOR_GRANT,
    DROP_UNKNOWN, MINT_AT_VIEW; test_bootstrap_model.py says what each leaves out. */

@@ -37,9 +37,9 @@
        stays true until the coordinator itself writes the next one.
      - What a successor has kept it hears one by one, and before all that comes then; it may hand over in between.
      - The successor is any member; in the code the lowest one outside the process.
-   Not here: joins; of a leave all but its end: a worker that is let go has read all commands written before, and its
-   goodbye ends the change; the control stream's capability, which goes with the role (see progcaster.py); clients (they
-   ask again).
+   Not here: joins; of a leave (see leaving.pml) all but its end: a worker that is let go has read all commands written
+   before, and its goodbye ends the change; the control stream's capability, which goes with the role (see
+   progcaster.py); clients (they ask again).
 
    Planted faults, which the check must find: NO_FENCE, RESUME_EARLY, FENCE_DIRECT, NO_FORWARD, EARLY_HANDOVER,
    STATE_BEHIND, REQUESTS_LEFT, NO_REST, COUNTER_ANEW, KEEPS_ACTING, LEAVES_EARLY; test_handover_model.py says what

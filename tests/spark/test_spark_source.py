@@ -371,7 +371,7 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
 
 
 def test_an_executor_that_dies_while_it_stages_leaves_nothing(job: Job) -> None:
-    with Client.connect(*job.address, SECRET, "ingest", {}, 10) as client:
+    with Client.connect(*job.address, SECRET, "ingest", {}, 60) as client:
         client.send(StageLines("q", "r", 0, 0, 5, 1, 1, "half"))
         wait_until(lambda: job.stagings[1].held_bytes > 0)
     wait_until(lambda: job.stagings[1].held_bytes == 0)
@@ -386,7 +386,7 @@ def test_stopping_does_not_wait_for_a_coordinator_that_holds_back(spark: Any, jo
         job.wait_for_lines(1)
         write(tmp_path / "in", "b.txt", ["b"])
         feed.stop()
-        wait_until(lambda: feed.done, 20)
+        wait_until(lambda: feed.done)
     assert feed.error is None
     assert job.lines == ["a"]
     assert job.requests[-1] == SourceEnded(feed.query)

@@ -25,7 +25,7 @@ def no_thread_is_left_behind() -> Iterator[None]:
     yield
     left = [thread for thread in threading.enumerate() if thread.name.startswith("megaflow-")]
     for thread in left:
-        thread.join(1.0)
+        thread.join(PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in left), left
 
 

@@ -25,12 +25,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport, ReportPipe
+from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
@@ -54,6 +55,7 @@ class Child:
     address: Address
     process: "subprocess.Popen[bytes] | None" = None  # None: it was started by hand
     pipe: ReportPipe | None = None
+    sign: SignFile | None = None
     workers: tuple[int, ...] = ()  # their ids, from when it is part of the job
     running: set[int] = field(default_factory=set)  # those that have not said `Ended`
     client: Client | None = None  # None before it is connected and after it has closed
@@ -135,6 +137,8 @@ class Child:
                 self.process.stdin.close()
         if self.pipe is not None:
             self.pipe.close()
+        if self.sign is not None:
+            self.sign.close()
 
     @property
     def exit_code(self) -> int | None:
@@ -163,6 +167,7 @@ class Children:
 
     def __init__(self) -> None:
         self.all: list[Child] = []
+        self.coordinator: Address = ("", 0)  # where the one that coordinates the job listens
 
     def __enter__(self) -> Self:
         return self
@@ -270,18 +275,19 @@ def start_process(
     spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
 ) -> tuple[Child, ChildSpec]:
     """Start one process, and return it with the spec that it is to be sent. Raises OSError."""
-    pipe = ReportPipe()
+    pipe, sign = ReportPipe(), SignFile(time.monotonic())
     try:
-        files = (listener.fileno(), pipe.writing)
+        files = (listener.fileno(), pipe.writing, sign.file)
         process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
     except BaseException:
         pipe.close()
+        sign.close()
         raise
     finally:
         pipe.close_writing()
-    spec = spec_of(part, listener, pipe.writing)
+    spec = replace(spec_of(part, listener, pipe.writing), sign_fd=sign.file)
     listener.close()  # so that a dead child refuses connections
-    child = Child(spec.address, process, pipe)
+    child = Child(spec.address, process, pipe, sign)
     if isinstance(part, Founder):
         child.join(range(part.process * spec.job.workers, (part.process + 1) * spec.job.workers))
     return child, spec

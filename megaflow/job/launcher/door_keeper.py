@@ -31,6 +31,7 @@ REQUEST_BYTES = 4096
 SILENCE_SECONDS = 5.0
 VISITORS_MAX = 32
 FAREWELL_SECONDS = 1.0  # for the thread to answer whom it is answering
+LOOK_SECONDS = 1.0
 FULL_SECONDS = 0.1  # until it is tried again to let somebody in when there are no descriptors
 
 
@@ -46,9 +47,13 @@ class Visitor:
 class DoorKeeper:
     """The thread; a context manager that ends it. A job on a system without such sockets goes on without a door."""
 
-    def __init__(self, job: Job, handlers: Mapping[type, Callable[[Any], object]]) -> None:
-        """`handlers` has for each class of requests what gives the answer."""
+    def __init__(
+        self, job: Job, handlers: Mapping[type, Callable[[Any], object]], look: Callable[[], None] = lambda: None
+    ) -> None:
+        """`handlers` has for each class of requests what gives the answer; `look` is called every LOOK_SECONDS."""
         self._handlers = handlers
+        self._look = look
+        self._next_look = time.monotonic()
         self._visitors: dict[socket.socket, Visitor] = {}  # the one that came first, first
         self._closing = Wakeup()
         self._closed = threading.Event()
@@ -73,16 +78,21 @@ class DoorKeeper:
             while not self._closed.is_set():
                 for key, _ in self._selector.select(self._timeout()):
                     key.data()
-                self._send_away(time.monotonic())
+                now = time.monotonic()
+                self._send_away(now)
+                if now >= self._next_look:
+                    self._look()
+                    self._next_look = now + LOOK_SECONDS
         finally:
             self._selector.close()
             for open_file in (*self._visitors, self._listener, self._closing):
                 if open_file is not None:
                     open_file.close()
 
-    def _timeout(self) -> float | None:
+    def _timeout(self) -> float:
         first = next(iter(self._visitors.values()), None)
-        return None if first is None else max(0.0, first.deadline - time.monotonic())
+        due = self._next_look if first is None else min(first.deadline, self._next_look)
+        return max(0.0, due - time.monotonic())
 
     def _send_away(self, now: float) -> None:
         """Let go of those that have come to ask and do not."""

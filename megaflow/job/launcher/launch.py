@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from megaflow.control.launcher_messages import BusyReport, WhoIsBusy
+from megaflow.control.launcher_messages import WhoIsBusy
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
+from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.epoch_merge import Writer
@@ -24,7 +25,17 @@ from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, address_of, listening
+from megaflow.job.spec import (
+    Address,
+    AppFile,
+    ChildSpec,
+    Founder,
+    JobSpec,
+    JoiningProcess,
+    address_of,
+    gc_threshold,
+    listening,
+)
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
@@ -85,7 +96,9 @@ def launch(
             with received.held(), listening(spec.listen, count, skipping=True) as more:
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
-        stack.enter_context(DoorKeeper(job, {WhoIsBusy: lambda request: BusyReport((), ())}))
+        children.coordinator = addresses[0]
+        handlers: dict[type, Callable[[Any], object]] = {WhoIsBusy: lambda request: who_is_busy(children)}
+        stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
         loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
@@ -114,6 +127,7 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
+    gc_threshold()
     check_crowd("--processes", spec.processes, spec)
     check_crowd("--workers", spec.workers, spec)
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes

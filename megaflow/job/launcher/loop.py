@@ -257,6 +257,7 @@ class Loop:
     def _move(self, address: Address) -> None:
         """Note where the coordinator is from now on, and publish it."""
         self.job = replace(self.job, host=address[0], port=address[1])
+        self.children.coordinator = address
         if self._feed is not None:
             self._feed.move(address)
             self._check_feed()

@@ -1,7 +1,7 @@
 """Runs in each worker process: from lines to the fold to the launcher.
 
 child               the process; join_by_hand: one that joins by `megaflow run --join`; departure: Ctrl-C there
-lifeline            its end, when the launcher ends
+lifeline            its end, when the launcher ends; watchdog: which of its workers are busy
 worker_program      its dataflow, and the loop that steps it
 flow                the user's function, and what it is given; source_record: which source it was loaded from
 fingerprint         whether all processes run the same code

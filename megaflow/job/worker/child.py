@@ -31,6 +31,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from megaflow.control.launcher_messages import Failed
@@ -39,10 +40,12 @@ from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, Launcher
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
-from megaflow.job.spec import ChildSpec, Founder
+from megaflow.job.sign_of_life import SignOfLife, write_sign
+from megaflow.job.spec import ChildSpec, Founder, gc_threshold
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.lifeline import die_with_parent, end_with
 from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.watchdog import Watchdog
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
 from megaflow.megaphone.routing import ranges_text
 from megaflow.program import Worker, execute
@@ -55,7 +58,6 @@ LENGTH_BYTES = 8
 RANGES_SHOWN = 8  # of the bins of an operator that are lost
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
-GC_THRESHOLD = int(os.environ.get("MEGAFLOW_GC_THRESHOLD") or 1_000_000)  # allocations between two collections
 
 _log = logging.getLogger("megaflow.child")
 
@@ -81,20 +83,29 @@ def _read_exactly(file: int, size: int) -> bytes:
 class Process:
     """The workers of this process, and what happens when one fails."""
 
-    def __init__(self, spec: ChildSpec, joined: Callable[[Worker], None] = lambda worker: None) -> None:
-        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one."""
+    def __init__(
+        self,
+        spec: ChildSpec,
+        joined: Callable[[Worker], None] = lambda worker: None,
+        tell: Callable[[SignOfLife], None] = lambda sign: None,
+    ) -> None:
+        """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
+
+        `tell` is told twice a second how the workers are, on a thread of its own.
+        """
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
         settings = JobSettings(spec.name, job.workers, job.rate, job.encoding_errors, spec.output)
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
-        self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, joined)
+        self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, Watchdog(tell), joined)
         self.told = False  # the launcher knows why this process fails
         self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
     def run(self) -> None:
         """Run the workers; blocks until the job's end, or theirs. Raises what stops it."""
+        self.shared.watchdog.start()
         execute(self._config(), self._work, self.spec.job.args)
 
     def _config(self) -> Config:
@@ -124,7 +135,10 @@ class Process:
         try:
             profile = self.shared.profiles.get(worker.index)
             program = WorkerProgram(worker, self.shared)
-            with contextlib.nullcontext() if profile is None else profile.measuring(worker):
+            with (
+                contextlib.nullcontext() if profile is None else profile.measuring(worker),
+                self.shared.watchdog.watching(worker),
+            ):
                 with contextlib.nullcontext() if profile is None else profile.building():
                     program.build()
                     settle_memory()
@@ -186,7 +200,7 @@ def settle_memory() -> None:
     """Hide from the garbage collector what exists now, and have it run rarely."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    gc.set_threshold(gc_threshold(), 20, 100)
 
 
 def empty_standard_input() -> None:
@@ -208,14 +222,15 @@ def main() -> int:
     pipe = os.dup(STDIN)
     empty_standard_input()
     spec = read_spec(pipe)
-    assert spec.report_fd is not None, "the launcher reads it"
+    assert spec.report_fd is not None and spec.sign_fd is not None, "the launcher reads them"
     os.set_inheritable(spec.report_fd, False)  # its end is this process's end
+    os.set_inheritable(spec.sign_fd, False)
     os.set_inheritable(spec.listener_fd, False)
-    keep_from_forks(pipe, spec.report_fd)
+    keep_from_forks(pipe, spec.report_fd, spec.sign_fd)
     end_with(pipe)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends the process like other signals, not with a traceback
-    process = Process(spec)
+    process = Process(spec, tell=partial(write_sign, spec.sign_fd))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         process.run()

@@ -114,7 +114,9 @@ def plain(value: Any) -> Any:
         case date() | time():  # a datetime is a date; pandas' NaT is one, too, that differs from itself
             return value.isoformat() if value == value else None
         case timedelta():
-            return plain(value.total_seconds())
+            microseconds = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+            nanoseconds = getattr(value, "nanoseconds", 0)  # of pandas, whose total_seconds() leaves them out
+            return (microseconds * 1_000 + nanoseconds) / 1_000_000_000
         case Decimal():
             return str(value) if value.is_finite() else None
         case UUID() | PurePath():

@@ -31,6 +31,7 @@ from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -57,6 +58,7 @@ class Shared:
     control: ControlDoor
     stagings: dict[int, Staging]  # worker -> its staged lines
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
+    watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
 
     @property

@@ -16,7 +16,6 @@
 
 import logging
 import os
-import selectors
 import socket
 import sys
 import threading
@@ -102,10 +101,6 @@ class TcpFabric:
         self._joining = True
         rendezvous = Rendezvous([*members, own], own.process, len(own.ids), self._connected, self.fail, change)
         self._complete(rendezvous, timeout_seconds)
-
-    def watch(self, file: Any, callback: Callable[[], None]) -> None:
-        """Call back, on the polling thread, whenever the file (a pipe, a socket) can be read."""
-        self.poller.watch(file, selectors.EVENT_READ, lambda _mask: callback())
 
     def poll(self, seconds: float | None, flush: bool = True) -> None:
         """Move bytes; blocks up to `seconds` if there are none. Without `flush`, leave to it what is to go."""

@@ -8,7 +8,8 @@ input_handle, probe, notificator    how a program sends, waits, and is told that
 scopes, signature    scopes within scopes; what must be equal on all workers
 run_queue, context    which operators run next; what they get from their worker
 folds, checks     what folds per key are held to, always and if the environment asks for it
-error_notes, leaked_capability    whose line, which record; capabilities that were forgotten
+error_notes, running_place    whose line, which record: of an error, and of a thread just now
+leaked_capability    capabilities that were forgotten
 picture           Mermaid and DOT
 operators/        the library of operators
 fusion/           stateless operators in a row, run as one generated function

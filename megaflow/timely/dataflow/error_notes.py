@@ -9,10 +9,11 @@ operators: its module has a table that says for each of its lines which operator
 
 import sys
 import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import length_hint
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 from megaflow.timely.order import Product
 
@@ -47,7 +48,7 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
     """
     if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
         return
-    facts = _facts(error.__traceback__)
+    facts = facts_of(traceback.walk_tb(error.__traceback__), _short)
     who = facts.get("operator", f"{operator!r} ({where})")
     note = f"{_NOTE}{who}, worker {worker}"
     if "time" in facts:
@@ -98,43 +99,44 @@ def raised_by_loop(error: BaseException) -> bool:
     return trace is None or trace.tb_next is None
 
 
-def _facts(trace: TracebackType | None) -> dict[str, str]:
+def facts_of(frames: Iterable[tuple[FrameType, int]], show: Callable[[object], str]) -> dict[str, str]:
+    """Return what engine loops among these frames (with their lines, outermost first) know: time, record, key, …"""
     facts: dict[str, str] = {}
-    while trace is not None:
-        frame = trace.tb_frame
+    for frame, line in frames:
         if is_ours(frame.f_code.co_filename):
-            site = frame.f_globals.get(CALL_SITES, {}).get(trace.tb_lineno)
+            site = frame.f_globals.get(CALL_SITES, {}).get(line)
             if site is not None:
-                _read_call_site(site, frame, facts)
+                _read_call_site(site, frame, facts, show)
             else:
-                _collect(frame, facts)
+                _collect(frame, facts, show)
             time = frame.f_locals.get("time")
             if isinstance(time, (int, Product)):
-                facts["time"] = _short(time)
+                facts["time"] = show(time)
         elif facts:
             break
-        trace = trace.tb_next
     return facts
 
 
-def _read_call_site(site: CallSite, frame: FrameType, facts: dict[str, str]) -> None:
+def _read_call_site(
+    site: CallSite, frame: FrameType, facts: dict[str, str], show: Callable[[object], str]
+) -> None:
     facts["operator"] = f"{site.operator!r} ({site.where})"
     if site.record is not None:
-        _collect(frame, facts)
+        _collect(frame, facts, show)
         if site.record in frame.f_locals:  # else it is a comprehension's
-            facts["record"] = _short(frame.f_locals[site.record])
+            facts["record"] = show(frame.f_locals[site.record])
 
 
-def _collect(frame: FrameType, facts: dict[str, str]) -> None:
+def _collect(frame: FrameType, facts: dict[str, str], show: Callable[[object], str]) -> None:
     known = frame.f_locals
     if "record" in known:
-        facts["record"] = _short(known["record"])
+        facts["record"] = show(known["record"])
     elif "key" in known and "value" in known:
-        facts["record"] = _short((known["key"], known["value"]))
+        facts["record"] = show((known["key"], known["value"]))
     elif "key" in known and "timers" in known:
-        facts["key"] = _short(known["key"])
+        facts["key"] = show(known["key"])
     elif "batch" in known and "left" in known:
-        facts["record"] = _short(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
+        facts["record"] = show(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
 
 
 def _short(value: object) -> str:

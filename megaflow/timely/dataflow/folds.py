@@ -80,5 +80,7 @@ def _has_nan(key: object) -> bool:
 def _differs_from_itself(part: Any) -> bool:
     try:
         return bool(part != part)
+    except ArithmeticError:  # decimal's signalling NaN may not even be compared
+        return True
     except (TypeError, ValueError):  # an array, say, which says it of each of its elements
         return False

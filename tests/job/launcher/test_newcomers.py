@@ -21,7 +21,7 @@ from megaflow.job.launcher.newcomers import Newcomers
 from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess, listening
 from megaflow.timely.communication.client import Client
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class Bench:
@@ -88,7 +88,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     bench.close()
 
 
-SLEEPS = "import time; time.sleep(60)"
+SLEEPS = "import time; time.sleep(600)"
 REQUEST = StartProcesses(3, "127.0.0.1", 4711)
 REQUEST_PART = JoiningProcess(("127.0.0.1", 4711))
 

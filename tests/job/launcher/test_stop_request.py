@@ -9,7 +9,7 @@ from megaflow.control.messages import StopJob
 from megaflow.job.launcher.stop_request import Stop
 from tests.job.offices import SECRET, Office
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 class Bench:

@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
-from megaflow.job.worker.child import GC_THRESHOLD, read_spec, settle_memory
+from megaflow.job.worker.child import read_spec, settle_memory
 from tests.test_floor_plan import run_python
 
 HERE = ("127.0.0.1", 1)
@@ -41,12 +41,13 @@ def test_orders_cut_short_are_an_error(pipe: tuple[int, int]) -> None:
         read_spec(reading)
 
 
-def test_what_exists_at_the_start_is_out_of_the_collectors_sight() -> None:
+def test_what_exists_at_the_start_is_out_of_the_collectors_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_GC_THRESHOLD", "12345")
     before = gc.get_threshold()
     try:
         settle_memory()
         assert gc.get_freeze_count() > 0
-        assert gc.get_threshold()[0] == GC_THRESHOLD
+        assert gc.get_threshold()[0] == 12345
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)

@@ -84,6 +84,8 @@ FORMS: list[tuple[Any, Any]] = [
     (numpy.timedelta64(2, "W"), 1_209_600.0), (numpy.timedelta64("NaT", "M"), None),
     (numpy.array(["2026-01-02", "NaT"], "datetime64[ns]"), ["2026-01-02T00:00:00.000000000", None]),
     (numpy.timedelta64("NaT"), None), (pandas.Timestamp("2026-01-02"), "2026-01-02T00:00:00"), (pandas.NaT, None),
+    (pandas.Timedelta("1ns"), 1e-9), (pandas.Timedelta(-1_234_567_891, "ns"), -1.234567891),
+    (pandas.Timedelta("100000 days 1ns"), 8_640_000_000.000000001), (timedelta.min, -86_399_999_913_600.0),
     ("a\ud800b", "a\ufffdb"), ("\udc80", "\ufffd"), ({"\ud800": ["\udfff"]}, {"\ufffd": ["\ufffd"]}),
     ("\ufeffa\ud83d\ude00", "\ufeffa\U0001f600"), (Path("b\udcff"), "b\ufffd"),
 ]  # fmt: skip

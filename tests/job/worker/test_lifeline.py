@@ -9,7 +9,7 @@ import pytest
 
 from megaflow.job.worker.lifeline import ORPHANED
 
-SLEEP = "print('ready', flush=True); import time; time.sleep(60)"
+SLEEP = "print('ready', flush=True); import time; time.sleep(600)"
 
 
 def start(code: str, **options: object) -> "subprocess.Popen[str]":
@@ -25,7 +25,7 @@ def test_the_end_of_the_pipe_is_the_end_of_the_process_and_what_comes_before_is_
         os.write(writing, b"a word")
         assert process.poll() is None
         os.close(writing)
-        assert process.wait(10) == ORPHANED
+        assert process.wait(60) == ORPHANED
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such signal")
@@ -44,4 +44,4 @@ def test_a_process_is_killed_when_the_thread_that_started_it_ends() -> None:
     with process:
         assert process.stdout.readline() == "ready\n" and process.poll() is None
         may_end.set()
-        assert process.wait(10) == -9
+        assert process.wait(60) == -9

@@ -20,7 +20,7 @@ ADMISSION = Admission(
 HERE = ("here.example", 2103)
 
 
-def ask(cluster: Any, *ports: int, server: int | None = None, seconds: float = 20.0) -> "Future[Admission]":
+def ask(cluster: Any, *ports: int, server: int | None = None, seconds: float = 60.0) -> "Future[Admission]":
     """Ask at these ports of this machine, in a thread."""
     contacts = [("127.0.0.1", port) for port in ports]
     asked: Future[Admission] = cluster.run(ask_to_join, contacts, b"a secret of the tests", HERE, 2, server, seconds)
@@ -50,7 +50,7 @@ def test_a_request_comes_by_mail_and_the_answer_goes_back(run_cluster: Any, proc
     request = next_ask(members[2 * process])
     assert request == JoinAsk(request.key, *HERE, 2, server)
     members[2 * process].do(cluster.doors[process].answer, request.key, ADMISSION)
-    assert asked.result(20) == ADMISSION
+    assert asked.result(60) == ADMISSION
     members[2 * process].do(cluster.doors[process].answer, request.key, ADMISSION)  # nobody waits any more
     finish_all(members)
     assert all(member.arrived.empty() for member in members)
@@ -64,7 +64,7 @@ def test_several_requests_are_told_apart(run_cluster: Any) -> None:
         member.do(cluster.doors[0].answer, request.key, Denied(f"there is no worker {request.server}"))
     for server, future in asked.items():
         with pytest.raises(JoinDenied, match=f"this process may not join: there is no worker {server}"):
-            future.result(20)
+            future.result(60)
     finish_all([member])
 
 
@@ -74,7 +74,7 @@ def test_who_has_not_finished_yet_is_asked(run_cluster: Any) -> None:
     zero.ended()
     asked = ask(cluster, *cluster.ports)
     one.do(cluster.doors[0].answer, next_ask(one).key, ADMISSION)
-    assert asked.result(20) == ADMISSION
+    assert asked.result(60) == ADMISSION
     finish_all([one])
 
 
@@ -85,7 +85,7 @@ def test_when_the_worker_that_was_asked_finishes_the_request_is_denied(run_clust
     zero.finish()
     zero.ended()
     with pytest.raises(JoinDenied, match="the cluster has come to its end"):
-        asked.result(20)
+        asked.result(60)
     finish_all([one])
 
 
@@ -95,7 +95,7 @@ def test_the_last_answer_still_arrives_when_the_process_ends(run_cluster: Any) -
     next_ask(zero)
     finish_all([zero])
     with pytest.raises(JoinDenied, match="the cluster has come to its end"):
-        asked.result(20)
+        asked.result(60)
 
 
 def test_the_first_contact_that_answers_is_enough(run_cluster: Any) -> None:
@@ -103,7 +103,7 @@ def test_the_first_contact_that_answers_is_enough(run_cluster: Any) -> None:
     with closed_port() as (_, closed):
         asked = ask(cluster, closed, cluster.ports[1], cluster.ports[0])
         one.do(cluster.doors[1].answer, next_ask(one).key, ADMISSION)
-        assert asked.result(20) == ADMISSION
+        assert asked.result(60) == ADMISSION
     finish_all([zero, one])
 
 
@@ -114,7 +114,7 @@ def test_when_a_contact_dies_the_next_one_is_asked(run_cluster: Any) -> None:
     next_ask(first)
     other.fabrics[0].close()
     zero.do(cluster.doors[0].answer, next_ask(zero).key, ADMISSION)
-    assert asked.result(20) == ADMISSION
+    assert asked.result(60) == ADMISSION
     finish_all([zero])
 
 
@@ -123,7 +123,7 @@ def test_contacts_that_do_not_answer_are_named_with_the_reason(run_cluster: Any)
     with closed_port() as (_, closed):
         asked = ask(cluster, closed, cluster.ports[0], seconds=2.0)
         with pytest.raises(ConnectTimeout) as raised:
-            asked.result(20)
+            asked.result(60)
     assert f"for 2 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
     assert f"127.0.0.1:{cluster.ports[0]} (127.0.0.1:{cluster.ports[0]} sent nothing" in str(raised.value)
     finish_all([zero])
@@ -132,7 +132,7 @@ def test_contacts_that_do_not_answer_are_named_with_the_reason(run_cluster: Any)
 def test_another_secret_is_refused_at_once(run_cluster: Any) -> None:
     cluster, [zero] = run_cluster(1)
     with pytest.raises(ConfigMismatch, match=r"this process cannot join: 127.0.0.1:\d+ refuses .*same MEGAFLOW_SECRET"):
-        ask_to_join([("127.0.0.1", cluster.ports[0])], b"another", HERE, 1, None, 20)
+        ask_to_join([("127.0.0.1", cluster.ports[0])], b"another", HERE, 1, None, 60)
     finish_all([zero])
     assert zero.arrived.empty()
 
@@ -156,7 +156,7 @@ def test_who_talks_on_is_sent_away_and_who_hangs_up_is_forgotten(run_cluster: An
         key = next_ask(zero).key
         client.send("and another thing")
         with pytest.raises(PeerLost):
-            client.receive(20)
+            client.receive(60)
     zero.do(cluster.doors[0].answer, key, ADMISSION)
     finish_all([zero])
 

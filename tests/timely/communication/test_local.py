@@ -76,10 +76,10 @@ def test_abort_is_raised_in_every_other_worker_also_in_a_parked_one() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(park, fabric.allocator(1))
-        assert parked.wait(10)
+        assert parked.wait(60)
         fabric.allocator(0).abort(FailureReport(0, "", "ValueError: boom"))
         with pytest.raises(PeerFailed, match="worker 0 failed:\nValueError: boom"):
-            waiting.result(10)
+            waiting.result(60)
     with pytest.raises(PeerFailed):
         fabric.allocator(2).receive()
     fabric.allocator(2).abort(FailureReport(2, "", "PeerFailed"))

@@ -11,13 +11,13 @@ from megaflow.timely.communication.tcp_fabric import TcpFabric
 from tests.ports import closed_port
 
 
-def meet(cluster: Any, *settings: tuple[list[PeerAddress], int, int], timeout: float = 20.0) -> list[BaseException]:
+def meet(cluster: Any, *settings: tuple[list[PeerAddress], int, int], timeout: float = 60.0) -> list[BaseException]:
     """Connect each fabric with settings of its own; return the errors."""
     meetings = [
         cluster.run(fabric.connect, peers, process, workers, timeout)
         for fabric, (peers, process, workers) in zip(cluster.fabrics, settings)
     ]
-    errors = [meeting.exception(30) for meeting in meetings]
+    errors = [meeting.exception(60) for meeting in meetings]
     assert all(errors)
     return errors
 
@@ -43,7 +43,7 @@ def test_a_missing_peer_is_named_with_its_address(make_cluster: Any) -> None:
     cluster = make_cluster(3)
     second = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1, 60.0)
     first = cluster.run(cluster.fabrics[0].connect, cluster.peers, 0, 1, 2.0)
-    for error in (first.exception(30), second.exception(30)):
+    for error in (first.exception(60), second.exception(60)):
         assert isinstance(error, ConnectTimeout)
         assert f"process 2 at 127.0.0.1:{cluster.ports[2]}" in str(error)
         assert "process 1 at" not in str(error)
@@ -68,7 +68,7 @@ def test_a_peer_that_comes_late_is_waited_for(make_cluster: Any, collect: Any) -
         late.listen()
         fabric = TcpFabric(late, [0], b"a secret of the tests")
         fabric.connect(cluster.peers, 0, 1)
-        dialling.result(30)
+        dialling.result(60)
         fabric.close()
 
 

@@ -154,6 +154,7 @@ class Box:
 NAN = float("nan")
 HIDDEN = [
     NAN, -NAN, np.float64("nan"), np.float32("nan"), decimal.Decimal("NaN"), complex(NAN, 0), complex(0, NAN),
+    decimal.Decimal("sNaN"), ("a", decimal.Decimal("sNaN")),
     (NAN, 1), (1, ("a", (NAN,))), frozenset({NAN}), (frozenset({("a", NAN)}),), Reading("a", NAN), Point(NAN),
     (Point(complex(NAN)),), Weight.LOST,
 ]  # fmt: skip
@@ -193,6 +194,15 @@ def test_nan_in_a_key_is_refused_with_the_record_by_any_number_of_workers(
             run(operator, [(1.5, 0), (key, 41)], lambda key, values, state: (state, []), workers, **options)
         (note,) = caught.value.__notes__
         assert note.endswith((f"record {(key, 41)!r}", f"key {key!r}"))
+
+
+@every_operator
+def test_a_signalling_nan_is_refused_with_the_record(operator: str) -> None:
+    key = decimal.Decimal("sNaN")
+    with pytest.raises(UsageError, match="NaN cannot be a key") as caught:
+        run(operator, [(1.5, 0), (key, 41)], lambda key, values, state: (state, []), 2)
+    (note,) = caught.value.__notes__
+    assert note.endswith((f"record {(key, 41)!r}", f"key {key!r}"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -523,7 +523,7 @@ def test_an_idle_replay_costs_almost_no_time() -> None:
         return time.thread_time() - used
 
     [used] = execute(Config.thread(), main)
-    assert used < 0.05  # of half a second
+    assert used < 0.25  # of half a second; in truth some thousandths
     near.close()
 
 

@@ -1,0 +1,106 @@
+"""What the launcher knows of workers that are busy, and when it tells its user."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from megaflow.job.launcher import busy_workers
+from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.sign_of_life import LongStep, SignFile, SignOfLife, write_sign
+
+PLACE = ("fold", "app.py:12", "count", "'word'")
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may stand still for a while between a sign and a look."""
+    monkeypatch.setattr(busy_workers, "SILENT_SECONDS", WAIT_SECONDS)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Children]:
+    """Give processes that do nothing and whose signs the test gives."""
+    children = Children()
+    try:
+        for number in range(count):
+            command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE)
+            child = Child(("127.0.0.1", 2101 + number), process, sign=SignFile(time.monotonic()))
+            child.join((number,))
+            children.all.append(child)
+        children.coordinator = ("127.0.0.1", 2101)
+        yield children
+    finally:
+        for child in children.all:
+            if child.process is not None:
+                child.process.send_signal(signal.SIGCONT)
+        children.kill(children.all)
+
+
+def give_sign(child: Child, *busy: LongStep, late_by: float = 0.0) -> None:
+    assert child.sign is not None
+    write_sign(child.sign.file, SignOfLife(time.monotonic() - late_by, busy))
+
+
+def test_those_that_are_busy_are_told_the_longest_first() -> None:
+    with processes(2) as children:
+        give_sign(children.all[0], LongStep(0, time.monotonic() - 5, *PLACE))
+        give_sign(children.all[1], LongStep(1, time.monotonic() - 50, *PLACE))
+        report = who_is_busy(children)
+        assert [(each.workers, each.state) for each in report.busy] == [((1,), "busy"), ((0,), "busy")]
+        assert report.busy[0].seconds >= 50 and report.busy[0].function == "fold"
+        assert report.coordinating == (0,)
+
+
+def test_a_process_without_signs_is_silent_or_suspended_or_has_ended() -> None:
+    with processes(3) as children:
+        for child in children.all:
+            give_sign(child, LongStep(child.workers[0], 0.0, *PLACE), late_by=60)
+        suspended, ended = children.all[1].process, children.all[2].process
+        assert suspended is not None and ended is not None
+        suspended.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, suspended.pid, os.WSTOPPED | os.WNOWAIT)
+        ended.kill()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        busy = {each.workers: each for each in who_is_busy(children).busy}
+        assert {workers: each.state for workers, each in busy.items()} == {(0,): "silent", (1,): "suspended"}
+        assert busy[0,].seconds >= 60 and busy[0,].where == "app.py:12"  # where it was seen last
+
+
+def test_what_the_launcher_cannot_see_is_left_out() -> None:
+    with processes(1) as children:
+        children.all.append(Child(("127.0.0.1", 2999)))  # started by hand
+        give_sign(children.all[0])
+        assert who_is_busy(children).busy == ()
+
+
+def test_the_user_is_told_once_of_each_long_step_and_not_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with processes(2) as children:
+        first, second = children.all
+        words = BusyWords(children, said.append)
+        began = time.monotonic()
+
+        def look(*steps: tuple[Child, float]) -> int:
+            for child, seconds in steps:
+                give_sign(child, LongStep(child.workers[0], began - seconds, *PLACE))
+            words.look()
+            return len(said)
+
+        assert look((first, 5.0), (second, 5.0)) == 0
+        assert look((first, 12.0)) == 1
+        assert "worker 0 has been in 'fold' (app.py:12) for 12." in said[0]
+        assert look((first, 13.0), (second, 13.0)) == 1  # not so soon
+        monkeypatch.setattr(busy_workers, "TOLD_SECONDS", 0.0)
+        words._next = 0.0
+        assert look() == 2
+        assert look() == 2  # both were told of
+        assert look((first, 1.0)) == 3  # it is in another step
