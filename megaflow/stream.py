@@ -19,7 +19,7 @@ from megaflow.megaphone.stateful_timed import BinaryFold, TimedFolds, UnaryFold
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.dataflow.operators import aggregation, branching, delays, generic, linear, movement
+from megaflow.timely.dataflow.operators import aggregation, branching, buffering, delays, generic, linear, movement
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
 from megaflow.timely.order import Time
@@ -113,6 +113,30 @@ class Stream(Generic[T]):
         """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
         oks, errs = branching.ok_err(self.port, f)
         return Stream(oks), Stream(errs)
+
+    def buffer(
+        self,
+        records: int | None = None,
+        when_full: buffering.WhenFull = "wait",
+        *,
+        merge: Callable[[T, T], T] | None = None,
+        handle: buffering.BufferHandle | None = None,
+    ) -> Stream[T]:
+        """Let records wait here, on their worker, while what comes after has no room for them; at most `records`.
+
+        Without a buffer queues have bounds of their own, 16 batches, and a full one stops the sources before it. What
+        is full behind a buffer stops nothing before it. When the buffer has as many as it may, `when_full` says what
+        happens: "wait", sources before it stop; "drop_newest", what comes is dropped; "drop_oldest", what came first
+        is; "fail", the job ends. "grow" has no bound. Dropped records hold no time back.
+
+        `merge(a, b)` is a policy of its own: of each time one record waits, that which `merge` makes of all (`max`,
+        `set.union`, or any join whose result does not depend on order and grouping); it may not change `a` or `b`.
+        `handle` counts, on this worker, what waits, was dropped and was merged.
+
+        Records are passed on as soon as there is room, so nothing is dropped, and little merged, while the rest keeps
+        up. A producer that asks sends whole batches, so up to 700 more may wait. In a loop nothing waits for room.
+        """
+        return Stream(buffering.buffer(self.port, records, when_full, merge, handle))
 
     def connect_loop(self, handle: movement.LoopHandle[T]) -> None:
         """Feed this stream back into the loop that `scope.feedback` opened."""

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import cycle
 
 _PORTS = range(10_000, 16_000)  # below those that systems give to whoever asks for any port
-_PORTS_OF_A_SESSION = 200  # of pytest; several of them run at a time
+_PORTS_OF_A_SESSION = 100  # of pytest; several of them run at a time
 
 
 @contextmanager

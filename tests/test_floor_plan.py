@@ -52,7 +52,7 @@ LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_
 def run_python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `code` in a new interpreter, at the root of the project."""
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import ChangeStatus, JobStatus, OperatorLoad
+from megaflow.control.reports import ChangeStatus, JobStatus, OperatorLoad, WorkerStatus
 from megaflow.timely.order import Product
 
 NAMES = {
@@ -29,6 +29,8 @@ def plain(value: object) -> Any:
     match value:
         case JobStatus():
             return {**_by_field(value), "operators": operator_records(value)}
+        case WorkerStatus(timers=None):
+            return {key: each for key, each in _by_field(value).items() if key != "timers"}
         case ChangeStatus():
             return {key: each for key, each in _by_field(value).items() if each is not None}
         case dict():

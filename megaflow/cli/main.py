@@ -36,8 +36,11 @@ ONLY_WITH_JOIN = {
     "no_bootstrap": "is about the routing table of a joining process",
     "allow_other_code": "is about the code of a joining process",
 }
-NOT_WITH_JOIN = ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
-                 "append", "oversubscribe")  # the job has them
+NOT_WITH_JOIN = {  # the job has them
+    name: f"--{name.replace('_', '-')}"
+    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
+                 "oversubscribe", "drain_timeout")
+} | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -121,10 +124,16 @@ def control() -> None:
         help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
+@option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
+        help="End a job that has not worked off everything so long after it was told to stop (Ctrl-C, SIGTERM, "
+        "SIGHUP, control stop); it exits with 1 and says what is left. By default there is no limit.")  # fmt: skip
 @option("--name", env="NAME", metavar="JOB", help="The job's name; by default made from the file's name.")
 @option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
         help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "
         "following ones.")  # fmt: skip
+@option("--join-timeout", "join_timeout_seconds", env="JOIN_TIMEOUT", metavar="SECONDS", type=float, default=30.0,
+        show_default=True, help="How long a process that is added, or joins by hand, may take to join; it is given up "
+        "then, and changes that wait for it go on.")  # fmt: skip
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
@@ -208,9 +217,8 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
     from megaflow.job.worker.join_by_hand import join_job
 
     context = click.get_current_context()
-    for name in NOT_WITH_JOIN:
+    for name, flag in NOT_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
     contact, secret = find_contact(target)
     empty_standard_input()  # as in the job's other processes

@@ -14,7 +14,7 @@ from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
-from megaflow.control.reports import JobStatus, MoveReport
+from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
 from megaflow.errors import MegaflowError, PeerLost, UsageError
 from megaflow.job.contact import conversation
 
@@ -90,12 +90,13 @@ def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
         help="How long to wait between two steps; by default as long as before.")  # fmt: skip
 @steering
 def resume(where: Where, as_json: bool, gap: float | None) -> None:
-    """Finish the plan of a move-bins command that was interrupted; status shows whether there is one."""
+    """Finish what a move-bins or remove-workers command was about that was interrupted; status shows it."""
     with conversation(*where) as talk:
         kept = commands.take_up_plan(talk)
         left = move_request.remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
         moved = carry_out(talk, left, kept.number)
-    answer(to_json(moved) if as_json else text.moved_text(moved))
+        removal = None if kept.removes is None else remove(talk, kept.removes)
+    show_moved(moved, removal, as_json)
 
 
 def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
@@ -146,14 +147,25 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
     with conversation(*where) as talk:
         commands.check_removal(talk, worker)
         moved = carry_out(talk, move_request.plan_removal(ask_status(talk), worker))
-        with progress_bar("removing workers") as show:
-            removal = commands.remove_worker(talk, worker, show)
+        removal = remove(talk, worker)
+    show_moved(moved, removal, as_json)
+
+
+def remove(talk: Conversation, worker: int) -> RemovalReport:
+    """Have the process of a worker that owns no bins leave. Shows a bar on a terminal."""
+    with progress_bar("removing workers") as show:
+        return commands.remove_worker(talk, worker, show)
+
+
+def show_moved(moved: MoveReport, removal: RemovalReport | None, as_json: bool) -> None:
+    """Answer what has moved, and who has left then, if anybody."""
     if as_json:
-        answer(to_json({**plain(removal), "moved": moved}))
+        answer(to_json(moved if removal is None else {**plain(removal), "moved": moved}))
         return
-    if moved.steps:
+    if moved.steps or removal is None:
         answer(text.moved_text(moved))
-    answer(text.removed_text(removal))
+    if removal is not None:
+        answer(text.removed_text(removal))
 
 
 @click.command()

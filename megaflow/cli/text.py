@@ -26,6 +26,7 @@ def status_text(status: reports.JobStatus) -> str:
     parts.append(table_text(head, rows))
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += [change_text(change) for change in status.changes]
+    parts += [joining_text(each) for each in status.joining]
     for operator in status.operators:
         parts.append(f"operator {operator.name}: {quantity(operator.bins, 'bin')}")
         if operator.table is not None:
@@ -72,12 +73,13 @@ def kept_text(plan: reports.PlanStatus) -> str:
     """Return a plan that is not over.
 
     >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
-    'plan: fluid, 3 of 64 bins left; pid 7 on a ended before it was over: megaflow control resume goes on with it'
+    'plan: fluid, 3 of 64 bins left; pid 7 on a has ended or stands still: megaflow control resume goes on with it'
     """
-    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left; {plan.runner} "
+    then = "" if plan.removes is None else f", then worker {plan.removes} leaves"
+    what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left{then}; {plan.runner} "
     if plan.running:
         return f"{what}is carrying it out"
-    return f"{what}ended before it was over: megaflow control resume goes on with it"
+    return f"{what}has ended or stands still: megaflow control resume goes on with it"
 
 
 def plan_text(plan: Plan) -> str:
@@ -115,6 +117,7 @@ def explanation_text(report: reports.Explanation) -> str:
     """Return what holds a job's output back, as a sentence and a table."""
     epoch, frontier = report.epoch, report.frontier
     parts = [f"worker {worker} did not answer: it is in a long step of user code" for worker in report.silent]
+    parts += [joining_text(each) for each in report.joining]
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
         return "\n".join([f"nothing holds it back: {state}, control is at epoch {epoch}", *parts])
@@ -177,6 +180,18 @@ def change_text(change: reports.ChangeStatus) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
     how = "waiting" if change.waiting else f"{change.done} of {change.steps} steps done"
     return f"changing: {change.change} ({facts}), {how}"
+
+
+def joining_text(joining: reports.JoiningStatus) -> str:
+    """Return a process on its way in.
+
+    >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it loads its program"))
+    'process 127.0.0.1:5 (pid 4711), asked for 12 s ago, has not joined: it loads its program'
+    """
+    who = f"process {joining.address}" if joining.address else "a process"
+    who = who if joining.pid is None else f"{who} (pid {joining.pid})"
+    how = f"joins as {reports.workers_text(joining.workers)}" if joining.workers else "has not joined"
+    return f"{who}, asked for {joining.seconds:.0f} s ago, {how}: {joining.waits}"
 
 
 STATES = {"joined": "has joined and has no routing table yet", "leaving": "is leaving"}

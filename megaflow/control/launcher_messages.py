@@ -77,6 +77,11 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Draining:
+    """The coordinator was asked to stop the job: from now on it works off what it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A worker raised: the text to show, last and alone."""
 
@@ -101,6 +106,7 @@ class Started:
 
     addresses: tuple[tuple[str, int], ...]  # where each listens
     number: int = 0  # of the request
+    pids: tuple[int, ...] = ()  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,16 @@ class StartFailed:
 
     reason: str
     number: int = 0  # of the request
+    address: tuple[str, int] | None = None  # of the process that has ended
+
+
+@dataclass(frozen=True, slots=True)
+class EndProcess:
+    """The coordinator asks the launcher to kill a process that it has started and that does not join."""
+
+    host: str
+    port: int
+    reason: str  # why the coordinator waits no longer
 
 
 @dataclass(frozen=True, slots=True)

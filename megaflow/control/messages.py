@@ -74,6 +74,7 @@ class EndOfLines:
 # 2. Client to coordinator -------------------------------------------------------------
 
 RUNNER_LENGTH_MAX = 200  # characters
+NO_REQUEST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,14 @@ class BeginPlan:
     batch: int | None  # bins a step, for some strategies
     gap_seconds: float  # between steps
     runner: str  # who makes the steps, for people
+    removes: int | None = None  # the worker whose process is to be removed then
+
+
+@dataclass(frozen=True, slots=True)
+class RenewPlan:
+    """Say, between two steps, that the runner of the plan with this number is there; `Done` carries nothing."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +137,15 @@ class ResumePlan:
 class KeptPlan:
     """The last plan that was begun, as the coordinator keeps it; what is left of it is what the table lacks."""
 
-    number: int  # of the plan; each has its own
+    number: int  # of the plan; each has its own, and a new one whenever another command takes it up
     target: tuple[int, ...]  # bin -> worker
     strategy: str
     batch: int | None
     gap_seconds: float
     bins: int  # that it moves, all together
     runner: str
-    over: bool = False  # its last step was issued
+    over: bool = False  # its last step was issued, and what it removes is being removed
+    removes: int | None = None  # the worker whose process is to be removed then
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +258,14 @@ class Refused:
 class Moved:
     """Nothing has changed: the coordinator is there, ask again."""
 
-    id: int
+    id: int  # NO_REQUEST, if nothing was asked: for a client whose connection ends before it asks
     host: str
     port: int
 
 
 Command: TypeAlias = (
-    StatusQuery | ExplainQuery | Reconfigure | BeginPlan | ResumePlan | AddProcesses | RemoveWorker | BootstrapWorker
-    | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
+    StatusQuery | ExplainQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses | RemoveWorker
+    | BootstrapWorker | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
 )  # fmt: skip
 """What a client may ask: the bodies of its requests. Any other is refused at the door."""
 

@@ -66,6 +66,7 @@ class WorkerStatus:
     now: float = 0.0  # seconds of its own clock, when it answered
     busy_seconds: float = 0.0  # so far: not waiting for something to do
     useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
+    timers: int | None = None  # set and not due, of all operators; None: not asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class PlanStatus:
     left: int  # bins that are still to move
     runner: str  # who makes the steps, for people
     running: bool  # whether the runner is there
+    removes: int | None = None  # the worker whose process leaves then
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,17 @@ class ChangeStatus:
     done: int = 0  # steps
     steps: int = 1
     waiting: bool = False  # for another change to end
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningStatus:
+    """A process on its way into the job."""
+
+    address: str  # where it listens; empty before it is started
+    pid: int | None  # None: it was started by hand, or is not started yet
+    seconds: float  # since it was asked for, or, started by hand, since its turn came
+    workers: tuple[int, ...]  # its workers, once they are members
+    waits: str  # for what
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,7 @@ class JobStatus:
     plan: PlanStatus | None = None
     changes: tuple[ChangeStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()  # the newest last
+    joining: tuple[JoiningStatus, ...] = ()
 
 
 # What holds the output back -----------------------------------------------------------
@@ -182,6 +196,7 @@ class Explanation:
     settled: bool  # the output is as far as it can be
     held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
+    joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
 
 
 # Accounts -----------------------------------------------------------------------------

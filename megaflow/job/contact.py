@@ -40,7 +40,16 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
             return None if moved is None else reach(moved.host, moved.port)
         return None
 
-    with contextlib.closing(Conversation(reach(host, port), timeout, reach, again)) as talk:
+    def first() -> Client:
+        try:
+            return reach(host, port)
+        except JobNotFound:  # perhaps the coordinator has left since the job's file was read
+            client = again()
+            if client is None:
+                raise
+            return client
+
+    with contextlib.closing(Conversation(first(), timeout, reach, again)) as talk:
         yield talk
 
 

@@ -63,7 +63,9 @@ class JobSpec:
     encoding_errors: str = "replace"  # or "strict"
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
+    join_timeout_seconds: float = 30.0  # that a process has to join
     profile: ProfileSpec | None = None
+    drain_timeout: float | None = None  # seconds from when it is told to stop until it is ended; None: without limit
     oversubscribe: bool = False  # whether there may be many more processes than cores
 
 

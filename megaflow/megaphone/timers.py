@@ -35,6 +35,10 @@ class TimerStore:
         """Return the first time at which something is due; None if there is nothing. Cost: logarithmic, amortised."""
         return self._times.least()
 
+    def count(self) -> int:
+        """Return how many timers are set. Cost: linear in the keys with timers, by time."""
+        return sum(len(payloads) for at in self._times.values() for keys in at.values() for payloads in keys.values())
+
     def add(self, time: int, bin: int, key: Any, payload: Any) -> None:
         """Set a timer."""
         bins = self._times[time]

@@ -35,6 +35,7 @@ _NAMES = {
     "megaflow.timely.dataflow.operators.branching": ("Err", "Ok"),
     "megaflow.timely.dataflow.pact": ("Broadcast", "Exchange", "Pipeline"),
     "megaflow.timely.dataflow.probe": ("ProbeHandle",),
+    "megaflow.timely.dataflow.operators.buffering": ("BufferHandle",),
     "megaflow.timely.dataflow.operators.sources": ("UnorderedHandle",),
     "megaflow.timely.order": ("Product", "Time", "less_equal", "less_than"),
     "megaflow.timely.progress.antichain": ("Antichain",),

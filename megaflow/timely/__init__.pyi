@@ -21,6 +21,7 @@ from megaflow.timely.dataflow.input_handle import InputHandle as InputHandle
 from megaflow.timely.dataflow.notificator import FrontierNotificator as FrontierNotificator
 from megaflow.timely.dataflow.operators.branching import Err as Err
 from megaflow.timely.dataflow.operators.branching import Ok as Ok
+from megaflow.timely.dataflow.operators.buffering import BufferHandle as BufferHandle
 from megaflow.timely.dataflow.operators.sources import UnorderedHandle as UnorderedHandle
 from megaflow.timely.dataflow.pact import Broadcast as Broadcast
 from megaflow.timely.dataflow.pact import Exchange as Exchange

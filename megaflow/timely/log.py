@@ -96,6 +96,15 @@ class MessageReceived:
     records: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsDropped:
+    """A buffer had no room for records, and its policy is to drop."""
+
+    dataflow: int
+    operator: int
+    records: int  # dropped at once
+
+
 Change: TypeAlias = tuple[int, Time, int]
 """(location, time, delta), as `Graph.builder.names` names locations."""
 
@@ -133,7 +142,7 @@ class Unparked:
 
 Building: TypeAlias = OperatorBuilt | OperatorsFused | OperatorShut | ChannelBuilt
 Running: TypeAlias = ScheduleStarted | ScheduleStopped | Parked | Unparked
-Telling: TypeAlias = MessageSent | MessageReceived | ProgressSent | ProgressReceived
+Telling: TypeAlias = MessageSent | MessageReceived | RecordsDropped | ProgressSent | ProgressReceived
 Event: TypeAlias = Building | Running | Telling
 
 
@@ -173,6 +182,11 @@ class Log:
         if self.emit is not None:
             number = next(self._numbers[MessageReceived, channel, source, target])
             self.emit(MessageReceived(*channel, source, target, number, records))
+
+    def dropped(self, dataflow: int, operator: int, records: int) -> None:
+        """Tell of records that a buffer has dropped."""
+        if self.emit is not None:
+            self.emit(RecordsDropped(dataflow, operator, records))
 
     def _set(self, callbacks: tuple[Callable[[Event], object], ...]) -> None:
         self._callbacks = callbacks

@@ -15,12 +15,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.attack import schedules
+from tests.attack import (
+    hostile,
+    schedules,
+    test_fuzz_bytes,
+    test_fuzz_command_line,
+    test_fuzz_control,
+    test_fuzz_job_files,
+)
 from tests.attack.tally import COUNTS
+
+SMALL_ATTACKS = 500  # in a row, of those that take milliseconds
+
+
+def many(attack: Callable[[random.Random], None]) -> Callable[[random.Random], None]:
+    """Play a small attack many times."""
+
+    def play_many(rng: random.Random) -> None:
+        for _ in range(SMALL_ATTACKS):
+            COUNTS["small attacks"] += 1
+            attack(rng)
+
+    return play_many
+
 
 ATTACKS: dict[str, Callable[[random.Random], None]] = {
     "schedule": schedules.attack,
     "killed": schedules.attack_to_death,
+    "hostile": hostile.attack,
+    "requests": test_fuzz_control.attack,
+    "values": test_fuzz_bytes.attack_values,
+    "frames": many(test_fuzz_bytes.attack_frames),
+    "memory": many(test_fuzz_bytes.attack_memory),
+    "job files": many(test_fuzz_job_files.attack_folder),
+    "command lines": many(test_fuzz_command_line.attack_command_line),
 }
 
 SECONDS_OF_A_REPORT = 60.0

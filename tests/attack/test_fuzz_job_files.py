@@ -171,7 +171,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "megaflow"
 
 
-@pytest.mark.timeout(60)
 def test_a_pipe_among_the_job_files_does_not_hang_the_command(folder: Path) -> None:
     os.mkfifo(folder / "pipe.json")
     (folder / "zeros.json").symlink_to("/dev/zero")

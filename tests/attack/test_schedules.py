@@ -7,7 +7,7 @@ import pytest
 from tests.attack import schedules
 from tests.attack.jobs import KILLS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 STEPS = 8
 

@@ -10,6 +10,7 @@ from megaflow.control.reports import (
     HeldBy,
     JobStatus,
     JoinedProcess,
+    JoiningStatus,
     JoinReport,
     LatencyQuantiles,
     LedgerEntry,
@@ -27,43 +28,47 @@ FULL = (
     '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
     '71, "address": "h:1", "lines": 10, "records": 20, "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, '
     '"max": 3.0}, "bins": 1, "keys": 9, "done": 8, "waiting": null, "now": 9.5, "busy_s": 1.25, "useful": {"count": '
-    '{"records": 20, "s": 0.5}}}, {"id": 1, "state": "joined", "pid": 72, "address": "h:2", "lines": 11, "records": '
-    '21, "records_per_s": 6.0, "latency_ms": {"p50": 1.5, "p99": 2.5, "max": 3.5}, "bins": 0, "keys": 0, "done": 0, '
-    '"waiting": 0, "now": 0.0, "busy_s": 0.0, "useful": {}}], "operators": [{"name": "count", "bins": 2, "table": [0,'
-    ' 1], "loads": [{"bin": 1, "owner": 1, "records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, '
-    '{"bin": 0, "owner": 0, "records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], "hot_keys": '
-    '[{"key": "\'the\'", "bin": 1, "records_per_s": 20.0, "error_per_s": 0.5}]}, {"name": "sum", "bins": 2, "table": '
-    '[0, 1]}], "pending": [{"epoch": 9, "bins": 3}], "plan": {"number": 4, "strategy": "batched", "batch": 2, '
-    '"gap_s": 0.5, "bins": 7, "left": 1, "runner": "pid 7 on a", "running": false}, "changes": [{"change": '
-    '"add-workers", "processes": 2, "done": 1, "steps": 4, "waiting": false}, {"change": "remove-workers", "worker": '
+    '{"records": 20, "s": 0.5}}, "timers": 5}, {"id": 1, "state": "joined", "pid": 72, "address": "h:2", "lines": 11, '
+    '"records": 21, "records_per_s": 6.0, "latency_ms": {"p50": 1.5, "p99": 2.5, "max": 3.5}, "bins": 0, "keys": 0, '
+    '"done": 0, "waiting": 0, "now": 0.0, "busy_s": 0.0, "useful": {}}], "operators": [{"name": "count", "bins": 2, '
+    '"table": [0, 1], "loads": [{"bin": 1, "owner": 1, "records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, '
+    '"bytes": 2048}, {"bin": 0, "owner": 0, "records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], '
+    '"hot_keys": [{"key": "\'the\'", "bin": 1, "records_per_s": 20.0, "error_per_s": 0.5}]}, '
+    '{"name": "sum", "bins": 2, "table": [0, 1]}], "pending": [{"epoch": 9, "bins": 3}], '
+    '"plan": {"number": 4, "strategy": "batched", "batch": 2, '
+    '"gap_s": 0.5, "bins": 7, "left": 1, "runner": "pid 7 on a", "running": false, "removes": null}, '
+    '"changes": [{"change": "add-workers", "processes": 2, "done": 1, "steps": 4, "waiting": false}, '
+    '{"change": "remove-workers", "worker": '
     '1, "done": 0, "steps": 3, "waiting": true}, {"change": "bootstrap", "server": 0, "worker": 1, "done": 0, '
     '"steps": 1, "waiting": true}], "ledger": [{"operator": "count", "bin": 1, "epoch": 17, "from": 0, "to": 1, '
-    '"bytes": 2048, "keys": 10, "seconds": 0.004}]}'
+    '"bytes": 2048, "keys": 10, "seconds": 0.004}], "joining": [{"address": "h:3", "pid": 73, "seconds": 12.5, '
+    '"workers": [], "waits": "it loads"}]}'
 )
 EMPTY = (
     '{"job": "app", "state": "ending", "epoch": 9, "frontier": null, "workers": [], "operators": [{"name": "count", '
-    '"bins": 2}], "pending": [], "plan": null, "changes": [], "ledger": []}'
+    '"bins": 2}], "pending": [], "plan": null, "changes": [], "ledger": [], "joining": []}'
 )
 WITHOUT_TABLES = (
     '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
     '71, "address": "h:1", "lines": 10, "records": 20, "records_per_s": 5.0, "latency_ms": {"p50": 1.0, "p99": 2.0, '
     '"max": 3.0}, "bins": 1, "keys": 9, "done": 8, "waiting": null, "now": 9.5, "busy_s": 1.25, "useful": {"count": '
-    '{"records": 20, "s": 0.5}}}], "operators": [{"name": "count", "bins": 2, "loads": [{"bin": 1, "owner": null, '
-    '"records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, {"bin": 0, "owner": null, '
+    '{"records": 20, "s": 0.5}}, "timers": 5}], "operators": [{"name": "count", "bins": 2, "loads": [{"bin": 1, '
+    '"owner": null, "records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, {"bin": 0, "owner": null, '
     '"records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], "hot_keys": [{"key": "\'the\'", "bin": 1, '
-    '"records_per_s": 20.0, "error_per_s": 0.5}]}], "pending": [], "plan": null, "changes": [], "ledger": []}'
+    '"records_per_s": 20.0, "error_per_s": 0.5}]}], "pending": [], "plan": null, "changes": [], "ledger": [], '
+    '"joining": []}'
 )
 HELD = (
     '{"job": "app", "epoch": 9, "frontier": 4, "settled": false, "held_by": [{"operator": "count", "where": "a.py:3",'
     ' "port": "input 0", "worker": 1, "epoch": 4, "count": 2, "kind": "records"}, {"operator": "loop", "where": '
     '"a.py:9", "port": "output 0", "worker": null, "epoch": [4, 1], "count": 1, "kind": "under way"}], "silent": [2, '
-    '3]}'
+    '3], "joining": []}'
 )
 
 LOAD = OperatorLoad("count", (1, 0), (30.5, 1.0), (4.25, 0.5), (3, 2), (2048, 100), (("'the'", 1, 20.0, 0.5),))
 BUSY = WorkerStatus(
     0, "running", 71, "h:1", 10, 20, 5.0, LatencyQuantiles(1.0, 2.0, 3.0), 1, 9, 8, None, 9.5, 1.25,
-    {"count": UsefulTime(20, 0.5)},
+    {"count": UsefulTime(20, 0.5)}, 5,
 )  # fmt: skip
 NEW = WorkerStatus(1, "joined", 72, "h:2", 11, 21, 6.0, LatencyQuantiles(1.5, 2.5, 3.5), 0, 0)
 ANSWERS = [StatusAnswer(0, BUSY, (LOAD,)), StatusAnswer(0, NEW)]
@@ -79,6 +84,7 @@ def test_a_status_with_all_that_it_may_have() -> None:
             ChangeStatus("bootstrap", server=0, worker=1, waiting=True),
         ),
         (LedgerEntry("count", 1, 17, 0, 1, 2048, 10, 0.004),),
+            (JoiningStatus("h:3", 73, 12.5, (), "it loads"),),
     )  # fmt: skip
     assert to_json(status) == FULL
 

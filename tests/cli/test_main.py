@@ -154,6 +154,9 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "-", "--listen", "127.0..1"], "--listen 127.0..1: must be HOST or HOST:PORT"),
         (["run", "APP", "--lines", "-", "--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0: must be HOST or HOST:PORT"),
         (["run", "APP", "--lines", "-", "--listen", "a:65535", "--processes", "2"], "--listen a:65535: "),
+        (["run", "APP", "--lines", "-", "--drain-timeout", "0"], "--drain-timeout must be a number of seconds above 0"),
+        (["run", "APP", "--lines", "-", "--drain-timeout", "nan"], "--drain-timeout must be a number of seconds above"),
+        (["run", "APP", "--join", "x", "--drain-timeout", "1"], "--drain-timeout does not go with --join"),
         (["run", "APP", "--lines", "-", "--processes", "1000"], "; megaflow run --oversubscribe lifts that"),
         (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 are more than"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
@@ -498,7 +501,7 @@ def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: Fa
     rows = [line.split() for line in text.splitlines()]
     assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
     assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
-    assert "plan: fluid, 2 of 2 bins left; pid 1 ended before it was over: megaflow control resume" in text
+    assert "plan: fluid, 2 of 2 bins left; pid 1 has ended or stands still: megaflow control resume" in text
     assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == plain(status_of(job.record))
     assert job.with_loads == 2
 

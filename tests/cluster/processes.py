@@ -25,6 +25,7 @@ from tests.ports import free_ports
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
 END_SECONDS = 60.0  # for a process to end that is about to, and for a line that is about to come, on a busy machine
+PATIENT = {"MEGAFLOW_TIMEOUT": "250", "MEGAFLOW_JOIN_TIMEOUT": "250"}  # for a command, and for a process to join
 STATUS_SECONDS = 100.0  # for a job to come to where a test wants it
 STOP_SECONDS = 30.0  # promised are 5: then nothing of a failed job or cluster runs any more; on a busy machine
 
@@ -200,7 +201,7 @@ class Run:
     """A `megaflow run`, and the commands that find it by its folder."""
 
     def __init__(self, folder: Path, *words: str, **options: Any) -> None:
-        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), **PATIENT}
         self.folder = folder / "megaflow"
         self.process = self.megaflow("run", *words, **options)
         self.said = self.process.errors

@@ -118,3 +118,12 @@ def test_comm_hello_every_worker_is_greeted_by_every_worker(workers: tuple[int, 
     greeted = sorted(figures(text, r"worker (\d+): received: <hello, (\d+)>"))
     assert greeted == [(index, index) for index in range(count) for _ in range(count)]
     assert sorted(figures(text, r"result: (\d+)")) == [(index,) for index in range(count)]
+
+
+@EVERY_SHAPE
+def test_buffered_readings_are_used_or_dropped_and_counted(workers: tuple[int, ...], tmp_path: Path) -> None:
+    text = output(tmp_path, "buffered", "drop_oldest", workers=workers)
+    found = figures(text, r"used (\d+), dropped (\d+), merged 0, most (\d+), highest (\d+)")
+    used, dropped, most, highest = zip(*found)
+    assert sum(used) + sum(dropped) == 100_000 and sum(dropped) > 0
+    assert max(most) <= 1000 and max(highest) == 99_999

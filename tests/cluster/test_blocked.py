@@ -1,7 +1,9 @@
 """Input that does not come and output that nobody reads keep the launcher from nothing else."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -127,3 +129,39 @@ def test_a_lost_worker_is_noticed_though_nobody_reads_the_output(start: Callable
         assert time.monotonic() - killed < 4 * STOP_SECONDS
         assert code == 1 and said[-1].startswith(f"megaflow: worker 1 ({worker['address']}, pid "), said
         assert said[-2].startswith("megaflow: the output is not read: ") and run.files() == []
+
+
+# Sets a timer whenever one is due.
+FOREVER = """
+def tick(key, time, records, state, timers):
+    timers.at(time + 1, key)
+    return key, []
+
+def dataflow(flow):
+    return flow.lines().map(lambda line: (line, None)).stateful_unary(tick)
+"""
+
+
+def test_a_drain_that_does_not_end_is_ended_and_says_what_is_left(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, lines = tmp_path / "forever.py", tmp_path / "lines.txt"
+    app.write_text(FOREVER)
+    lines.write_text("a\nb\nc\n")
+    run = start(str(app), "--lines", str(lines), "--processes", "2", "--drain-timeout", "1")
+    run.status_when(lambda status: sum(worker["done"] for worker in status["workers"]) == 3)
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    told = "told to stop and has not worked off everything within 1 s (--drain-timeout 1), so it was ended; not worked"
+    assert code == 1 and told in said[-1] and sum(map(int, re.findall(r"(\d+) timer", said[-1]))) == 3, said
+    assert run.files() == []
+
+
+@pytest.mark.slow
+def test_a_drain_that_a_signal_begins_is_ended_too(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "forever.py"
+    app.write_text(FOREVER)
+    run = start(str(app), "--lines", "-", "--drain-timeout", "1", stdin=subprocess.PIPE)
+    run.process.write_line("a")
+    run.reading()
+    run.process.send_signal(signal.SIGTERM)
+    code, _, said = run.end()
+    assert code == 1 and said[-1].endswith("; not worked off: worker 0: 1 timer"), said

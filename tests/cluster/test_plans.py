@@ -24,7 +24,7 @@ def test_a_plan_whose_runner_is_killed_leaves_a_consistent_table_and_is_resumed(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     text, out = write_numbered(tmp_path / "text.txt", 100_000), tmp_path / "out.jsonl"
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", f"jsonl:{out}")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "400", "--processes", "2", "--output", f"jsonl:{out}")
     run.reading()
     words = ["--drain", "0", "--strategy", "batched", "--batch", "16", "--gap", "600"]
     runner = subprocess.Popen(
@@ -61,7 +61,7 @@ def test_a_plan_whose_runner_is_killed_leaves_a_consistent_table_and_is_resumed(
 @pytest.mark.slow
 def test_a_new_plan_takes_the_place_of_one_whose_runner_was_killed(start: Callable[..., Run], tmp_path: Path) -> None:
     text = write_numbered(tmp_path / "text.txt", 50_000)
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", "none")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "400", "--processes", "2", "--output", "none")
     run.reading()
     runner = subprocess.Popen(
         [sys.executable, "-m", "megaflow", "control", "move-bins", "--drain", "1", "--gap", "600"], cwd=ROOT,

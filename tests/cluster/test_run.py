@@ -74,7 +74,7 @@ def test_every_shape_of_cluster_counts_the_same(
 
 def test_bins_move_while_the_lines_flow(start: Callable[..., Run], tmp_path: Path) -> None:
     text, out = write_numbered(tmp_path / "text.txt", 100_000), tmp_path / "out.jsonl"
-    run = start(WORDCOUNT, "--lines", str(text), "--rate", "800", "--processes", "2", "--output", f"jsonl:{out}")
+    run = start(WORDCOUNT, "--lines", str(text), "--rate", "400", "--processes", "2", "--output", f"jsonl:{out}")
     before = run.reading()
     assert before["state"] == "running" and [w["bins"] for w in before["workers"]] == [128, 128]
     assert {w["id"] for w in before["workers"]} == {0, 1} and len({w["pid"] for w in before["workers"]}) == 2

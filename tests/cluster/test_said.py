@@ -152,7 +152,7 @@ def test_an_interrupted_worker_is_named(start: Callable[..., Run]) -> None:
 
 
 def test_processes_listen_at_a_port_and_the_following_ones(start: Callable[..., Run]) -> None:
-    port = next(port for port in free_ports(100) if can_listen(port, port + 1))
+    port = next(port for port in free_ports(50) if can_listen(port, port + 1))
     words = (WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", "--listen", f"127.0.0.1:{port}")
     run = start(*words, stdin=subprocess.PIPE)
     workers = run.status_when(lambda record: len(record["workers"]) == 2)["workers"]

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, Self
 
 from megaflow.control.coordinator.events import Asked, Gone
@@ -30,6 +31,7 @@ class Office:
         self._fabric = TcpFabric(listener, [0], SECRET, {"control": self.door})
         self._fabric.connect([PeerAddress(0, *self.address, (0,))], 0, 2)
         self._ending = threading.Event()
+        self._calls: list[Callable[[], None]] = []  # for the thread
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -46,6 +48,12 @@ class Office:
             self._thread.join()
             self._fabric.close()
 
+    def redirect(self, other: "Office") -> None:
+        """Have the other one coordinate; what is said of that has been sent."""
+        self._calls.append(lambda: self.door.redirect(*other.address))
+        while self._calls:
+            self._ending.wait(0.01)
+
     def client(self) -> Client:
         """A connection to it."""
         return connect(*self.address)
@@ -55,6 +63,9 @@ class Office:
         while not self._ending.is_set():
             allocator.park(0.02)
             allocator.receive()
+            for call in self._calls:
+                call()
+            self._calls.clear()
 
     def _serve(self, event: Asked | Gone) -> None:
         if isinstance(event, Asked):

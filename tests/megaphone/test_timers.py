@@ -97,6 +97,7 @@ def test_work_is_by_what_is_due_or_moves_and_not_by_what_there_is() -> None:
     for bin in range(1000):
         store.add(100 + bin, bin, f"key{bin}", None)
     store.add(7, 3, "key3", "due")
+    assert store.count() == 1001
     assert store.pop(7) == {3: {"key3": ["due"]}}
     assert store.take(5) == [(105, "key5", None)]
 

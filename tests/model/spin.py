@@ -67,7 +67,7 @@ def check(folder: Path, model: str, *macros: str, optimise: str = "-O1") -> Verd
     if (folder / f"{model}.trail").exists():
         replay = subprocess.run(
             ["spin", "-k", f"{model}.trail", "-t", *defined, file],
-            cwd=folder, capture_output=True, text=True, timeout=60,
+            cwd=folder, capture_output=True, text=True, timeout=280,
         )       # fails, as the run did
         story = [line.strip() for line in replay.stdout.splitlines() if line.strip().startswith("worker ")]
     return Verdict(output, violated and (violated[1] or INVALID_END), story)
@@ -102,6 +102,6 @@ def named_in_code(model: str) -> tuple[set[str], set[str]]:
 
 
 def _run(folder: Path, *command: str | Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -93,7 +93,7 @@ class Grower:
     def _operator(self, streams: Sequence[Records]) -> Records:
         stream = self._pick(streams)
         salt = self.random.randrange(KEYS)
-        kinds = ["map", "filter", "exchange", "concat", "broadcast", "delay", "hold", "late", "join", "shape"]
+        kinds = ["map", "filter", "exchange", "concat", "broadcast", "delay", "hold", "late", "join", "shape", "buffer"]
         match self.random.choice(kinds):
             case "map":
                 return stream.map(lambda record: ((record[0] * 5 + salt) % KEYS, record[1]))
@@ -112,6 +112,8 @@ class Grower:
                 return stream.unary_frontier(self._pact(), "Hold", holding)
             case "late":
                 return stream.unary(self._pact(), "Late", late)
+            case "buffer":
+                return stream.buffer(salt + 1) if salt % 2 else stream.buffer(when_full="grow")
             case "shape":
                 return self._shape([stream, self._pick(streams)])
         return stream.binary_frontier(self._pick(streams), self._pact(), self._pact(), "Join", joining)

@@ -321,5 +321,5 @@ def search(kind: str, seeds: int, fault: Fault | None = None) -> "subprocess.Com
     planting = [json.dumps(asdict(fault))] if fault else []
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation.search", kind, str(seeds), *planting],
-        cwd=ROOT, capture_output=True, text=True, timeout=110,
+        cwd=ROOT, capture_output=True, text=True, timeout=280,
     )  # fmt: skip

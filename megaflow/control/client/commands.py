@@ -14,6 +14,7 @@ from megaflow.control.client.move_request import Plan, bins_for_newcomers
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 
 BOOTSTRAP_POLL_SECONDS = 0.1
+RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which lasts three times as long
 BOOTSTRAP_POLLS = 300  # until a worker that is being given its routing table is waited for no longer
 
 
@@ -101,18 +102,30 @@ def run_plan(
     is begun.
     """
     if number is None and plan.steps:
-        begin = messages.BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, this_process())
+        words = plan.strategy, plan.batch, plan.gap, this_process()
+        begin = messages.BeginPlan(plan.table, plan.target, *words, plan.removes)
         number = conversation.ask(begin).number
     for place, step in enumerate(plan.steps):
-        if place and plan.gap:
-            pause(plan.gap)
         try:
+            if place and plan.gap:
+                wait_as_runner(conversation, number, plan.gap, pause)
             yield conversation.ask(messages.Reconfigure(tuple(step), number))
         except MegaflowError as error:
             if len(plan.steps) > 1:
                 where = f"step {place + 1} of {len(plan.steps)}"
                 raise type(error)(f"{where}: {error} (the steps before it are done)") from error
             raise
+
+
+def wait_as_runner(
+    conversation: Conversation, number: int | None, seconds: float, pause: Callable[[float], None]
+) -> None:
+    """Wait, and stay the runner of the plan with this number. Raises CommandRefused once another command is."""
+    while number is not None and seconds > RENEW_SECONDS:
+        pause(RENEW_SECONDS)
+        conversation.ask(messages.RenewPlan(number))
+        seconds -= RENEW_SECONDS
+    pause(seconds)
 
 
 def take_up_plan(conversation: Conversation) -> messages.KeptPlan:

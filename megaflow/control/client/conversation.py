@@ -5,7 +5,8 @@ The command line, the driver of Spark's queries and the launcher's own request t
  2. `Moved` names the coordinator's new address. The client connects there and asks again, up to MOVES_MAX times.
  3. When a connection ends before the answer, the client asks `find` where the job is by now, and goes on asking until
     its patience is over, as the new address may become known a little later than the old process ends. If there is no
-    other address the job has ended: PeerLost.
+    other address the job has ended: PeerLost. Before that it goes where the old process has told it to: that tells
+    everybody who is connected where the coordinator is, also who has asked nothing yet.
  4. After a lost connection a question is asked again only if its command had not begun (neither `Accepted` nor
     `CommandProgress` was heard), or if it is REPEATABLE. If it may not be asked again: PeerLost.
  5. The client stops waiting after a time in which nothing was heard, or when its owner is `stopping`.
@@ -25,8 +26,10 @@ connection, and only the last of these can end in an error.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
+from megaflow.control import messages
 from megaflow.control.messages import (
     Accepted,
     CommandProgress,
@@ -38,7 +41,7 @@ from megaflow.control.messages import (
     Request,
     SourceEnded,
 )
-from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
+from megaflow.errors import ClusterError, CommandRefused, JobNotFound, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
@@ -85,6 +88,7 @@ class Conversation:
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
         self._heard: CommandProgress | None = None  # of the last command
+        self._told: Moved | None = None  # where the coordinator is, said to whoever was connected
 
     @property
     def address(self) -> str:
@@ -117,7 +121,7 @@ class Conversation:
                 place = address_text((answer.host, answer.port))
                 raise CommandRefused(f"the coordinator has moved to {place}: ask there")
             self.close()
-            self._client = self._connect(answer.host, answer.port)
+            self._client, self._told = self._connect(answer.host, answer.port), None
         raise ClusterError(f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing")
 
     def close(self) -> None:
@@ -147,9 +151,28 @@ class Conversation:
                         show(answer)
                 case Done(id) | Moved(id) if id == self._id:
                     return answer
+                case Moved(messages.NO_REQUEST):
+                    self._told = answer
+
+    def _follow(self) -> bool:
+        """Connect to where the process whose connection has ended has said that the coordinator is, if it has."""
+        with suppress(PeerLost):
+            for word in self._client.receive_available():
+                self._told = word if isinstance(word, Moved) else self._told
+        told, self._told = self._told, None
+        if told is None or self._connect is None:
+            return False
+        with suppress(JobNotFound):
+            client = self._connect(told.host, told.port)
+            self.close()
+            self._client = client
+            return True
+        return False
 
     def _find_again(self) -> bool:
         """Connect to where the job is by now; False if that is nowhere, or where it was."""
+        if self._follow():
+            return True
         waited_seconds = 0.0
         while (client := self._find()) is None or client.address == self.address:
             if client is not None:

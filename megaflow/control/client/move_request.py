@@ -44,6 +44,7 @@ class Plan:
     batch: int | None = None
     gap: float = 0.0  # seconds between steps
     size: tuple[int, int] | None = None  # keys and bytes that move, about; None: not asked for
+    removes: int | None = None  # the worker whose process is to leave then
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
@@ -98,7 +99,7 @@ def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) 
     check_gap(gap)
     table: RoutingTable = table_of(status)
     steps = steps_to(status, table, kept.target, kept.strategy, kept.batch)
-    return Plan(table, kept.target, steps, kept.strategy, kept.batch, gap)
+    return Plan(table, kept.target, steps, kept.strategy, kept.batch, gap, removes=kept.removes)
 
 
 def steps_to(
@@ -134,7 +135,7 @@ def plan_removal(status: JobStatus, worker: int) -> Plan:
     target = table
     for each in sorted(process):
         target = drain(target, each, (owners_of(status) - process) | {each})
-    return Plan(table, target, plan(table, target, "fluid"))
+    return Plan(table, target, plan(table, target, "fluid"), removes=worker)
 
 
 def bins_for_newcomers(status: JobStatus, processes: int) -> tuple[int, ...]:

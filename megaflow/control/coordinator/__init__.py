@@ -4,6 +4,7 @@ controller          the decisions, a state machine of values; events: what it is
 driver              its hands: sockets, clock, and the handle of the control stream
 roster              who takes part, and what each worker may be given
 lines_to_read       splits and pushed lines that are not read, and who is given the splits
+joins               processes on their way in, and who is waited for no longer
 membership_requests, request_progress    processes to add and to remove, tables to give; how far each has come
 reconfigurations, plans    bins that move; whose plan is being carried out
 spark_commits, staged_checks    batches that sources have not taken in, or that are not known to be staged

@@ -15,7 +15,8 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
    something is held back; `Resign` is a controller's last word, and what it has held back is asked of the next one.
 7. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
    command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
-   gives whoever has joined a routing table first: what waits there for one would be held for ever.
+   gives whoever has joined a routing table first: what waits there for one would be held for ever. It does not wait
+   for processes that have not joined: their joins are called off, see `joins`.
 """
 
 from collections import deque
@@ -28,6 +29,7 @@ from megaflow.control.coordinator import events
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
+from megaflow.control.coordinator.joins import JOIN_SECONDS, Joins, StageOf
 from megaflow.control.coordinator.lines_to_read import LinesToRead, spread
 from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
@@ -37,6 +39,7 @@ from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
 from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.messages import CommitBatch
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import initial_table
@@ -52,7 +55,8 @@ class Controller:
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
     `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
-    workers may never leave. `state` is what another controller has left; all that it tells is not given otherwise.
+    workers may never leave, `stage_of` how far the engine is with a join. `state` is what another controller has left;
+    all that it tells is not given otherwise.
     """
 
     def __init__(
@@ -67,6 +71,8 @@ class Controller:
         ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
         processes: Iterable[Iterable[int]] = (),
         pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
+        join_timeout_seconds: float = JOIN_SECONDS,
+        stage_of: StageOf = lambda ids: None,
         state: JobState | None = None,
     ) -> None:
         self.handed_over = False  # to another controller: this one is told nothing any more
@@ -82,8 +88,9 @@ class Controller:
         self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._lines = LinesToRead(splits, pushed)
+        self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
-            self._roster, self._moves, self._commits, self._lines, self._stream.issue, pins
+            self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins
         )
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
@@ -108,8 +115,8 @@ class Controller:
                 self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
                 self._trials.gone(event.client)
-            case JoinDue(ids):
-                self._changes.join_due(ids, self._too_late(), out, now)
+            case JoinDue(ids, address):
+                self.joins.due(ids, address, self._too_late(), out, now)
             case LeaveDue(ids):
                 self._changes.leave_due(ids, out, now)
             case Joined():
@@ -117,11 +124,11 @@ class Controller:
             case Left():
                 self._changes.left(event, out, now)
                 for question in self._questions.left(event.ids):
-                    self._conclude(question, out)
+                    self._conclude(question, out, now)
                 for asked in self._trials.left(event.ids, out):
                     self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
-                self._changes.declined(event, out)
+                self._changes.declined(event, out, now)
             case Started() | StartFailed():
                 self._changes.launched(event, out, now)
         while self._held and not self._changes.handing_over:
@@ -130,7 +137,7 @@ class Controller:
         if self._changes.may_hand_over and self._is_at_rest():
             self._hand_over(out)
         elif not self.ended and self._is_over():
-            self._end(out, now)
+            self._end_or_wait(out, now)
         return out
 
     @property
@@ -150,7 +157,7 @@ class Controller:
         if commands := self._lines.assign(self._roster.readers):
             self._stream.issue(commands, out, now)
         if self._is_over():  # before a request can begin a change: it would wait for sources that perhaps are not there
-            self._end(out, now)
+            self._end_or_wait(out, now)
 
     # What clients ask
 
@@ -166,21 +173,19 @@ class Controller:
                 case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
                     self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
+                case messages.RenewPlan():
+                    out.append(self._moves.plans.renew(asked))
                 case messages.StopJob():
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
                 case messages.CommitRequest() | messages.IngestPorts() if self._state == "stopping":
                     pass  # the end of the job is the answer: a refusal would be an error of the query
-                case messages.CommitRequest(messages.CommitBatch()) as body:
-                    self._commit(asked, body, out, now)
-                case messages.SourceEnded(str(query)):
-                    self._commits.end(query)
-                    self._commits.staged(client)
-                    out.append(done(asked, None))
-                case messages.IngestPorts():
-                    self._commits.stages(client, self._roster.ports)
-                    out.append(done(asked, self._roster.ports))
+                case messages.IngestPorts() | messages.SourceEnded(str()) | messages.CommitRequest(CommitBatch()):
+                    if not self._commits.is_known(request.body):
+                        self._refuse_if_ended()
+                    self._commits.ask(asked, self._roster, self._stream.issue, out, now)
+                    self._release_commits(out)
                 case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker():
                     self._refuse_if_ended()
                     self._changes.ask(asked, out, now)
@@ -197,22 +202,6 @@ class Controller:
     def _refuse_if_ended(self) -> None:
         if reason := self._too_late():
             raise CommandRefused(reason)
-
-    def _commit(self, asked: Asked, body: messages.CommitRequest, out: list[Instruction], now: float) -> None:
-        commit = body.commit
-        epoch = self._commits.epoch_of(commit)
-        if epoch is None:  # a replay is answered like the first time, and not issued again
-            self._refuse_if_ended()
-            self._commits.check(commit, self._roster.stagers)
-            if body.ordered and not self._commits.is_next(commit):
-                self._commits.queue(asked)
-                return
-            epoch = self._stream.issue([commit], out, now)
-            self._commits.add(commit, epoch)
-        self._commits.staged(asked.client)
-        out.append(Reply(asked.client, messages.Accepted(asked.request.id, epoch)))
-        self._commits.wait(asked, epoch)
-        self._release_commits(out)
 
     def _release_commits(self, out: list[Instruction]) -> None:
         out += [done(asked, epoch) for asked, epoch in self._commits.release(self.ended)]
@@ -238,14 +227,14 @@ class Controller:
                 self._moves.note(entries)
             case messages.StatusAnswer():
                 if question := self._questions.answered(body):
-                    self._conclude(question, out)
+                    self._conclude(question, out, now)
             case messages.TrialAnswer():
                 for asked in self._trials.answered(source, body, out):
                     self._answer(asked, out, now, tried=True)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
             case messages.TableWish(server):
-                self._changes.wished(source, server)
+                self.joins.wished(source, server)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
@@ -257,7 +246,7 @@ class Controller:
         loads = isinstance(about, Asked) and bool(about.request.body.loads)
         out += self._questions.ask(about, self._roster.members.ids, loads)
 
-    def _conclude(self, question: Question[About], out: list[Instruction]) -> None:
+    def _conclude(self, question: Question[About], out: list[Instruction], now: float) -> None:
         about = question.about
         if isinstance(about, Pending):
             out += self._moves.finish(about)
@@ -270,6 +259,7 @@ class Controller:
             operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
             pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
             plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
+            joining=self.joins.statuses(now),
         )  # fmt: skip
         out.append(done(about, status))
 
@@ -285,6 +275,9 @@ class Controller:
         if frontier is None and self.ended:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
+        self._moves.expire(self._trials.asked, now)
+        if not self.ended:
+            self._changes.tick(out, now)
         if not self.ended and now >= self._tick_due(now):
             self._stream.advance(out, now)
 
@@ -302,7 +295,7 @@ class Controller:
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
             self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
-            self._changes.starts, self._moves.plans.kept,
+            self.joins.starts, self._moves.plans.kept,
         )  # fmt: skip
         pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
@@ -313,7 +306,7 @@ class Controller:
         """Go on where another controller has stopped."""
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
-        self._moves.table, self._moves.plans.kept, self._changes.starts = state.table, state.plan, state.starts
+        self._moves.table, self._moves.plans.kept, self.joins.starts = state.table, state.plan, state.starts
         self._lines.resume(state.unread, state.pushed)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
@@ -322,8 +315,16 @@ class Controller:
     # The end
 
     def _is_over(self) -> bool:
-        over = self._lines.over and self._commits.over and not self._moves
-        return (over or self._state == "stopping") and not self._changes.under_way
+        """Whether nothing more comes, or is to come."""
+        return self._state == "stopping" or (self._lines.over and self._commits.over and not self._moves)
+
+    def _end_or_wait(self, out: list[Instruction], now: float) -> None:
+        """Begin nothing more; give up who has not joined; the end comes when no change is under way."""
+        self._state = "stopping" if self._state == "stopping" else "ending"
+        if self.joins.under_way:
+            self.joins.give_up(self._too_late() or "", out)
+        if not self._changes.under_way:
+            self._end(out, now)
 
     def _stop(self, out: list[Instruction]) -> None:
         """Take in nothing new; the end comes when no change is under way."""
@@ -337,7 +338,6 @@ class Controller:
         tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
         self._stream.issue([*tables, messages.EndOfLines()], out, now)
         self.ended = True
-        self._state = "stopping" if self._state == "stopping" else "ending"
         self._trials.cancel(self._too_late() or "", out)
         out.append(events.CloseControl())
         self._release_commits(out)

@@ -15,7 +15,7 @@ from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.coordinator.staged_checks import StagedChecks
-from megaflow.control.launcher_messages import StartFailed, StartProcesses
+from megaflow.control.launcher_messages import Draining, EndProcess, StartFailed, StartProcesses
 from megaflow.control.messages import (
     CommitBatch,
     CommitRequest,
@@ -24,6 +24,7 @@ from megaflow.control.messages import (
     Refused,
     Request,
     StagedAnswer,
+    StopJob,
 )
 from megaflow.control.reports import Explanation, HeldBy
 from megaflow.errors import CommandRefused
@@ -67,17 +68,18 @@ class ControllerDriver:
         control: InputHandle[Any],
         job: str,
         output: ProbeHandle,
-        start: Callable[[StartProcesses], None] | None = None,
+        tell_launcher: Callable[[StartProcesses | EndProcess | Draining], None] | None = None,
         contact: tuple[str, int] = ("", 0),
         handed_over: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
         """`control` is the handle of the control stream, which has no other writer; `output` watches the outputs.
 
-        `start` asks the launcher for processes that join through `contact`, the address of this process. `handed_over`
-        is told when another worker coordinates, and which requests are to be made there: nothing may be put here then.
+        `tell_launcher` sends it a message; processes that it starts join through `contact`, the address of this one.
+        `handed_over` is told when another worker coordinates, and which requests are to be made there: nothing may be
+        put here then.
         """
         self._job = job
-        self._start = start
+        self._tell_launcher = tell_launcher
         self._handed_over = handed_over
         self._contact = contact
         self._output = output
@@ -97,6 +99,10 @@ class ControllerDriver:
                 self._explain(event)
             case Asked(_, Request(_, CommitRequest(commit))) if not self._controller.ended:
                 self._check_staged(event, commit)
+            case Asked(_, Request(_, StopJob())):
+                if self._tell_launcher is not None:
+                    self._tell_launcher(Draining())
+                self._events.append(event)
             case events.Gone(client):
                 self._checks.gone(client)
                 self._events.append(event)
@@ -161,7 +167,10 @@ class ControllerDriver:
                     place = one.operator, one.where, one.port, one.worker
                     held_by.append(HeldBy(*place, one.time, one.count, one.kind))
             silent = () if question is None else tuple(sorted(question.silent))
-            report = Explanation(self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent)
+            joining = self._controller.joins.statuses(now)
+            report = Explanation(
+                self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent, joining
+            )
             answer(each.asked.client, Done(each.asked.request.id, report))
         self._explaining = waiting
 
@@ -186,6 +195,11 @@ class ControllerDriver:
                     self._worker.rescaling.coordination.rule(ids, reason)
                 case events.GiveUp(reason):
                     self._worker.rescaling.coordination.give_up(reason)
+                case events.CallOff(ids, reason):
+                    self._worker.rescaling.coordination.call_off(ids, reason)
+                case EndProcess():
+                    if self._tell_launcher is not None:
+                        self._tell_launcher(instruction)
                 case Resign():
                     self._leave(instruction)
 
@@ -207,9 +221,9 @@ class ControllerDriver:
 
     # The membership
 
-    def join_due(self, ids: tuple[int, ...]) -> None:
+    def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         """See `megaflow.timely.rescale.host.Supervisor`, like the next two."""
-        self._events.append(JoinDue(ids))
+        self._events.append(JoinDue(ids, address))
 
     def leave_due(self, ids: tuple[int, ...]) -> None:
         """A process is to leave."""
@@ -224,8 +238,8 @@ class ControllerDriver:
             self._events.append(Mailed(source, body))
 
     def _start_processes(self, count: int, number: int, other_code: bool) -> None:
-        if self._start is not None:
-            self._start(StartProcesses(count, *self._contact, number, other_code))
+        if self._tell_launcher is not None:
+            self._tell_launcher(StartProcesses(count, *self._contact, number, other_code))
         else:
             reason = "this job has no launcher to start a process; start one by hand: megaflow run FILE --join NAME"
             self._events.append(StartFailed(reason, number))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.coordinator.job_state import JobState
-from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.launcher_messages import EndProcess, Started, StartFailed
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.routing import Numbered
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
@@ -124,6 +124,17 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class CallOff:
+    """Have the engine abort the join of these workers if it is not committed; answered by `ChangeRefused` if it does.
+
+    Nothing happens if the join waits for its turn.
+    """
+
+    ids: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """Leave the control stream and all that follows to another worker. It is the controller's last word.
 
@@ -137,5 +148,6 @@ class Resign:
 
 Event: TypeAlias = Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | Launched
 Instruction: TypeAlias = (
-    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | AskLeave | Rule | GiveUp | Resign
-)
+    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | EndProcess | AskLeave | Rule | GiveUp | CallOff
+    | Resign
+)  # fmt: skip

@@ -3,17 +3,13 @@
 A state machine of values, a part of the controller. It keeps accounts of requests, not a queue of changes: that is the
 engine's (`megaflow.timely.rescale.sequencer`), which says which process is due and is told here whether it may.
 
-    add        StartWorkers ─ the processes ask the engine to join, in any order ─▶ a Bootstrap for each of their
-               workers ─ RoutingReady of all ─▶ done. What could not be started is counted; the rest goes on.
-               A process is known by its address: one that joins before the launcher has told the addresses of those
-               that it has started belongs to no `add` until then.
+    add, by hand    see `joins`
     remove     AskLeave: the request enters the engine's queue ─ LeaveDue ─▶ DRAINING_INGEST: no bins, no commands and
                no new lines for the process ─ Spark's lines staged there are taken in ─▶ CLOSING: Withdraw on the
                control stream ─ SplitsReturned of its sources ─▶ LEAVING: the engine is told that it may ─▶ done
                If it coordinates, after LeaveDue: HANDING_OVER: nothing is begun any more ─ all that was begun is
                done ─▶ Resign; the rest is asked of the successor.
     bootstrap  a Bootstrap ─ RoutingReady ─▶ done
-    by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
 1. Whether a process may leave is checked when it is asked for, to refuse at once what is wrong in itself, and again
    when it is due: only then bins count, since they may move in between. Both times it is `_check_leave`.
@@ -27,6 +23,7 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
 6. A process that joins by hand is no client's request. Its workers say before they take part whether they wish for
    their tables, and then are given them without being asked for; others wait for a `bootstrap` of their own. A wish
    goes with its join: if that is given up, nothing is left of it, and no part is handed over before both are done.
+7. A hand-over that finds no rest within HAND_OVER_SECONDS is given up, and the process stays: all others wait for it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,19 +31,19 @@ from typing import Any
 
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.events import Asked, Instruction, Rule
+from megaflow.control.coordinator.joins import Joins
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reconfigurations import Reconfigurations
-from megaflow.control.coordinator.request_progress import Add, Arrival, Joining, Removal, Remove, TableRequest, done
+from megaflow.control.coordinator.request_progress import Add, Removal, Remove, TableRequest, done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.launcher_messages import Started
 from megaflow.control.messages import AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
-from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, quantity, workers_text
+from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.messages import Joined, Left
 
-PROCESSES_MAX = 256  # that one request may add
 REQUESTS_MAX = 100  # under way
+HAND_OVER_SECONDS = 30.0  # that a hand-over may take to find the job at rest
 BY_COMMAND = "in a job, workers leave by `megaflow control remove-workers`"
 
 
@@ -56,6 +53,7 @@ class MembershipRequests:
     def __init__(
         self,
         roster: Roster,
+        joins: Joins,
         moves: Reconfigurations,
         commits: Commits,
         lines: LinesToRead,
@@ -63,23 +61,20 @@ class MembershipRequests:
         pins: Callable[[tuple[int, ...]], Sequence[str]],
     ) -> None:
         """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave."""
-        self.starts = 0  # the number of the next `StartWorkers`
+        self.joins = joins
         self._roster = roster
         self._moves = moves
         self._commits = commits
         self._issue = issue
         self._pins = pins
         self._lines = lines
-        self._adds: dict[int, Add] = {}  # number of its StartWorkers -> request
         self._removes: list[Remove] = []  # as they are in the engine's queue; only the first can be due
         self._tables: list[TableRequest] = []
-        self._joining: dict[tuple[int, ...], Joining] = {}  # ids of a process whose join has begun
-        self._unclaimed: list[tuple[Joined, Joining | None, float]] = []  # the last: when; to be told by address
 
     @property
     def under_way(self) -> bool:
         """Whether the job has to go on for a change."""
-        return bool(self._adds or self._removes or self._tables or self._joining)
+        return bool(self._removes or self._tables or self.joins.under_way)
 
     @property
     def handing_over(self) -> bool:
@@ -89,7 +84,7 @@ class MembershipRequests:
     @property
     def may_hand_over(self) -> bool:
         """Whether that waits for nothing here any more."""
-        return self.handing_over and not (self._adds or self._tables or self._joining)
+        return self.handing_over and not (self._tables or self.joins.under_way)
 
     @property
     def asked(self) -> list[Asked]:
@@ -98,7 +93,7 @@ class MembershipRequests:
 
     @property
     def _all(self) -> list[Add | Remove | TableRequest]:
-        return [*self._adds.values(), *self._removes, *self._tables]
+        return [*self.joins.requests, *self._removes, *self._tables]
 
     def statuses(self) -> tuple[ChangeStatus, ...]:
         """Return what a status shows of them."""
@@ -111,19 +106,14 @@ class MembershipRequests:
         if len(self._all) >= REQUESTS_MAX:
             raise CommandRefused(f"{len(self._all)} changes are under way already")
         match asked.request.body:
-            case AddProcesses(count, other_code):
-                if type(count) is not int or not 1 <= count <= PROCESSES_MAX:
-                    raise CommandRefused(f"{count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
-                what = quantity(count, "process")
-                add = self._adds[self.starts] = Add([asked], now, count, steps=2 * count)
-                start = events.StartWorkers(count, self.starts, other_code is True)
-                out += [start, *add.progress(f"{what} to start", 0)]
-                self.starts += 1
+            case AddProcesses() as body:
+                self.joins.ask(asked, body, out, now)
             case RemoveWorker(worker, ask_only):
                 ids = self._check_leave(worker)
                 if ask_only:
                     out.append(done(asked, None))
                 else:
+                    self._moves.plans.removed(ids, self._moves.table)
                     self._ask_remove(Remove([asked], now, worker), ids, out)
             case BootstrapWorker(server, worker):
                 if not self._moves.table:
@@ -159,24 +149,16 @@ class MembershipRequests:
 
     def cancel(self, reason: str, out: list[Instruction]) -> None:
         """Refuse what has not begun, give up what can be given up, and wait for nothing that has not joined."""
-        if self._joining or self._removes:
+        if self.joins.begun or self._removes:
             out.append(events.GiveUp(reason))
         for remove in [remove for remove in self._removes if remove.stage is not Removal.LEAVING]:
             self._stay(remove, reason, out)  # of one that is leaving the engine tells whether it does
-        for add in list(self._adds.values()):
-            add.failures += [reason] * add.missing
-            self._finish_add(add, out)
+        self.joins.give_up(reason, out)
         for table in [table for table in self._tables if table.waits]:
             self._tables.remove(table)
             out += table.refused(reason)
 
     # What the engine says
-
-    def join_due(self, ids: tuple[int, ...], too_late: str | None, out: list[Instruction], now: float) -> None:
-        """Rule on a process that is to join."""
-        if too_late is None:
-            self._joining[ids] = Joining(now)
-        out.append(Rule(ids, too_late))
 
     def leave_due(self, ids: tuple[int, ...], out: list[Instruction], now: float) -> None:
         """Rule on a process that is to leave, or begin what has to be done before."""
@@ -202,44 +184,23 @@ class MembershipRequests:
 
     def joined(self, event: Joined, out: list[Instruction], now: float) -> None:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
-        host, port, _ = event.process
-        self._roster.joined(event.ids, event.membership, host, port)
-        self._claim(event, self._joining.pop(event.ids, None), now, out, now)
+        self._wish(self.joins.joined(event, out, now))
 
-    def _claim(self, event: Joined, joining: Joining | None, joined: float, out: list[Instruction], now: float) -> None:
-        """Find out for whom a process has joined, as soon as that can be known."""
-        adds = [add for add in self._adds.values() if add.missing]
-        add = next((add for add in adds if event.process[:2] in (add.addresses or ())), None)
-        if add is None:
-            if joining is not None and joining.wishes:  # by hand, as who was added has no wishes
-                if self._moves.table:
-                    self._tables += joining.tables(self._roster.members.coordinator, now)
-            elif any(each.addresses is None for each in adds):
-                self._unclaimed.append((event, joining, joined))
-            return
-        seconds = {**({} if joining is None else {"start": joining.began - add.start}), **event.seconds}
-        waiting = {id for id in self._roster.members.workers.intersection(event.ids) if not self._roster.is_routed(id)}
-        add.arrivals.append(Arrival(event.ids, joined, seconds, event.bytes, waiting))
-        out += add.progress(f"{workers_text(event.ids)} joined")
-        if not waiting:
-            self._ready(add, add.arrivals[-1], out, now)
-
-    def wished(self, worker: int, server: int | None) -> None:
-        """Note that a worker whose join has begun is to be given its table by this server, None: by any."""
-        for ids, joining in self._joining.items():
-            if worker in ids:
-                joining.wishes[worker] = server
+    def _wish(self, tables: list[TableRequest]) -> None:
+        if self._moves.table:
+            self._tables += tables
 
     def left(self, event: Left, out: list[Instruction], now: float) -> None:
         """Note that a process has left."""
         self._roster.left(event.ids, event.membership)
+        self.joins.left(now)
         for remove in [remove for remove in self._removes if remove.worker in event.ids]:
             self._removes.remove(remove)
             out += remove.answers(RemovalReport(event.ids, now - remove.start))
 
-    def declined(self, event: events.ChangeRefused, out: list[Instruction]) -> None:
+    def declined(self, event: events.ChangeRefused, out: list[Instruction], now: float) -> None:
         """Note that a process stays, or does not come."""
-        self._joining.pop(event.ids, None)  # if it was started for an Add, the launcher will say that it has ended
+        self.joins.declined(event, out, now)
         for remove in [remove for remove in self._removes if {remove.worker, *remove.ids}.intersection(event.ids)]:
             self._stay(remove, event.reason, out)
 
@@ -253,36 +214,28 @@ class MembershipRequests:
 
     def launched(self, answer: events.Launched, out: list[Instruction], now: float) -> None:
         """Learn from the launcher what it has started, or what it could not."""
-        add = self._adds.get(answer.number)
-        if add is None:
-            return
-        if isinstance(answer, Started):
-            add.addresses = (add.addresses or set()) | set(answer.addresses)
-        elif add.missing:
-            failed = 1 if add.addresses is not None else add.missing
-            add.failures += [answer.reason] * failed
-            out += add.progress(answer.reason, 2 * failed)
-            self._finish_add(add, out)
-        unclaimed, self._unclaimed = self._unclaimed, []
-        for arrived in unclaimed:
-            self._claim(*arrived, out, now)
+        self._wish(self.joins.launched(answer, out, now))
 
     def routed(self, worker: int, seconds: float, out: list[Instruction], now: float) -> None:
         """Note that a worker that has joined knows its routing tables; records waited for `seconds`."""
         self._roster.routed(worker)
-        for add in list(self._adds.values()):
-            for arrival in add.arrivals:
-                if worker in arrival.waiting:
-                    arrival.waiting.discard(worker)
-                    arrival.paused = max(arrival.paused, seconds)
-                    if not arrival.waiting:
-                        self._ready(add, arrival, out, now)
+        self.joins.routed(worker, seconds, out, now)
         for table in [table for table in self._tables if table.worker == worker]:
             assert table.epoch is not None, "a worker that waits knows no table"
             self._tables.remove(table)
             out += table.answers(BootstrapReport(worker, table.server, table.epoch, now - table.start, seconds))
 
     # What can be done by now
+
+    def tick(self, out: list[Instruction], now: float) -> None:
+        """Give up what takes too long."""
+        self.joins.tick(any(remove.stage is Removal.LEAVING for remove in self._removes), out, now)
+        for remove in [remove for remove in self._removes if remove.stage is Removal.HANDING_OVER]:
+            if now - remove.start >= HAND_OVER_SECONDS:
+                who = f"worker {self._roster.members.coordinator}, which coordinates the job,"
+                reason = f"{who} has not handed over within {HAND_OVER_SECONDS:g} s: {self._unrest()}; it stays"
+                out.append(Rule(remove.ids, reason))
+                self._stay(remove, reason, out)
 
     def go_on(self, out: list[Instruction], now: float) -> None:
         """Do what can be done by now; to be called after each event."""
@@ -299,14 +252,19 @@ class MembershipRequests:
                 remove.enter(Removal.LEAVING)
                 out += [*remove.progress(f"{workers_text(ids)}: sources closed"), Rule(ids, None)]
 
+    def _unrest(self) -> str:
+        """Why the job is not at rest, or what is not known to be."""
+        if not self._commits.at_rest:
+            return "Spark is staging a batch, or has staged one that is not taken in"
+        if self._moves or self.joins.under_way:
+            return "bins are moving" if self._moves else "a process is joining"
+        return "the last command has not taken effect, see megaflow control explain"
+
     def _give_tables(self, out: list[Instruction], now: float) -> None:
         """Have those bootstrapped that wait for it."""
-        for add in self._adds.values():
-            for arrival in add.arrivals:
-                learners = sorted(arrival.waiting.intersection(self._roster.unbootstrapped))
-                if not arrival.asked and self._moves.table and learners:
-                    self._issue(self._roster.bootstrap(self._roster.members.coordinator, learners), out, now)
-                arrival.asked = True
+        for learners in self.joins.learners():
+            if self._moves.table and learners:
+                self._issue(self._roster.bootstrap(self._roster.members.coordinator, learners), out, now)
         for table in [table for table in self._tables if table.waits]:
             if table.wished and table.server not in self._roster.owners:
                 table.server = self._roster.members.coordinator
@@ -327,19 +285,8 @@ class MembershipRequests:
         self._lines.check_leave(ids, self._roster, self._commits.over)
         return ids
 
-    def _ready(self, add: Add, arrival: Arrival, out: list[Instruction], now: float) -> None:
-        arrival.seconds["routing"] = now - arrival.joined
-        out += add.progress(f"{workers_text(arrival.ids)} ready for bins")
-        self._finish_add(add, out)
-
-    def _finish_add(self, add: Add, out: list[Instruction]) -> None:
-        """Answer if nothing is left to wait for."""
-        if not add.missing and not any(arrival.waiting for arrival in add.arrivals):
-            self._adds = {number: each for number, each in self._adds.items() if each is not add}
-            out += add.conclusion()
-
     def _check(self) -> None:
         assert sum(not remove.waits for remove in self._removes) <= 1, "one leave is due at a time"
         leaving = {worker for remove in self._removes if remove.drains for worker in remove.ids}
         assert leaving == set(self._roster.leaving), (leaving, self._roster.leaving)
-        assert all(add.missing >= 0 for add in self._adds.values())
+        self.joins._check()

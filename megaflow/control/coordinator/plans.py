@@ -4,28 +4,37 @@ A plan is run by a client: it announces where the plan leads, then asks for one 
 no books, it is the difference between the table and the one that is wanted; so whoever dies in the middle leaves
 nothing behind that is wrong.
 
-    begun ── steps of its runner ──▶ over, when the table is as wanted
-      │ ▲
-      │ └ `ResumePlan`, or a step with the plan's number
+    begun ── steps of its runner ──▶ over, when the table is as wanted, and, if a process is to leave then, its removal
+      │ ▲                            has begun, which goes on by itself
+      │ └ `ResumePlan`, or a step or `RenewPlan` with the plan's number
       ▼
-    left, when the runner has closed its connection; over, too, when another plan is begun
+    left, when the runner has closed its connection or was not heard of for LEASE_SECONDS; over, too, when another plan
+    is begun
 
 1. While a plan has a runner nobody else changes owners: two plans at a time would undo each other's moves.
 2. A plan is begun only on the table that it was made from: steps made from another one lead to another table.
 3. What is kept is one frozen value. A coordinator that takes over goes on from it; to that one, too, a step with the
    plan's number says who runs it.
+4. A runner that is suspended, or whose machine is gone, keeps its connection. So it has the plan on lease: each step,
+   and between two of them `RenewPlan`, renews it, and while a step is under way it is the runner that waits.
+5. The number is a fencing token. Whoever takes a plan up gives it a new one, and so does anybody else who changes
+   owners while it is left. A runner that wakes up goes on if nobody did; else its steps, made for a table that is gone,
+   are refused, also when the one after it has gone, too.
 """
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import replace
 
-from megaflow.control.coordinator.events import Asked
+from megaflow.control.coordinator.events import Asked, Reply
+from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import RUNNER_LENGTH_MAX, BeginPlan, KeptPlan, Reconfigure, ResumePlan
+from megaflow.control.messages import RUNNER_LENGTH_MAX, BeginPlan, KeptPlan, Reconfigure, RenewPlan, ResumePlan
 from megaflow.control.reports import PlanStatus
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, RoutingTable, difference
+
+LEASE_SECONDS = 10.0  # three renewals
 
 
 class Plans:
@@ -35,6 +44,7 @@ class Plans:
         """`kept` is what another coordinator has kept."""
         self.kept = kept
         self._runner: Hashable = None  # the client that makes the steps; None: nobody does
+        self._heard: float | None = None  # when it was heard of, wall clock, seconds; None: since the last `expire`
 
     def check_free(self, client: Hashable) -> None:
         """Raise CommandRefused if another client is running a plan."""
@@ -46,7 +56,8 @@ class Plans:
         """Raise CommandRefused unless this client may change owners now, by a step of the plan with this number."""
         self.check_free(client)
         if number is not None and (self.kept is None or self.kept.number != number or self.kept.over):
-            raise CommandRefused(f"plan {number!r:.50} is over, or another one was begun since: nothing was moved")
+            since = "another command has begun one, taken it up or moved bins since"
+            raise CommandRefused(f"plan {number!r:.50} is over, or {since}: nothing was moved")
 
     def leads_to(self, body: object, changes: Iterable[tuple[int, int, int]]) -> bool:
         """Tell whether these changes (bin, from, to) are a step of the plan, and each is one that the plan makes."""
@@ -59,6 +70,8 @@ class Plans:
         match asked.request.body:
             case BeginPlan(target=target) as plan:
                 roster.check_commands([Map(target)], len(table))
+                if plan.removes is not None:
+                    roster.process_of(plan.removes)
                 self._check_begin(asked.client, plan, table)
                 return target
             case ResumePlan(runner):
@@ -91,14 +104,25 @@ class Plans:
         """Keep a plan whose target is a valid table. Raises CommandRefused if it may not begin."""
         bins = self._check_begin(client, plan, table)
         number = 0 if self.kept is None else self.kept.number + 1
-        self.kept = KeptPlan(number, plan.target, plan.strategy, plan.batch, plan.gap_seconds, bins, plan.runner)
-        self._runner = client
-        return self.kept
+        words = plan.strategy, plan.batch, plan.gap_seconds
+        return self._keep(KeptPlan(number, plan.target, *words, bins, plan.runner, removes=plan.removes), client)
 
     def resume(self, client: Hashable, runner: str) -> KeptPlan:
         """Let a client go on with the plan that is left. Raises CommandRefused if there is none."""
-        self.kept, self._runner = replace(self._check_resume(client, runner), runner=runner), client
-        return self.kept
+        kept = self._check_resume(client, runner)
+        return self._keep(replace(kept, number=kept.number + 1, runner=runner), client)
+
+    def renew(self, asked: Asked) -> Reply:
+        """Note that the runner is there; return the answer. Raises CommandRefused if it is the runner no more."""
+        body: RenewPlan = asked.request.body
+        self.check_step(asked.client, body.number)
+        assert self.kept is not None
+        self._keep(self.kept, asked.client)
+        return done(asked, None)
+
+    def _keep(self, kept: KeptPlan, runner: Hashable) -> KeptPlan:
+        self.kept, self._runner, self._heard = kept, runner, None
+        return kept
 
     def _check_resume(self, client: Hashable, runner: str) -> KeptPlan:
         self.check_free(client)
@@ -110,9 +134,25 @@ class Plans:
 
     def stepped(self, client: Hashable, number: int | None, table: RoutingTable) -> None:
         """Note that a step was made; `table` is the one after it."""
-        if number is not None and self.kept is not None:
-            over = table == self.kept.target
-            self.kept, self._runner = replace(self.kept, over=over), None if over else client
+        if self.kept is None or self.kept.over:
+            return
+        over = table == self.kept.target and self.kept.removes is None
+        if number is not None:
+            self._keep(replace(self.kept, over=over), None if over else client)
+        elif self._runner is None:
+            self._keep(replace(self.kept, number=self.kept.number + 1, over=over), None)
+
+    def removed(self, ids: tuple[int, ...], table: RoutingTable) -> None:
+        """Note that the removal of these workers' process has begun."""
+        if self.kept is not None and self.kept.removes in ids and table == self.kept.target:
+            self._keep(replace(self.kept, over=True), None)
+
+    def expire(self, busy: Collection[Hashable], now: float) -> None:
+        """Forget a runner whose lease has ended; clients that are `busy` wait for an answer."""
+        if self._heard is None or self._runner in busy:
+            self._heard = now
+        elif now - self._heard >= LEASE_SECONDS:
+            self._runner = None
 
     def gone(self, client: Hashable) -> None:
         """Note that a client has gone."""
@@ -134,7 +174,7 @@ class Plans:
         left = len(difference(table, kept.target))
         return PlanStatus(
             kept.number, kept.strategy, kept.batch, kept.gap_seconds, kept.bins, left, kept.runner,
-            running=self._runner is not None,
+            running=self._runner is not None, removes=kept.removes,
         )  # fmt: skip
 
     def _check_words(self, plan: BeginPlan) -> None:

@@ -85,6 +85,10 @@ class Reconfigurations:
         self.plans.stepped(asked.client, plan, table)
         return Reply(asked.client, Accepted(asked.request.id, epoch))
 
+    def expire(self, tried: Iterable[Asked], now: float) -> None:
+        """Forget the runner of a plan whose lease has ended; what is `tried` is under way."""
+        self.plans.expire({asked.client for asked in (*(each.asked for each in self), *tried)}, now)
+
     def note(self, entries: Iterable[LedgerEntry]) -> None:
         """Add installed bins to the ledger and to the accounts that they belong to."""
         for entry in entries:

@@ -15,6 +15,7 @@ from megaflow.timely.rescale.change_stages import check_transition
 class Arrival:
     """A process that has joined for an `Add`."""
 
+    address: tuple[str, int]
     ids: tuple[int, ...]
     joined: float  # wall clock, seconds
     seconds: dict[str, float]  # phase -> duration
@@ -58,7 +59,7 @@ class Add(MembershipRequest):
     """Processes to be added; the steps: each process joins, and is given the table."""
 
     count: int
-    addresses: set[tuple[str, int]] | None = None  # where they listen; None: not known yet
+    addresses: dict[tuple[str, int], int | None] | None = None  # where they listen -> pid; None: not known yet
     failures: list[str] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
 
@@ -66,6 +67,12 @@ class Add(MembershipRequest):
     def missing(self) -> int:
         """How many have neither joined nor failed."""
         return self.count - len(self.arrivals) - len(self.failures)
+
+    @property
+    def expected(self) -> list[tuple[str, int]]:
+        """Where those listen that were started and have not joined."""
+        joined = {arrival.address for arrival in self.arrivals}
+        return [address for address in self.addresses or () if address not in joined]
 
     def conclusion(self) -> list[Reply]:
         """Return the answers when nothing is left to wait for."""
@@ -148,19 +155,6 @@ class TableRequest(MembershipRequest):
     def status(self) -> ChangeStatus:
         """Return what a status shows."""
         return ChangeStatus("bootstrap", server=self.server, worker=self.worker, waiting=self.waits)
-
-
-@dataclass(slots=True)
-class Joining:
-    """A process whose join has begun."""
-
-    began: float  # wall clock, seconds
-    wishes: dict[int, int | None] = field(default_factory=dict)  # worker that wants its table -> from whom; None: any
-
-    def tables(self, coordinator: int, now: float) -> list[TableRequest]:
-        """Return a request for each worker that has wished for its table."""
-        servers = {worker: coordinator if server is None else server for worker, server in self.wishes.items()}
-        return [TableRequest([], now, server, worker, wished=True) for worker, server in servers.items()]
 
 
 def done(asked: Asked, result: Any) -> Reply:

@@ -10,16 +10,22 @@ nor what is asked later is answered, as a refusal would be an error of the query
 """
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
 
-from megaflow.control.coordinator.events import Asked
+from megaflow.control.coordinator.events import Asked, Instruction, Reply
 from megaflow.control.coordinator.job_state import CommitsState
-from megaflow.control.messages import CommitBatch
+from megaflow.control.coordinator.request_progress import done
+from megaflow.control.coordinator.roster import Roster
+from megaflow.control.messages import Accepted, CommitBatch, CommitRequest, IngestPorts, SourceEnded
 from megaflow.errors import CommandRefused
 
 COMMITS_AHEAD_MAX = 2  # committed batches that sources may still have to take in before Spark has to wait
 COMMITS_KNOWN_MAX = 10_000  # Spark replays the newest batch or two
 WAITING_MAX = 1_000
+
+Issue: TypeAlias = Callable[[Iterable[Any], list[Instruction], float], int]
+"""Puts commands on the stream and returns their epoch."""
 
 
 class Commits:
@@ -71,6 +77,10 @@ class Commits:
         """Return the epoch at which this batch was committed before, None if it was not."""
         return self._epochs.get((commit.query, commit.batch)) if _is_named(commit) else None
 
+    def is_known(self, body: object) -> bool:
+        """Return whether a request begins nothing new: it is no commit, or that of a batch that is committed."""
+        return not isinstance(body, CommitRequest) or self.epoch_of(body.commit) is not None
+
     def stages(self, client: Hashable, ports: Iterable[tuple[int, str, int]]) -> None:
         """Note that a client was told where to stage its next batch."""
         self._staging[client] = {worker for worker, _, _ in ports}
@@ -108,6 +118,35 @@ class Commits:
                 f"{name}: partition {partition} has no (worker, attempt, lines) but {winner!r}; "
                 f"the workers are {sorted(workers)}"
             )
+
+    def ask(self, asked: Asked, roster: Roster, issue: Issue, out: list[Instruction], now: float) -> None:
+        """Answer what a Spark query asks. Raises CommandRefused."""
+        match asked.request.body:
+            case IngestPorts():
+                self.stages(asked.client, roster.ports)
+                out.append(done(asked, roster.ports))
+            case SourceEnded(query):
+                self.end(query)
+                self.staged(asked.client)
+                out.append(done(asked, None))
+            case CommitRequest(commit, ordered):
+                self._commit(asked, commit, ordered, roster.stagers, issue, out, now)
+
+    def _commit(
+        self, asked: Asked, commit: CommitBatch, ordered: bool, stagers: Collection[int], issue: Issue,
+        out: list[Instruction], now: float,
+    ) -> None:  # fmt: skip
+        epoch = self.epoch_of(commit)
+        if epoch is None:  # a replay is answered like the first time, and not issued again
+            self.check(commit, stagers)
+            if ordered and not self.is_next(commit):
+                self.queue(asked)
+                return
+            epoch = issue([commit], out, now)
+            self.add(commit, epoch)
+        self.staged(asked.client)
+        out.append(Reply(asked.client, Accepted(asked.request.id, epoch)))
+        self.wait(asked, epoch)
 
     def add(self, commit: CommitBatch, epoch: int) -> None:
         """Note that the batch was issued at `epoch`."""

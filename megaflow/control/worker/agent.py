@@ -147,6 +147,7 @@ class Agent:
             waiting=self._waiting(now),
             now=now,
             busy_seconds=now - self._began - self._worker.parked_seconds,
+            timers=sum(view.store.timers.count() for view in views) if loads else None,
             useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds) for view in views},
         )
         return StatusAnswer(id, status, tuple(_measured(view) for view in (views if loads else ())))

@@ -162,7 +162,8 @@ class ControlDoor:
     """Role "control": requests for the coordinator; elsewhere, directions to it. Tells the job's settings itself.
 
     It gives requests to the coordinator if that is here, sends them elsewhere (`Moved`) if that is known, and else
-    keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles.
+    keeps them. Nobody is sent to a process before the coordinator there serves, so nobody is sent in circles. Who is
+    connected and has asked nothing is told, too, where the coordinator is: this process may end before it asks.
 
     One connection has few requests under way, so that nobody's questions keep the others' waiting. Further ones wait in
     their order, and meanwhile nothing is read of it: what waits here came with a single read.
@@ -175,6 +176,7 @@ class ControlDoor:
         self._ask: Callable[[Asked | Gone], None] | None = None
         self._early: list[Asked | Gone] = []
         self._clients: dict[Connection, ControlClient] = {}  # those that have sent something
+        self._silent: set[Connection] = set()  # those that have not
 
     def serve(self, ask: Callable[[Asked | Gone], None]) -> None:
         """Give requests to `ask` from now on, those that have come already included, and who hangs up."""
@@ -191,14 +193,19 @@ class ControlDoor:
     def redirect(self, host: str, port: int) -> None:
         """Send everybody there from now on, those whose requests were kept included."""
         self._ask, self._coordinator = None, (host, port)
+        idle = {*self._silent, *self._clients}
         for event in self._early:
             if isinstance(event, Asked):
                 asker: Any = event.client  # a ControlClient
                 asker.send(messages.Moved(event.request.id, host, port))
+                idle.discard(asker.connection)
         self._early.clear()
+        for connection in idle:
+            connection.send(messages.Moved(messages.NO_REQUEST, host, port))
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
         """Welcome anybody who knows the secret."""
+        self._silent.add(connection)
         connection.read_little(REQUEST_BYTES)
 
     def received(self, connection: Connection, value: Any) -> None:
@@ -210,11 +217,13 @@ class ControlDoor:
         client = self._clients.get(connection)
         if client is None:
             client = self._clients[connection] = ControlClient(connection, self._serve)
+            self._silent.discard(connection)
         client.waiting.append(value)
         self._serve(client)
 
     def lost(self, connection: Connection) -> None:
         """Say so: what it asked for goes on, and the answers go nowhere."""
+        self._silent.discard(connection)
         client = self._clients.pop(connection, None)
         if client is not None:
             client.waiting.clear()

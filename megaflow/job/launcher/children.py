@@ -60,6 +60,7 @@ class Child:
     running: set[int] = field(default_factory=set)  # those that have not said `Ended`
     client: Client | None = None  # None before it is connected and after it has closed
     failure: str | None = None  # what it said before it ended
+    given_up: str | None = None  # why it was killed before it was part of the job
 
     def __str__(self) -> str:
         """Return how messages name it."""
@@ -156,6 +157,8 @@ class Child:
 
     def why_it_never_joined(self) -> str:
         """Say why a process ended before it was part of the job."""
+        if self.given_up is not None:
+            return f"{self} was killed: {self.given_up}"
         self.wait(EXIT_SECONDS)  # it has closed its pipe: this takes a moment only
         if self.pipe is not None:
             self.pipe.read()

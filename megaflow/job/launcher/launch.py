@@ -43,6 +43,7 @@ C = TypeVar("C", Loop, OutputQueue)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
+JOIN_SECONDS_MAX = 86_400
 FILES = 16  # that the launcher has open beside those of its children, and some to spare
 FILES_PER_PROCESS = 4  # a listener while it starts; then two pipes and a connection
 
@@ -104,7 +105,7 @@ def launch(
         loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
         try:
             with received.interruptible():
-                summary = loop.run(spec.connect_timeout_seconds)
+                summary = loop.run(spec.connect_timeout_seconds, spec.drain_timeout)
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
@@ -122,8 +123,13 @@ def check_spec(spec: JobSpec) -> None:
             raise UsageError(f"--{name} must be at least 1, not {value}")
     if spec.rate is not None and not 0 < spec.rate < float("inf"):
         raise UsageError(f"--rate must be a number of lines per second above 0, not {spec.rate:g}")
+    if not 0 < spec.join_timeout_seconds <= JOIN_SECONDS_MAX:
+        asked = f"--join-timeout {spec.join_timeout_seconds:g}"
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
     if spec.encoding_errors not in ENCODING_ERRORS:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
+    if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
+        raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)

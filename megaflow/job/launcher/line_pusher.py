@@ -37,6 +37,11 @@ class SendWindow:
         """Whether more may be sent."""
         return self._ahead_bytes < self._limit_bytes
 
+    @property
+    def lines(self) -> int:
+        """How many lines were sent and not taken in."""
+        return sum(lines for lines, _ in self._sent) - self._taken
+
     def sent(self, lines: int, size: int) -> None:
         """Note so many lines, and bytes, that were sent in one message."""
         self._sent.append((lines, size))

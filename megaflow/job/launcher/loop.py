@@ -26,9 +26,11 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 from megaflow.control import launcher_messages as messages
+from megaflow.control.reports import quantity
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
+from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_pusher import LinePusher
@@ -82,6 +84,7 @@ class Loop:
         self._failing_since: float | None = None  # seconds of time.monotonic()
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
+        self._drain_timeout: float | None = None  # seconds
         self._selector = selectors.DefaultSelector()
         self._news = Wakeup()  # of threads
         self._reader = None if job_input.pushed is None else LineReader(job_input.pushed, self._news.wake)
@@ -90,6 +93,7 @@ class Loop:
         self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, report)
+        self._early_end = EarlyEnd(self._secret, self._news.wake)
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
             self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
@@ -106,9 +110,9 @@ class Loop:
         self._selector.close()
         self._news.close()
 
-    def run(self, connect_timeout_seconds: float) -> RunSummary:
+    def run(self, connect_timeout_seconds: float, drain_timeout: float | None) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
-        self._connect_timeout_seconds = connect_timeout_seconds
+        self._connect_timeout_seconds, self._drain_timeout = connect_timeout_seconds, drain_timeout
         self._connect()
         self.signals.can_drain = True
         for child in self.children.members:
@@ -127,9 +131,15 @@ class Loop:
         has_more = self._pusher.push()
         if self.output.is_full is not self._is_holding:
             self._hold(self.output.is_full)
-        timeout = self._timeout()
-        if timeout == 0.0:
-            return False
+        if self._failing_since is not None:
+            timeout: float | None = self._failing_since + GRACE_SECONDS - time.monotonic()
+            if timeout is not None and timeout <= 0:
+                return False
+        else:
+            now = time.monotonic()
+            lives = any(child.running for child in self.children.all)
+            self._early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
+            timeout = self._early_end.wait_seconds(now)
         for key, _ in self._selector.select(0.0 if has_more else timeout):
             key.data()
         return True
@@ -152,16 +162,12 @@ class Loop:
         if self._feed is not None:
             self._feed.start()
 
-    def _timeout(self) -> float | None:
-        if self._failing_since is not None:
-            return max(0.0, self._failing_since + GRACE_SECONDS - time.monotonic())
-        return None
-
     def _judge(self) -> None:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
         self.children.kill(child for child in self.children.all if not child.is_member)  # too late for the job
-        timeout = self._timeout() if self._failing_since is not None else EXIT_SECONDS
-        self.children.wait_for_exit(timeout or 0.0)
+        failing = self._failing_since
+        timeout = EXIT_SECONDS if failing is None else failing + GRACE_SECONDS - time.monotonic()
+        self.children.wait_for_exit(max(0.0, timeout))
         error = self.children.blame(self._failures) or self._lost
         if error is not None:
             raise error
@@ -222,12 +228,16 @@ class Loop:
                 if flow is not None:
                     self._summary.flows.append(flow)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
+            case messages.Draining():
+                self._early_end.drain(time.monotonic(), self._drain_timeout)
             case messages.Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
                 self._fail()
             case messages.StartProcesses():
                 self._newcomers.start(message)
+            case messages.EndProcess():
+                self._newcomers.end(message)
             case messages.Coordinates(host, port):
                 self._move((host, port))
                 self._pusher.move(child)
@@ -278,6 +288,14 @@ class Loop:
 
     # The end
 
+    def _unfinished(self) -> list[str]:
+        """Say what is not worked off, as far as it is known here."""
+        sent = self._pusher.window.lines
+        return [
+            *([f"{quantity(sent, 'line')} sent and not read yet"] if sent else ()),
+            *([f"{quantity(self.output.records, 'record')} not written yet"] if self.output.records else ()),
+        ]
+
     def _on_news(self) -> None:
         self._news.clear()
         self._check_feed()
@@ -295,6 +313,7 @@ class Loop:
 
     def _on_signal(self) -> None:
         self.signals.clear()
+        self._early_end.drain(time.monotonic(), self._drain_timeout)
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()

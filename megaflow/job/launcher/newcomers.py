@@ -1,7 +1,8 @@
 """Processes that join the running job, as the launcher sees them.
 
 1. The coordinator asks for processes (`StartProcesses`); the launcher starts them, and they ask to join by themselves.
-   Until the coordinator says that a process has joined (`ProcessJoined`) its death is reported to the coordinator only.
+   Until the coordinator says that a process has joined (`ProcessJoined`) its death is reported to the coordinator only,
+   which may wait for one no longer and have it killed (`EndProcess`).
 2. When a process has joined, the launcher first waits for its outputs, too, and then connects to it: before that the
    process sends nothing (see `megaflow.job.worker.output`). A thread connects, as the process may be in a long step.
 3. The launcher first hears of a process that was started by hand when it has joined.
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import EndProcess, ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.wakeups import Wakeup
@@ -52,7 +53,15 @@ class Newcomers:
             return
         for child in started:
             self.watch(child, request.number)
-        self.answer(Started(tuple(child.address for child in started), request.number))
+        pids = tuple(child.process.pid for child in started if child.process is not None)
+        self.answer(Started(tuple(child.address for child in started), request.number, pids))
+
+    def end(self, request: EndProcess) -> None:
+        """Kill a process that the coordinator waits for no longer; nothing happens if it has joined or ended."""
+        child = self.children.at((request.host, request.port))
+        if child is not None and not child.is_member and child.process is not None and child.exit_code is None:
+            child.given_up = request.reason
+            child.process.kill()
 
     def watch(self, child: Child, number: int = 0) -> None:
         """Notice the end of a process that the launcher has started; `number` is that of the request for it."""
@@ -105,5 +114,5 @@ class Newcomers:
             return
         self.selector.unregister(child.pipe)
         if not child.is_member:
-            self.answer(StartFailed(child.why_it_never_joined(), number))
+            self.answer(StartFailed(child.why_it_never_joined(), number, child.address))
         self.children.bury(child)

@@ -31,6 +31,7 @@ def run(
     profile: str | os.PathLike[str] | None = None,
     profile_calls: bool = False,
     oversubscribe: bool = False,
+    drain_timeout: float | None = None,
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
@@ -39,13 +40,14 @@ def run(
     needed, by a thread of its own in a copy of the caller's context: what belongs to one thread, as a connection of
     `sqlite3` does, is to be opened in the iterable, not before. If the job ends before the iterable does, it is left
     as it is: in its `next()`, if that blocks.
-    `listen` is HOST or HOST:PORT, and `oversubscribe` lifts the bound on processes, as their options do.
+    `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in seconds, as
+    their options do.
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
     """
     spec = JobSpec(
         pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
-        profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe,
+        profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe, drain_timeout=drain_timeout,
     )  # fmt: skip
     writer = ListWriter()
     launch(spec, lines, lambda: writer)

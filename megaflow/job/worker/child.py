@@ -41,7 +41,7 @@ from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, P
 from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.sign_of_life import SignOfLife, write_sign
-from megaflow.job.spec import ChildSpec, Founder, gc_threshold
+from megaflow.job.spec import ChildSpec, Founder, JoiningProcess, gc_threshold
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.lifeline import die_with_parent, end_with
 from megaflow.job.worker.staging import Staging
@@ -56,6 +56,7 @@ from megaflow.timely.runtime import Config
 STDIN = 0
 LENGTH_BYTES = 8
 RANGES_SHOWN = 8  # of the bins of an operator that are lost
+LAUNCHED_SECONDS = 86_400.0  # to join: the launcher ends a process that takes too long, when the coordinator says so
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 
@@ -104,8 +105,13 @@ class Process:
         self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
     def run(self) -> None:
-        """Run the workers; blocks until the job's end, or theirs. Raises what stops it."""
+        """Run the workers; blocks until the job's end, or theirs. Raises what stops it.
+
+        A process that joins loads its program before it asks to: however long that takes, no other one waits for it.
+        """
         self.shared.watchdog.start()
+        if isinstance(self.spec.part, JoiningProcess):
+            self.shared.app.function()
         execute(self._config(), self._work, self.spec.job.args)
 
     def _config(self) -> Config:
@@ -115,6 +121,8 @@ class Process:
             "roles": self._roles,
             "connect_timeout_seconds": spec.job.connect_timeout_seconds,
         }
+        if isinstance(part, JoiningProcess) and spec.report_fd is not None:
+            more["connect_timeout_seconds"] = LAUNCHED_SECONDS
         if spec.job.profile is not None:
             more["around"] = lambda allocator: self.shared.profiles[allocator.index].around(allocator)
         listener = socket.socket(fileno=spec.listener_fd)

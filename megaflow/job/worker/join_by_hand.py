@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
-from megaflow.control.messages import Done, JobSettings, Request, SettingsQuery
+from megaflow.control.messages import Done, JobSettings, Moved, Request, SettingsQuery
 from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
@@ -81,7 +81,8 @@ def ask_settings(contact: Address, secret: bytes, timeout_seconds: float) -> Job
     """Ask a process of a job for the job's settings. Raises what `Client.connect` and `Client.receive` do."""
     with Client.connect(*contact, secret, "control", {}, timeout_seconds) as client:
         client.send(Request(0, SettingsQuery()))
-        answer = client.receive(timeout_seconds)
+        while isinstance(answer := client.receive(timeout_seconds), Moved):
+            pass  # whom it asks is of no matter
     match answer:
         case Done(_, JobSettings() as settings):
             return settings

@@ -189,7 +189,10 @@ class WorkerProgram:
     def _coordinate(self, **more: Any) -> None:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
-        controller = Controller(spec.name, worker.membership, operators, pins=worker.rescaling.pins, **more)
+        controller = Controller(
+            spec.name, worker.membership, operators, pins=worker.rescaling.pins,
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+        )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
         )

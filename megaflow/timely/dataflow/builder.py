@@ -9,6 +9,7 @@ choke points where records are counted (rule 6 of progress tracking: what was pr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 from weakref import ref
@@ -66,6 +67,13 @@ class Output(Generic[T]):
             return False
         self._handoffs.refused = True
         return True
+
+    def room(self) -> int:
+        """Return how many records there is room for after this output: 0 if it `is_full`. Cost: O(queues after it)."""
+        if self.is_full():
+            return 0
+        room = sys.maxsize if self._downstream is None else self._downstream.room()
+        return room if room > 0 else BATCH_RECORDS  # one batch more is granted to those who have waited
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
         """Send at the capability's time. Raises CapabilityError if it is released or another output's."""
@@ -158,6 +166,18 @@ class Input(Generic[T]):
                     return
             yield self.take()
 
+    def drop(self, records: int, newest: bool) -> None:
+        """Drop so many of the queued records, the newest or the oldest; they count as consumed."""
+        for time, count in self.queue.cut(records, newest):
+            self._graph.changes.update((self.location, time), -count)
+
+    def replace(self, batches: list[tuple[Time, list[T]]]) -> None:
+        """Put these in place of all that is queued, at times of queued records; the difference counts as consumed."""
+        self.drain()
+        self.queue.refill(batches)
+        for time, batch in batches:
+            self._graph.changes.update((self.location, time), len(batch))
+
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
         """Yield a pair for each batch, in arrival order; the list is the operator's own. `break` leaves the rest."""
         queue = self.queue.batches
@@ -175,9 +195,9 @@ class NodeBuilder:
         self.scope = scope
         self.graph = scope.graph  # the dataflow that the operator belongs to
         check_open(scope, name)
-        self._node = self.graph.add_node(name, scope)
-        self.where = self._node.where  # file:line of the user's declaration
-        self._node.shape += [shape] if shape is not None else []
+        self.node = self.graph.add_node(name, scope)
+        self.where = self.node.where  # file:line of the user's declaration
+        self.node.shape += [shape] if shape is not None else []
         self._inputs: list[tuple[Input[Any], dict[int, Summary] | None, int]] = []
         self._outputs: list[Output[Any]] = []
 
@@ -196,15 +216,15 @@ class NodeBuilder:
         Raises BuildError if `port` is of another scope, unless this operator is the `crossing`.
         """
         if port is not None and not crossing:
-            check_same(port.scope, self.scope, self._node.name)
+            check_same(port.scope, self.scope, self.node.name)
         meant = pact_of(pact)
         if meant is None:
             raise BuildError(
-                f"{self._node.name} ({self.where}): {pact!r} is no pact; write Pipeline, Exchange(key) or Broadcast"
+                f"{self.node.name} ({self.where}): {pact!r} is no pact; write Pipeline, Exchange(key) or Broadcast"
             )
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
-        location, queue = self.graph.add_target(self._node, depth, f"{meant.name} {origin}", notify)
+        location, queue = self.graph.add_target(self.node, depth, f"{meant.name} {origin}", notify)
         made: Input[T] = Input(self.graph, location, queue, meant, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
@@ -214,15 +234,24 @@ class NodeBuilder:
     def new_output(self) -> tuple[Output[Any], Port[Any]]:
         """Add an output; return it, and the port that its consumers connect to."""
         number = len(self._outputs)
-        location = self.graph.add_source(self._node, self.scope.depth)
-        output: Output[Any] = Output(self.graph, location, number, self._node)
+        location = self.graph.add_source(self.node, self.scope.depth)
+        output: Output[Any] = Output(self.graph, location, number, self.node)
         self._outputs.append(output)
-        return output, Port(self.scope, self._node.index, number)
+        return output, Port(self.scope, self.node.index, number)
 
     def connect(self, made: Input[T], port: Port[T]) -> None:
         """Feed an input that was made without a port; also after `build`."""
-        self._node.shape.append(f"from {port.node}.{port.output}")
+        self.node.shape.append(f"from {port.node}.{port.output}")
         self._open_channel(made, port)
+
+    def place_handoff(self, made: Input[Any], mark: int | None, trims: bool = False) -> None:
+        """Have an input fed by this worker be a handoff of the program's own: see `Handoffs.place`.
+
+        `trims`: the queue has no gate; the operator runs whenever a batch comes and `mark` records or more wait.
+        """
+        self.graph.handoffs.place(made.location, mark)
+        if trims and mark is not None:
+            made.queue.mark, made.queue.trims = mark, True
 
     def build(
         self,
@@ -238,7 +267,7 @@ class NodeBuilder:
         `filled` is called with the time, or None if they never will be. `stop` gives up what the program holds, when
         the program ends. `stage` says how a generated function does what the operator does: see `stage`.
         """
-        node = self._node
+        node = self.node
         for made, connection, depth in self._inputs:
             if connection is None:
                 connection = dict.fromkeys(range(len(self._outputs)), identity(depth))

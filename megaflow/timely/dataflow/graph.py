@@ -57,6 +57,7 @@ class Node:
     stage: Any = None  # how a generated function does what it does: see `stage`; None: it cannot
     fused: tuple[int, ...] = ()  # nodes whose work this one does in a generated function, itself first
     within: int | None = None  # the node that does the work of this one, which is never run
+    loses: str | None = None  # the policy under which records that it gets may not come out; None: all do
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 
     @property

@@ -11,6 +11,7 @@ from megaflow.timely.dataflow.builder import BATCH_RECORDS, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.scopes import describe
+from megaflow.timely.dataflow.session import give_what_fits
 from megaflow.timely.order import Time, less_equal
 
 T = TypeVar("T")
@@ -62,6 +63,15 @@ class InputHandle(Generic[T]):
         self.flush()
         for start in range(0, len(records), BATCH_RECORDS):
             self._ship(records[start : start + BATCH_RECORDS])
+
+    def try_send_batch(self, records: list[T]) -> list[T]:
+        """Send as many of the records as there is room for in all dataflows fed; return the rest, to be sent later.
+
+        What was sent before goes first, whether it fits or not. There is room again when the worker has taken steps.
+        """
+        self._check_open("try_send_batch")
+        self.flush()
+        return give_what_fits(records, lambda: min(feed.output.room() for feed in self._feeds), self._ship)
 
     def flush(self) -> None:
         """Ship what is buffered."""

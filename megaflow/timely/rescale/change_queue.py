@@ -80,27 +80,26 @@ class ChangeQueue:
             if reason is not None:
                 self.deny([ask], reason, out)
             elif isinstance(ask, JoinAsk):
-                if self._may_begin(JoinAsk, tuple(range(next_id, next_id + ask.workers)), membership, out):
+                if self._may_begin(ask, tuple(range(next_id, next_id + ask.workers)), membership, out):
                     self._take_out(ask)
                     return ask
             else:
                 ids = processes[process_of(ask.worker, processes)][2]
-                if self._may_begin(LeaveAsk, ids, membership, out):
+                if self._may_begin(ask, ids, membership, out):
                     leaves = self._leaves_of(ids)
                     for each in leaves:
                         self._take_out(each)
                     return leaves
         return None
 
-    def _may_begin(
-        self, kind: type[JoinAsk | LeaveAsk], ids: tuple[WorkerId, ...], membership: Membership, out: Mail
-    ) -> bool:
+    def _may_begin(self, ask: JoinAsk | LeaveAsk, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
         if not self.supervised:
             self.hands_over = membership.coordinator in ids  # which no worker that joins is
             return not self.hands_over
-        if kind not in self._due:
-            self._due[kind] = ids
-            out.append((membership.coordinator, JoinDue(ids) if kind is JoinAsk else LeaveDue(ids)))
+        if type(ask) not in self._due:
+            self._due[type(ask)] = ids
+            due = JoinDue(ids, (ask.host, ask.port)) if isinstance(ask, JoinAsk) else LeaveDue(ids)
+            out.append((membership.coordinator, due))
         return ids in self._granted
 
     def _leaves_of(self, ids: tuple[WorkerId, ...]) -> list[LeaveAsk]:

@@ -30,7 +30,7 @@ from typing import Any
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
-from megaflow.timely.rescale.change_stages import Due, Mail, due, in_words
+from megaflow.timely.rescale.change_stages import ChangeStage, Due, Mail, due, in_words
 from megaflow.timely.rescale.host import Host, Supervisor
 from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, LeaveDue, Succeeding, Succession
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
@@ -135,6 +135,10 @@ class Role:
             return []
         return self.sequencer.give_up(reason, now) + self._hand_over_if_it_leaves(now)
 
+    def call_off(self, ids: tuple[WorkerId, ...], reason: str, now: float) -> Mail:
+        """Abort the join of these workers, if this is the coordinator and it can still be aborted."""
+        return [] if self.sequencer is None else self.sequencer.call_off(ids, reason, now)
+
     def tick(self, now: float) -> Mail:
         """Give up what takes too long, and can be given up."""
         if self.sequencer is None:
@@ -238,6 +242,16 @@ class Coordination:
         """On the coordinator: deny the leaves that wait, and abort the change under way unless it was committed."""
         self._send(self._role.give_up(reason, self._host.now()))
 
+    def call_off(self, ids: tuple[WorkerId, ...], reason: str) -> None:
+        """On the coordinator: abort the join of these workers; nothing happens unless it has begun, or once it is
+        committed. Who is told of aborted changes hears of it.
+        """
+        self._send(self._role.call_off(ids, reason, self._host.now()))
+
+    def stage_of(self, ids: tuple[WorkerId, ...]) -> tuple[ChangeStage, tuple[WorkerId, ...]] | None:
+        """See `Sequencer.stage_of`."""
+        return None if self.sequencer is None else self.sequencer.stage_of(ids)
+
     def _send(self, mail: Mail) -> None:
         role = self._role
         if role.sequencer is None:
@@ -245,9 +259,12 @@ class Coordination:
         for worker, message in mail:
             if not isinstance(message, JoinDue | LeaveDue):
                 self._host.post(worker, TOPIC, message)
-            elif self._supervisor is not None:  # else it has just handed over, and the next program is asked anew
-                heed = self._supervisor.join_due if isinstance(message, JoinDue) else self._supervisor.leave_due
-                heed(message.ids)
+            elif self._supervisor is None:
+                pass  # it has just handed over, and the next program is asked anew
+            elif isinstance(message, JoinDue):
+                self._supervisor.join_due(message.ids, message.address)
+            else:
+                self._supervisor.leave_due(message.ids)
         while self._supervisor is not None and role.reports:  # one by one: it may rule or hand over in each call
             self._supervisor.reported(*role.reports.popleft())
         if role.waits and not self._ticking:

@@ -24,8 +24,12 @@ class Supervisor(Protocol):
     It answers each process that is due with one call of `Coordination.rule`, at once or later; or it hands over.
     """
 
-    def join_due(self, ids: tuple[WorkerId, ...]) -> None:
-        """Learn that a process is to join with workers of these ids; no change begins before the ruling."""
+    def join_due(self, ids: tuple[WorkerId, ...], address: tuple[str, int]) -> None:
+        """Learn that the process that listens there is to join with workers of these ids.
+
+        No change begins before the ruling. If that grants the join, giving it up when it takes too long is the
+        program's, too: see `Coordination.call_off`.
+        """
 
     def leave_due(self, ids: tuple[WorkerId, ...]) -> None:
         """Learn that the process of these is to leave; joins go on before the ruling."""

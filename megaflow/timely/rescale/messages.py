@@ -433,6 +433,7 @@ class JoinDue:
     """A process is to join, and its workers are to have these ids."""
 
     ids: tuple[WorkerId, ...]
+    address: tuple[str, int] = ("", 0)  # where it listens
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,12 @@ how all this gets to another worker: see `handover`.
 3. A commit names the first dataflow that the new membership founds: above all that some member had begun when it
    answered, and all that was asked about since. So no dataflow is founded by two memberships.
 4. A worker that is about to say goodbye asks first: after the answer there are no changes any more.
+5. A join has its point of no return where `_commit_join` enters MINTING: all members are prepared and all new workers
+   ready, which is judged here, on one thread, and told in one `Commit`. Before it nobody has sent the new workers a
+   record, they have sent no batch and hold no capability, so to abort takes nothing from anybody. From it on they are
+   members, whose silence holds the job up like any member's. `call_off` therefore looks at the stage and at nothing
+   else: it comes before the commit and the join is aborted, or behind it and has no effect, and whoever wants to know
+   which waits for `Aborted` or `Joined`, of which each join that has begun brings one, and no join both.
 """
 
 from dataclasses import replace
@@ -101,6 +107,8 @@ class Sequencer:
         """Give up what takes too long; to be called about once a second while a change is under way."""
         if self.change is None or now <= self._deadline or self.change.committed:
             return []
+        if isinstance(self.change, JoinChange) and self.queue.supervised:
+            return []  # the program that let it begin calls it off
         out: Mail = []
         names = ", ".join(map(str, sorted({worker for worker, _ in self.change.silent})))
         self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self.change.stage})", out)
@@ -130,6 +138,21 @@ class Sequencer:
         self.queue.deny_leaves(reason, out)
         self._abort_if_possible(reason, out)
         return self._begin(out, now)
+
+    def call_off(self, ids: tuple[WorkerId, ...], reason: str, now: float) -> Mail:
+        """Abort the join of these workers if it is under way and not committed; say who has not answered."""
+        out: Mail = []
+        if isinstance(self.change, JoinChange) and self.change.ids == ids:
+            silent = ", ".join(map(str, sorted({worker for worker, _ in self.change.silent})))
+            self._abort_if_possible(f"{reason} (no answer from worker {silent}: {self.change.stage})", out)
+        return self._begin(out, now)
+
+    def stage_of(self, ids: tuple[WorkerId, ...]) -> tuple[ChangeStage, tuple[WorkerId, ...]] | None:
+        """How far the join of these workers has come, and whose answers it waits for; None if it is not under way."""
+        change = self.change
+        if not isinstance(change, JoinChange) or change.ids != ids:
+            return None
+        return change.stage, tuple(sorted({worker for worker, _ in change.silent}))
 
     def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
         change = self.change

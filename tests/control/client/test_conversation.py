@@ -51,6 +51,16 @@ def test_a_coordinator_that_has_left_without_a_word_is_looked_for(talk: Talk) ->
         assert one.ask(RemoveWorker(2)) == "yes" and (first.asked, here.asked) == ([RemoveWorker(1)], [RemoveWorker(2)])
 
 
+def test_who_was_connected_when_the_coordinator_left_is_told_where_it_is_before_asking(talk: Talk) -> None:
+    with Office() as here, Office() as first:
+        silent, idle = talk(first, connect), talk(first, connect)
+        assert idle.ask(StatusQuery()) == "yes"
+        first.redirect(here)
+        first.close()
+        assert silent.ask(RemoveWorker(1)) == idle.ask(RemoveWorker(2)) == "yes"
+        assert (first.asked, here.asked) == ([StatusQuery()], [RemoveWorker(1), RemoveWorker(2)])
+
+
 def test_a_job_that_is_where_it_was_or_nowhere_has_ended(talk: Talk) -> None:
     with Office() as first, Office() as last:
         gone = last.client()

@@ -21,6 +21,7 @@ from megaflow.control.coordinator.events import (
     Advance,
     Asked,
     AskLeave,
+    CallOff,
     ChangeRefused,
     CloseControl,
     Event,
@@ -113,6 +114,7 @@ class Job:
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
         self.operators, self.pins = operators, arguments["pins"]
+        self.frontier: int | None = 0
         self.left: Resign | None = None  # the last word of a controller
 
     def hear(self, words: str, now: float) -> list[str]:
@@ -139,7 +141,8 @@ class Job:
         first, _, more = rest.partition(" ")
         match kind:
             case "tick":
-                return Ticked(None if first == "none" else int(first))
+                self.frontier = None if first == "none" else int(first)
+                return Ticked(self.frontier)
             case "gone":
                 return Gone(first)
             case "mail":
@@ -147,7 +150,8 @@ class Job:
             case "launcher":
                 return eval(rest, NAMES)  # type: ignore[no-any-return]
             case "due":
-                return (JoinDue if first == "join" else LeaveDue)(numbers(more))
+                ids, _, port = more.partition(" at ")
+                return JoinDue(numbers(ids), ("h", int(port or 0))) if first == "join" else LeaveDue(numbers(ids))
             case "joined":
                 ids = self.change(numbers(first), ())
                 place = "h", int(more), ids
@@ -190,6 +194,10 @@ def shown(instruction: Instruction) -> str:
             return f"retire {worker}"
         case GiveUp(reason):
             return f"give up {reason}"
+        case CallOff(ids, reason):
+            return f"call off {','.join(map(str, ids))}: {reason}"
+        case launcher_messages.EndProcess(host, port, reason):
+            return f"end the process at {host}:{port}: {reason}"
         case Resign(successor, state, pending):
             asked = ", ".join(f"{asked.client} {asked.request.id}" for asked in pending)
             return f"hand over to {successor}: {state}, asked by {asked}"

@@ -42,7 +42,8 @@ def test_only_the_runner_changes_owners_and_what_is_left_leads_to_the_target(see
                 case "resume":
                     kept = plans.resume(client, client)
                     assert not other and target is not None and (kept.target, kept.runner) == (target, client)
-                    runner = client
+                    assert kept.number == number + 1, "what the one before has asks for is refused"
+                    number, runner = kept.number, client
                 case "step":
                     plans.check_step(client, number)
                     assert not other and target is not None
@@ -56,6 +57,7 @@ def test_only_the_runner_changes_owners_and_what_is_left_leads_to_the_target(see
                     plans.check_step(client, None)
                     assert not other
                     plans.stepped(client, None, table)
+                    number += runner is None and target is not None  # whoever ran it is refused
                 case "gone":
                     plans.gone(client)
                     runner = None if runner == client else runner

@@ -10,7 +10,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked, Gone, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
-from megaflow.control.launcher_messages import Started, StartProcesses
+from megaflow.control.launcher_messages import Draining, Started, StartProcesses
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
@@ -77,7 +77,7 @@ class Bench:
             LocalFabric([0]).allocator(0), founding([0]), Scope, (self.clock, self.clock),
             processes={0: ("h", 1, (0,))},
         )  # fmt: skip
-        self.started: list[StartProcesses] = []
+        self.started: list[Any] = []  # what the launcher was told
         self.control: InputHandle[Any] = InputHandle()
         self.seen: list[tuple[int, Any]] = []  # (epoch, command)
         self.probe = ProbeHandle()
@@ -163,6 +163,12 @@ def test_a_commit_whose_lines_went_when_the_job_was_stopped_is_not_refused_for_t
     for _ in range(3):
         bench.turn()
     assert bench.commands() == [EndOfLines()] and {answer.id for answer in bench.client.answers} == {3}
+
+
+def test_the_launcher_is_told_that_somebody_has_asked_for_the_end() -> None:
+    bench = Bench()
+    bench.ask(3, StopJob())
+    assert bench.started == [Draining()]
 
 
 def test_a_commit_of_a_client_that_hangs_up_before_its_lines_are_found_is_forgotten() -> None:
@@ -331,7 +337,7 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     ruled: list[tuple[tuple[int, ...], str | None]] = []
     bench.worker.rescaling.coordination.rule = lambda ids, reason: ruled.append((ids, reason))  # type: ignore[method-assign]
     bench.coordinator.leave_due((0,))
-    bench.coordinator.join_due((1,))
+    bench.coordinator.join_due((1,), ("h", 5))
     bench.worker.rescaling.report(PushedEnded())
     for _ in range(3):
         bench.turn()
@@ -339,7 +345,7 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
     bench.turn()
     assert bench.probe.done()
-    bench.coordinator.join_due((2,))
+    bench.coordinator.join_due((2,), ("h", 6))
     bench.turn()
     assert "too late" in (ruled[-1][1] or "")
 

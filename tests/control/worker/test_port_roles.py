@@ -8,6 +8,7 @@ import pytest
 from megaflow.control.coordinator.events import Asked, Gone
 from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import (
+    NO_REQUEST,
     Accepted,
     Done,
     JobSettings,
@@ -286,6 +287,18 @@ def test_what_is_asked_while_the_coordinator_changes_is_kept_until_the_next_one_
     [again] = served
     assert again == Asked(again.client, Request(4, StatusQuery())) and again.client.connection is first
     assert len(asked) == 1
+
+
+def test_whoever_is_connected_is_told_where_the_coordinator_goes_also_who_has_asked_nothing() -> None:
+    door = ControlDoor(None, SETTINGS)
+    silent, idle, gone = connected(door), connected(door), connected(door)
+    door.serve(lambda event: None)
+    door.received(idle, Request(1, SettingsQuery()))
+    door.lost(gone)
+    door.keep(())
+    door.redirect("h", 7)
+    told = Moved(NO_REQUEST, "h", 7)
+    assert silent.sent == [told] and idle.sent == [Done(1, SETTINGS), told] and gone.sent == []
 
 
 def test_so_many_requests_are_kept_and_no_more() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.launcher_messages import ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import EndProcess, ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher import children
@@ -96,7 +96,8 @@ REQUEST_PART = JoiningProcess(("127.0.0.1", 4711))
 def test_what_is_started_is_told_with_its_addresses(bench: Bench) -> None:
     bench.codes = [SLEEPS, SLEEPS]
     bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711, other_code=True))
-    assert bench.told == [Started((("127.0.0.1", 5000), ("127.0.0.1", 5001)))]
+    pids = tuple(child.process.pid for child in bench.children.all if child.process is not None)
+    assert bench.told == [Started((("127.0.0.1", 5000), ("127.0.0.1", 5001)), pids=pids)]
     assert bench.contacts == [("127.0.0.1", 4711)] and bench.other_code is True
     assert bench.children.members == []
 
@@ -118,6 +119,22 @@ def test_a_death_before_the_join_is_told_to_the_coordinator(bench: Bench, word: 
     assert isinstance(failed, StartFailed)
     assert failed.reason.endswith("was killed by SIGKILL" if word is None else word.text)
     assert bench.children.blame([]) is None
+
+
+def test_one_that_is_waited_for_no_longer_is_killed_and_that_is_told_and_one_that_has_joined_is_not(
+    bench: Bench,
+) -> None:
+    bench.codes = ["import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", SLEEPS]
+    bench.newcomers.start(REQUEST)
+    bench.newcomers.joined(ProcessJoined("127.0.0.1", 5001, (7,)), b"secret", 1.0)
+    bench.wait_for(2)
+    for port in (5000, 5001, 5002):
+        bench.newcomers.end(EndProcess("127.0.0.1", port, "it hangs"))
+    failed = bench.wait_for(3)[2]
+    assert isinstance(failed, StartFailed) and failed.address == ("127.0.0.1", 5000)
+    assert failed.reason.endswith("was killed: it hangs")
+    stopped, member = bench.children.all
+    assert stopped.exit_code == -signal.SIGKILL and member.exit_code is None
 
 
 def test_who_has_joined_is_counted_first_and_then_connected_to(bench: Bench) -> None:

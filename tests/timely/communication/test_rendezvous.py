@@ -1,6 +1,7 @@
 """Processes that do not fit together say why, on both sides; processes that never come are named."""
 
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ def test_a_peer_that_comes_late_is_waited_for(make_cluster: Any, collect: Any) -
         dialling = cluster.run(cluster.fabrics[1].connect, cluster.peers, 1, 1)
         while cluster.fabrics[1]._rendezvous is None or "refused" not in str(cluster.fabrics[1]._rendezvous.timeout(1)):
             assert not dialling.done()
+            time.sleep(0.01)
         late.listen()
         fabric = TcpFabric(late, [0], b"a secret of the tests")
         fabric.connect(cluster.peers, 0, 1)

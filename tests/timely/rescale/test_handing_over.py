@@ -141,7 +141,7 @@ class Program:
         self.told: list[object] = []
         self.coordination.supervise(self)
 
-    def join_due(self, ids: tuple[int, ...]) -> None:
+    def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         self.told.append(("join", ids))
         self.coordination.rule(ids, self.reason)
 
@@ -256,7 +256,7 @@ def test_what_a_successor_keeps_is_bounded_together_with_what_it_was_given(
 class Patient(Program):
     """It does not rule."""
 
-    def join_due(self, ids: tuple[int, ...]) -> None:
+    def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         self.told.append(("join", ids))
 
     def leave_due(self, ids: tuple[int, ...]) -> None:
@@ -266,7 +266,7 @@ class Patient(Program):
 class Hasty(Program):
     """It hands over as soon as it hears anything."""
 
-    def join_due(self, ids: tuple[int, ...]) -> None:
+    def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         self.go(("join", ids))
 
     def leave_due(self, ids: tuple[int, ...]) -> None:

@@ -121,6 +121,9 @@ class Play:
             return ([] if warning is None else [f"warning: {warning}"]) + self.say(role.tick(now))
         if who == "give":
             return self.say(role.give_up(rest.removeprefix("up "), now))
+        if who == "call":
+            ids, _, reason = rest.removeprefix("off ").partition(" ")
+            return self.say(role.call_off(tuple(map(int, ids.split(","))), reason, now))
         if who == "hand":
             return self.say(role.hand_over(eval(rest.removeprefix("over ")), (), now))
         if who == "supervise":

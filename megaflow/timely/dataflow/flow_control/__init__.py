@@ -27,6 +27,9 @@ Beside them stand three windows of other streams: text that the launcher reads i
 Who holds what
   - 1 and 2 are the engine's; any dataflow has them. An operator asks `Output.is_full()`, which is true while any gate
     or credit further down is used up; replay, stateless operators, `to_stream` and the job's source ask.
+  - Where a program has put a `stream.buffer`, the bound of 1 is the program's own, and so is what happens at it:
+    sources wait, as elsewhere, or it grows, drops, merges or fails (`operators.buffering`). What is full behind it
+    stops nothing before it.
   - 3 to 7 are asked by one operator, the source of lines (`LineSource._allowed`), in this order: 3 and 4, 1 and 2,
     5 with 6, 7. The first that says no decides; a tick of control or room downstream runs the source again.
   - 4 holds from the start until the launcher has connected, too. It also stops the output operator, which keeps what

@@ -64,8 +64,13 @@ class Credits:
 
     def enter(self, downstream: Downstream) -> None:
         """Make the credit of every worker, also of workers to come, part of `downstream`."""
+        downstream.places.append(self)
         self._downstreams.append(downstream)
         downstream.closed.update(account for account in self._accounts.values() if account.closed)
+
+    def room(self) -> int:
+        """Return how many records any worker may be sent until its credit is used up; less than 1 if it is."""
+        return self._window - max((account.used for account in self._accounts.values()), default=0)
 
     def used(self, worker: int) -> int:
         """Return how many records a worker has not given back."""

@@ -13,7 +13,16 @@ and one batch for each `Downstream` that it is part of.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import Protocol
+
+
+class HasRoom(Protocol):
+    """A gate, or several that are alike."""
+
+    def room(self) -> int:
+        """Return how many records may come until it closes; less than 1 while it is closed."""
 
 
 class Gate:
@@ -47,6 +56,7 @@ class Downstream:
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
+        self.places: list[HasRoom] = []  # its gates, closed or not; written by them
         self.closed: set[Gate] = set()  # written by gates
         self.wanted: set[Gate] = set()  # closed when the waiting began, and not open since
         self.granted = False  # may send one batch more, whatever is closed; cleared by the sender
@@ -59,6 +69,10 @@ class Downstream:
         if not self.wanted:
             self.wanted.update(self.closed)
         return True
+
+    def room(self) -> int:
+        """Return how many records may be sent until a gate closes; less than 1 if one is. Cost: O(places)."""
+        return min((place.room() for place in self.places), default=sys.maxsize)
 
     def opened(self, gate: Gate) -> None:
         """Note that a gate is open again."""

@@ -8,7 +8,8 @@ The `Downstream` of an output is every gate that can be reached from it on this 
 behind a local queue those of the outputs to which its records lead. So an operator that never refuses records (F and S,
 operators that wait for a frontier, joins, operators of users) still stops the source before it. A queue fed by other
 workers has a `Downstream`, too: credit is given back when its records are taken *and* there is room behind it. So a
-full queue further down stops senders as well, worker by worker.
+full queue further down stops senders as well, worker by worker. A handoff that the program has put (`place`: see
+`operators.buffering`) has its own mark, or none, and ends the `Downstream` of all before it: it is to be filled.
 
 Being full is advice. Pushing always succeeds; nothing is refused or lost, and time is never held: a source that is told
 "full" still reads its control input and moves its capability on. These obey: sources, replay, operators that may make
@@ -96,6 +97,7 @@ class Handoffs:
         self._all: list[Handoff] = []  # by channel
         self._after: dict[int, list[Handoff]] = {}  # source location -> those that carry data
         self._inside: dict[int, list[int]] = {}  # target location -> source locations its records lead to
+        self._placed: dict[int, int | None] = {}  # target locations of the program's own handoffs -> mark
         self._control: set[int] = set()  # nodes that take in more than data: never told "full"
         self._debts: dict[int, Debts] = {}  # channel -> what its queue owes
         self._behind: dict[int, Downstream] = {}  # channel -> what lies behind its queue, made when first needed
@@ -106,11 +108,16 @@ class Handoffs:
         """Add the next channel, while the dataflow is built."""
         self._all.append(handoff)
 
+    def place(self, target: int, mark: int | None) -> None:
+        """Have the queue at `target` be full at `mark` records, None: at what `bounds` says; before the start."""
+        self._placed[target] = mark
+
     def start(self, edges: Iterable[tuple[int, int, Summary]], runs: Sequence[int]) -> None:
         """Put up the gates; `edges` are those of the graph of locations, `runs` is node -> node that does its work."""
         self.started, self._runs = True, runs
         for a, b, _ in edges:
-            self._inside.setdefault(a, []).append(b)  # of sources, too, which are never looked up
+            if a not in self._placed:
+                self._inside.setdefault(a, []).append(b)  # of sources, too, which are never looked up
         data = [each for each in self._all if each.end.lane is Lane.DATA]
         self._control = {each.nodes[1] for each in self._all if each.end.lane is not Lane.DATA}
         around = feedback(0, 1)
@@ -122,7 +129,9 @@ class Handoffs:
             a, b = each.nodes
             if component[a][0] == component[b][0]:
                 continue
-            each.end.queue.mark = self.bounds.queue_records
+            mark = self._placed.get(each.target)
+            if not each.end.queue.trims:
+                each.end.queue.mark = self.bounds.queue_records if mark is None else mark
             if not each.local:
                 each.end.credits = Credits(self.bounds.window_records)
                 debts = self._debts[channel] = Debts(self.bounds.window_records, partial(self._owe, channel))

@@ -4,6 +4,8 @@ Invariants
  1. If the queue is not empty, its operator is in the run queue or waits for room downstream (see `handoffs`).
  2. `records` is the sum of the queued batches' lengths.
  3. The gate closes at `mark` records and opens at half as many. While it is closed, the run queue knows it as crowded.
+ 4. A queue that `trims` has no gate. From `mark` records on, each batch that comes makes its operator run, which takes
+    records out.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class InputQueue(Gate):
         self.batches: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
         self.records = 0  # that wait
         self.mark = sys.maxsize  # records from which on it is full; set when the dataflow starts
+        self.trims = False  # its operator takes out what is too much; set when the operator is built
         self.debts: Debts | None = None  # what this worker owes to others, if the channel has credit
         self._foreign: deque[tuple[int, int, int]] = deque()  # batches from other workers: (position, worker, records)
         self._taken = 0  # batches ever taken: the position of the first in the queue
@@ -41,6 +44,9 @@ class InputQueue(Gate):
         self.batches.append((time, batch))
         self.records += len(batch)
         if self.records >= self.mark and not self.closed:
+            if self.trims:
+                self._run_queue.add(self.node)
+                return
             self.close()
             self._run_queue.crowded[self] = self.node
 
@@ -63,6 +69,26 @@ class InputQueue(Gate):
             assert self.debts is not None
             self.debts.add(worker, count)
 
+    def cut(self, records: int, newest: bool) -> list[tuple[Time, int]]:
+        """Take out so many records, the newest or the oldest; return how many of which times. Owes nobody credit."""
+        batches, taken, left = self.batches, [], records
+        while left:
+            time, batch = batches.pop() if newest else batches.popleft()
+            part = min(left, len(batch))
+            taken.append((time, part))
+            left -= part
+            if newest and part < len(batch):
+                batches.append((time, batch[:-part]))
+            elif part < len(batch):
+                batches.appendleft((time, batch[part:]))
+        self.records -= records
+        return taken
+
+    def refill(self, batches: list[tuple[Time, list[Any]]]) -> None:
+        """Queue what the operator has made of all that was queued; it does not run because of that."""
+        self.batches.extend(batches)
+        self.records += sum(len(batch) for _, batch in batches)
+
     def clear(self) -> None:
         """Discard what is queued, without returning credit: the dataflow was dropped."""
         self.batches.clear()
@@ -70,11 +96,16 @@ class InputQueue(Gate):
         self.records = 0
 
     def enter(self, downstream: Downstream) -> None:
-        """Become part of `downstream`, if the queue has a mark: without one it is never full."""
-        if self.mark < sys.maxsize:
+        """Become part of `downstream`, if the queue has a mark and a gate: without them it is never full."""
+        if self.mark < sys.maxsize and not self.trims:
+            downstream.places.append(self)
             self.downstreams.append(downstream)
             if self.closed:
                 downstream.closed.add(self)
+
+    def room(self) -> int:
+        """Return how many records may come until it is full; less than 1 if it is."""
+        return self.mark - self.records
 
     def queued_from(self, worker: int) -> int:
         """Return how many queued records came from another worker, if the channel has credit. Cost: O(batches)."""
@@ -83,7 +114,8 @@ class InputQueue(Gate):
     def _check(self) -> None:
         sizes = [len(batch) for _, batch in self.batches]
         assert self.records == sum(sizes), "invariant 2"
-        assert self.records > self.mark // 2 if self.closed else self.records < self.mark, "invariant 3"
+        if not self.trims:
+            assert self.records > self.mark // 2 if self.closed else self.records < self.mark, "invariant 3"
         assert self.closed == (self in self._run_queue.crowded), "invariant 3"
         positions = [position - self._taken for position, _, _ in self._foreign]
         assert positions == sorted(set(positions)), "in the order of arrival"

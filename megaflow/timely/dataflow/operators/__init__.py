@@ -3,6 +3,7 @@
 linear       map, flat_map, filter, inspect …: a batch in, at most one out
 branching    partition, branch, ok_err
 movement     exchange, broadcast, concatenate, feedback, enter, leave
+buffering    buffer: a bound and a policy of the program's own
 delays       delay, delay_batch, reclock
 aggregation  count, accumulate, aggregate, state_machine
 sources      to_stream, and inputs at any times in any order

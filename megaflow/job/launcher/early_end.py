@@ -1,0 +1,129 @@
+"""The end of a job that has not worked off everything: its drain takes too long, or somebody wants it gone.
+
+1. A drain begins when the launcher asks for it, or when the coordinator says that somebody has (`Draining`).
+2. Before the job is ended a thread asks the coordinator what is left, for so many seconds at most: it may be in a long
+   step of user code. What the launcher knows itself is said in any case.
+3. A job that ends by itself meanwhile has ended.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+
+from megaflow.control.client.conversation import Conversation
+from megaflow.control.messages import ExplainQuery, StatusQuery
+from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, quantity
+from megaflow.errors import ClusterError, MegaflowError
+from megaflow.job.spec import Address
+from megaflow.timely.communication.client import Client
+
+QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
+HOLDERS_SHOWN = 3
+
+
+class LastQuestion:
+    """Asks a job what it has not worked off; one thread, which writes all that is here."""
+
+    def __init__(self, address: Address, secret: bytes, wake: Callable[[], None]) -> None:
+        """`address` is the coordinator's; `wake` is called, by the thread, when nothing more comes."""
+        self.status: JobStatus | None = None
+        self.explanation: Explanation | None = None
+        self.is_over = False
+        self._address = address
+        self._secret = secret
+        self._wake = wake
+        threading.Thread(target=self._run, name="megaflow-question", daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(MegaflowError, OSError):  # then this is all that is known
+            client = self._connect(*self._address)
+            with contextlib.closing(Conversation(client, QUESTION_SECONDS, self._connect)) as talk:
+                self.status = talk.ask(StatusQuery(False, True))
+                self.explanation = talk.ask(ExplainQuery())
+        self.is_over = True
+        with contextlib.suppress(OSError):  # the loop has ended
+            self._wake()
+
+    def _connect(self, host: str, port: int) -> Client:
+        return Client.connect(host, port, self._secret, "control", {}, QUESTION_SECONDS)
+
+
+class EarlyEnd:
+    """When a job is to be ended, and what is said then. One writer: the launcher's loop."""
+
+    def __init__(self, secret: bytes, wake: Callable[[], None]) -> None:
+        """`wake` wakes the loop; any thread calls it."""
+        self._secret = secret
+        self._wake = wake
+        self._due: float | None = None  # seconds of the clock: the drain has taken too long
+        self._why = ""  # not empty from when the end is due
+        self._why_drain = ""
+        self._question: LastQuestion | None = None
+        self._answer_due = 0.0  # seconds of the clock
+
+    def drain(self, now: float, timeout_seconds: float | None) -> None:
+        """Note that the job is to work off what it has, in so many seconds; the first such word counts."""
+        if self._due is None and timeout_seconds is not None:
+            self._due = now + timeout_seconds
+            self._why_drain = (
+                f"the job was told to stop and has not worked off everything within {timeout_seconds:g} s "
+                f"(--drain-timeout {timeout_seconds:g}), so it was ended"
+            )
+
+    def wait_seconds(self, now: float) -> float | None:
+        """Return in how many seconds `turn` is to be called; None: not before something has happened."""
+        due = self._answer_due if self._question is not None else self._due
+        return None if due is None else max(0.0, due - now)
+
+    def turn(self, now: float, coordinator: Address | None, known: Callable[[], Sequence[str]]) -> None:
+        """End the job, if it is time: raises ClusterError, which says what was not worked off.
+
+        `coordinator` is None once all workers have ended; `known` says what the launcher knows itself.
+        """
+        if self._due is not None and now >= self._due and not self._why:
+            self._why = self._why_drain
+        if not self._why:
+            return
+        if coordinator is None:
+            raise ClusterError(f"{self._why}; not worked off: {', '.join(known())}")
+        if self._question is None:
+            self._question = LastQuestion(coordinator, self._secret, self._wake)
+            self._answer_due = now + QUESTION_SECONDS
+        elif self._question.is_over or now >= self._answer_due:
+            left = what_is_left(self._question.status, self._question.explanation, known())
+            raise ClusterError(f"{self._why}; {left}")
+
+
+def what_is_left(status: JobStatus | None, explanation: Explanation | None, known: Sequence[str]) -> str:
+    """Say what a job has not worked off: what its workers say, as far as they were asked, and what else is `known`.
+
+    >>> what_is_left(None, None, ["2 lines sent and not read yet"])
+    'not worked off: 2 lines sent and not read yet; what the workers still have is not known: nobody answered'
+    """
+    left = [f"worker {each.id}: {text}" for each in (status.workers if status else ()) if (text := work_of(each))]
+    left += known
+    parts = [f"not worked off: {', '.join(left)}"] if left else []
+    if status is None:
+        parts.append("what the workers still have is not known: nobody answered")
+    elif not left:
+        parts.append("no line, timer or record was left")
+    holders = [
+        f"{each.operator!r} ({each.where}){'' if each.worker is None else f' on worker {each.worker}'}"
+        for each in (explanation.held_by if explanation else ())
+    ]
+    if holders:
+        shown = list(dict.fromkeys(holders))
+        more = f" and {len(shown) - HOLDERS_SHOWN} more" if len(shown) > HOLDERS_SHOWN else ""
+        parts.append(f"held back by {', '.join(shown[:HOLDERS_SHOWN])}{more}")
+    return "; ".join(parts)
+
+
+def work_of(worker: WorkerStatus) -> str:
+    """Say what a worker has not worked off; "" if that is nothing."""
+    lines, timers = worker.lines - worker.done, worker.timers or 0
+    return " and ".join(
+        [
+            *([f"{lines} of the {quantity(worker.lines, 'line')} that it has read"] if lines else ()),
+            *([quantity(timers, "timer")] if timers else ()),
+        ]
+    )

@@ -1,0 +1,136 @@
+"""buffer: a handoff that the program puts where it wants one, with a bound of its own and a policy.
+
+What waits, waits in the queue of the operator's input, so it is counted as all queued records are: it holds its times
+back, `explain` shows it, and what is dropped counts as consumed from then on. Whenever the operator runs it sends on as
+much as there is room for; the policy decides about the rest:
+
+  wait          stays in the queue, which is full at so many records: then it stops the sources before it
+  grow          stays, however much there is
+  drop_newest   so many records stay, of the others the oldest go on waiting and those that came last are dropped
+  drop_oldest   so many records stay, those that came last
+  fail          more than so many end the job with an error
+  merge         one record for each time stays: what the program's `join` makes of all
+
+1. A buffer ends what its sources wait for: what is full behind it stops the buffer and nobody before it, so a burst has
+   somewhere to go. See `handoffs`.
+2. `wait` alone stops sources. In a loop nothing is bounded, so it is `grow` there.
+3. The bound is on what waits when the operator has run. What comes during one pass of the worker passes first, so a
+   buffer drops nothing while what is behind it keeps up; and a producer sends a whole batch while it sees any room.
+4. No record is looked at, but by `join`. A policy that drops cuts lists.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Pipeline
+from megaflow.timely.order import Time
+
+T = TypeVar("T")
+
+WhenFull: TypeAlias = Literal["wait", "grow", "drop_newest", "drop_oldest", "fail"]
+Policy: TypeAlias = Literal[WhenFull, "merge"]
+LOSING: Final = ("drop_newest", "drop_oldest", "merge")
+"""The policies under which not every record comes out."""
+
+
+class BufferHandle:
+    """Tells of a buffer on this worker; `stream.buffer(…, handle=handle)` attaches it. Counts are of records."""
+
+    def __init__(self) -> None:
+        self.most = 0  # that were left waiting when the buffer had run
+        self.dropped = 0
+        self.merged = 0  # that became a part of another
+        self._source: Input[Any] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return 0 if self._source is None else self._source.queue.records
+
+    def attach(self, source: Input[Any]) -> None:
+        """Tell of this buffer. Raises BuildError if the handle tells of one already."""
+        if self._source is not None:
+            raise BuildError("buffer: the handle tells of a buffer already; give each its own BufferHandle()")
+        self._source = source
+
+
+def buffer(
+    port: Port[T],
+    records: int | None,
+    when_full: WhenFull,
+    merge: Callable[[T, T], T] | None,
+    handle: BufferHandle | None,
+) -> Port[T]:
+    """Build a buffer; the arguments are those of `Stream.buffer`."""
+    policy = _checked(records, when_full, merge)
+    builder = NodeBuilder(port.scope, f"Buffer({policy if records is None else f'{policy}, {records}'})")
+    source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
+    output, result = builder.new_output()
+    told = BufferHandle() if handle is None else handle
+    told.attach(source)
+    limit = builder.graph.handoffs.bounds.queue_records if records is None else records
+    if policy == "wait":
+        builder.place_handoff(source, records)
+    elif policy == "grow":
+        builder.place_handoff(source, sys.maxsize)
+    else:
+        builder.place_handoff(source, 1 if merge is not None else limit + 1, trims=True)
+    builder.node.loses = policy if policy in LOSING else None
+
+    def logic() -> None:
+        if merge is not None:
+            _merge(source, merge, told)
+        for time, batch in source.take_while_room(output):
+            output.ship(time, batch)
+        excess = source.queue.records - limit
+        if excess > 0 and policy in ("drop_newest", "drop_oldest"):
+            source.drop(excess, newest=policy == "drop_newest")
+            told.dropped += excess
+            builder.graph.context.log.dropped(builder.graph.number, builder.node.index, excess)
+        elif excess > 0 and policy == "fail":
+            raise ProgramError(
+                f"{builder.node.title} ({builder.where}): {source.queue.records} records wait, more than {limit}; what "
+                "comes after it is too slow. Give it more room, or let it wait, grow or drop: buffer(…, when_full=…)"
+            )
+        told.most = max(told.most, source.queue.records)
+
+    builder.build_releasing(logic)
+    return result
+
+
+def _merge(source: Input[T], join: Callable[[T, T], T], told: BufferHandle) -> None:
+    """Put one record for each time in place of all that wait."""
+    before = source.queue.records
+    merged: dict[Time, T] = {}  # in the order in which the times came
+    for time, batch in source.queue.batches:
+        left = iter(batch)  # for the error's note
+        merged[time] = reduce(join, left, merged[time]) if time in merged else reduce(join, left)
+        if merged[time] is None:
+            raise ProgramError(f"buffer: merge made None of records at time {time!r}; it must return what it has made")
+    if len(merged) < before:
+        source.replace([(time, [record]) for time, record in merged.items()])
+        told.merged += before - len(merged)
+
+
+def _checked(records: Any, when_full: Any, merge: Any) -> Policy:
+    """Return the policy. Raises BuildError for arguments that cannot be meant together."""
+    if when_full not in get_args(WhenFull):
+        raise BuildError(f"buffer: when_full={when_full!r}; choose one of {', '.join(get_args(WhenFull))}")
+    if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 1):
+        raise BuildError(f"buffer({records!r}): say how many records may wait, an int of at least 1")
+    if merge is not None and (when_full != "wait" or records is not None or not callable(merge)):
+        raise BuildError(
+            "buffer: merge=join, a function of two records, is a policy of its own: one record a time waits; "
+            "leave out records and when_full"
+        )
+    if when_full == "grow" and records is not None:
+        raise BuildError(f"buffer({records!r}, when_full='grow'): one that grows has no bound; leave out {records!r}")
+    policy: Policy = when_full if merge is None else "merge"
+    return policy

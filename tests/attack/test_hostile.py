@@ -1,0 +1,36 @@
+"""A real job and those who mean no good, strangers and clients: the same visitors each time, and some unseen ones."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.attack.hostile import VISITS, Besieged
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
+    """One job bears them all; in the end it must have come to its end well."""
+    besieged = Besieged(tmp_path_factory.mktemp("hostile"))
+    try:
+        yield besieged
+        besieged.end()
+    finally:
+        besieged.target.run.process.finish()
+
+
+@pytest.mark.parametrize("name", VISITS)
+def test_a_job_bears_several_visitors_of_a_kind(job: Besieged, name: str) -> None:
+    job.siege(random.Random(name), 4, [name])
+
+
+def test_a_job_bears_visitors_of_all_kinds_at_once(job: Besieged) -> None:
+    job.siege(random.Random(1), 12)
+
+
+def test_a_job_bears_visitors_that_nobody_has_seen(job: Besieged) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # pytest shows it if it fails
+    job.siege(random.Random(seed), 12)

@@ -1,0 +1,108 @@
+"""A job that is ended before it has worked off everything says what was left, as far as anybody knows."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from megaflow.control.reports import Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
+from megaflow.errors import ClusterError
+from megaflow.job.launcher import early_end
+from megaflow.job.launcher.early_end import QUESTION_SECONDS, EarlyEnd, LastQuestion, what_is_left
+from megaflow.timely.communication.client import Client
+
+COORDINATOR = ("127.0.0.1", 5000)
+
+
+def worker(id: int, lines: int, done: int, timers: int | None = 0) -> WorkerStatus:
+    return WorkerStatus(id, "running", 1, "h:1", lines, 0, 0.0, LatencyQuantiles(), 0, 0, done, timers=timers)
+
+
+def status(*workers: WorkerStatus) -> JobStatus:
+    return JobStatus("job", "stopping", 1, 0, workers, ())
+
+
+def explanation(*held: HeldBy) -> Explanation:
+    return Explanation("job", 1, 0, False, held)
+
+
+def test_lines_and_timers_are_told_by_worker_and_who_holds_them() -> None:
+    held = [HeldBy("tick", f"app.py:{line}", "output 0", line, 0, 1, "capability") for line in (3, 3, 4, 5, 6, 7)]
+    told = what_is_left(status(worker(0, 10, 7, 1), worker(1, 5, 5), worker(2, 1, 0)), explanation(*held), ["more"])
+    assert told == (
+        "not worked off: worker 0: 3 of the 10 lines that it has read and 1 timer, worker 2: 1 of the 1 line that it "
+        "has read, more; held back by 'tick' (app.py:3) on worker 3, 'tick' (app.py:4) on worker 4, 'tick' (app.py:5) "
+        "on worker 5 and 2 more"
+    )
+
+
+def test_it_is_said_that_nothing_was_left_and_that_nothing_is_known() -> None:
+    assert what_is_left(status(worker(0, 10, 10, None)), None, []) == "no line, timer or record was left"
+    assert what_is_left(None, None, []) == "what the workers still have is not known: nobody answered"
+
+
+class FakeQuestion:
+    """Answers when it is told to."""
+
+    made: list["FakeQuestion"]
+
+    def __init__(self, address: Any, secret: bytes, wake: Callable[[], None]) -> None:
+        self.status: JobStatus | None = None
+        self.explanation = None
+        self.is_over = False
+        self.made.append(self)
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list[FakeQuestion]:
+    FakeQuestion.made = []
+    monkeypatch.setattr(early_end, "LastQuestion", FakeQuestion)
+    return FakeQuestion.made
+
+
+def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list[FakeQuestion]) -> None:
+    end = EarlyEnd(b"secret", lambda: None)
+    assert end.wait_seconds(0.0) is None
+    end.drain(10.0, None)
+    end.drain(10.0, 5.0)
+    end.drain(14.0, 5.0)
+    assert end.wait_seconds(12.0) == 3.0
+    end.turn(14.9, COORDINATOR, list)
+    assert questions == []
+    end.turn(15.0, COORDINATOR, list)
+    [question] = questions
+    assert end.wait_seconds(15.0) == QUESTION_SECONDS
+    end.turn(15.1, COORDINATOR, list)
+    question.status, question.is_over = status(worker(0, 2, 1)), True
+    said = (
+        r"told to stop and has not .* within 5 s \(--drain-timeout 5\), .*: worker 0: 1 of the 2 lines that it has read"
+    )
+    with pytest.raises(ClusterError, match=said):
+        end.turn(15.2, COORDINATOR, list)
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQuestion]) -> None:
+    end = EarlyEnd(b"secret", lambda: None)
+    end.drain(0.0, 1.0)
+    end.turn(1.0, COORDINATOR, list)
+    with pytest.raises(ClusterError, match=r"not worked off: 2 records not written yet; what the workers .* nobody"):
+        end.turn(1.0 + QUESTION_SECONDS, COORDINATOR, lambda: ["2 records not written yet"])
+
+
+def test_who_has_ended_is_not_asked(questions: list[FakeQuestion]) -> None:
+    end = EarlyEnd(b"secret", lambda: None)
+    end.drain(0.0, 1.0)
+    with pytest.raises(ClusterError, match=r"; not worked off: 2 records not written yet$"):
+        end.turn(1.0, None, lambda: ["2 records not written yet"])
+    assert questions == []
+
+
+def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Client:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(Client, "connect", refuse)
+    over = threading.Event()
+    question = LastQuestion(COORDINATOR, b"secret", over.set)
+    assert over.wait(30) and question.is_over and question.status is None
