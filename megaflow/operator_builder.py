@@ -23,13 +23,13 @@ from typing import Any, TypeVar
 from megaflow.errors import BuildError
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.timely import order
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.operators.generic import finish
 from megaflow.timely.dataflow.pact import PactOrClass
-from megaflow.timely.order import Summary
+from megaflow.timely.dataflow.scopes import path_that_advances
+from megaflow.timely.path_summary import Step, Summary
 
 T = TypeVar("T")
 
@@ -42,12 +42,12 @@ class OperatorBuilder:
     def __init__(self, scope: Scope, name: str) -> None:
         """An operator of `scope`; inputs come from streams of that scope. Raises BuildError if its block has ended."""
         self._name = name
-        self._depth = scope.ref.depth
+        self._scope = scope.ref
         self._builder = NodeBuilder(scope.ref, name)
         self._inputs: list[Input[Any]] = []
         self._outputs: list[Output[Any]] = []
         self._paths: list[dict[int, Summary]] = []  # input -> output number -> what becomes of times; filled by `build`
-        self._advances: list[dict[int, int] | None] = []  # output -> input number -> by how much; None: every input, 0
+        self._advances: list[dict[int, Summary] | None] = []  # output -> input number -> path; None: every input, none
         self._built = False
 
     def new_input(self, stream: Stream[T], pact: PactOrClass, notify: bool = True) -> Input[T]:
@@ -64,17 +64,17 @@ class OperatorBuilder:
         return made
 
     def new_output(
-        self, depends_on: Collection[Input[Any]] | Mapping[Input[Any], int] | None = None
+        self, depends_on: Collection[Input[Any]] | Mapping[Input[Any], Step] | None = None
     ) -> tuple[Output[Any], Stream[Any]]:
         """Add an output; return it, for the operator to send through, and the stream of what is sent.
 
         `depends_on`: the inputs whose records, or times, may lead to records here; None is all of them. A mapping says
-        for each by how much time has advanced at least, in a nested scope by how many rounds: `{words: 1}`. Nothing
-        that comes, or waits, at another input holds this output's frontier back. An output that depends on no input
-        is open while the operator holds its initial capability, or what it made of that.
+        for each by how much time has advanced at least, as for a `feedback`: `{words: 1}`. Nothing that comes, or
+        waits, at another input holds this output's frontier back. An output that depends on no input is open while the
+        operator holds its initial capability, or what it made of that.
         """
         self._check_open("new_output")
-        advances: dict[int, int] | None = None
+        advances: dict[int, Summary] | None = None
         if depends_on is not None:
             amounts = depends_on if isinstance(depends_on, Mapping) else dict.fromkeys(depends_on, 0)
             advances = {self._number(each): self._checked(amount) for each, amount in amounts.items()}
@@ -96,9 +96,10 @@ class OperatorBuilder:
             raise BuildError(f"{self._title()}: it has neither an input nor an output; add some before build")
         self._built = True
         for output, advances in enumerate(self._advances):
-            amounts = dict.fromkeys(range(len(self._inputs)), 0) if advances is None else advances
-            for number, amount in amounts.items():
-                self._paths[number][output] = order.feedback(self._depth, amount)
+            if advances is None:
+                advances = dict.fromkeys(range(len(self._inputs)), self._checked(0))
+            for number, summary in advances.items():
+                self._paths[number][output] = summary
         finish(self._builder, self._inputs, self._outputs, build, joinable, hand_over=False)
 
     def _title(self) -> str:
@@ -117,9 +118,10 @@ class OperatorBuilder:
             "depends_on takes what new_input of this builder has returned"
         )
 
-    def _checked(self, advance: Any) -> int:
-        if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
+    def _checked(self, advance: Step) -> Summary:
+        try:
+            return path_that_advances(self._scope, advance)
+        except ValueError as error:
             raise BuildError(
-                f"new_output: {self._title()} advances time by {advance!r}; say by how much, an int of at least 0"
-            )
-        return advance
+                f"new_output: {self._title()} advances time by {advance!r}; say by how much, {error}"
+            ) from None

@@ -78,15 +78,17 @@ def _show_plainly(kind: type[BaseException], error: BaseException, trace: Traceb
     sys.stderr.write(format_user_traceback(error))
 
 
-def example(build: Callable[[Scope], Any]) -> Any:
+def example(build: Callable[[Scope], Any], timestamp: Any = int) -> Any:
     """Build one dataflow, run it on one worker, return what `build(scope)` returned with captures replaced.
+
+    `timestamp` is as in `worker.dataflow`.
 
     >>> example(lambda scope: scope.to_stream(range(3)).map(lambda x: x * x).capture())
     [(0, [0, 1, 4])]
     """
 
     def main(worker: Worker) -> Any:
-        with worker.dataflow("example") as scope:
+        with worker.dataflow("example", timestamp=timestamp) as scope:
             result = build(scope)
         return result
 

@@ -14,6 +14,7 @@ from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, sources
 from megaflow.timely.dataflow.scopes import open_child
+from megaflow.timely.path_summary import Step
 
 T = TypeVar("T")
 
@@ -77,8 +78,12 @@ class Scope:
         """A stream that ends at once."""
         return self.to_stream(())
 
-    def feedback(self, summary: int) -> tuple[movement.LoopHandle[Any], Stream[Any]]:
-        """The open end of a loop and the stream of what is fed back, `summary` later each time around."""
+    def feedback(self, summary: Step) -> tuple[movement.LoopHandle[Any], Stream[Any]]:
+        """The open end of a loop and the stream of what is fed back, `summary` later each time around.
+
+        It is an int in nested scopes and where times are ints, a tuple or Product of such for times like that, and a
+        `PathSummary` for a class of times. What it brings to no time is dropped.
+        """
         handle, port = movement.feedback(self.ref, summary)
         return handle, Stream(port)
 
@@ -88,7 +93,7 @@ class Scope:
         return handle, Stream(port)
 
     def scoped(self, name: str) -> AbstractContextManager[Scope]:
-        """A child scope of this name, whose times are Product(time here, round)."""
+        """A child scope of this name, whose times are Product(time here, round), of whatever kind times here are."""
         return _building(open_child(self.ref, name, rounds=True))
 
     def iterative(self, name: str | None = None) -> AbstractContextManager[Scope]:

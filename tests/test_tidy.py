@@ -78,6 +78,7 @@ PURE = (
     "megaflow/timely/communication/wire.py",
     "megaflow/timely/membership.py",
     "megaflow/timely/order.py",
+    "megaflow/timely/path_summary.py",
     "megaflow/timely/progress/",
 )
 

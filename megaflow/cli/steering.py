@@ -16,7 +16,9 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
 from megaflow.errors import MegaflowError, PeerLost, UsageError
-from megaflow.job.contact import conversation
+from megaflow.job.contact import checked_timeout, conversation
+from megaflow.job.job_file import find
+from megaflow.job.side_door import end_by_force
 
 WATCH_SECONDS = 1.0
 
@@ -193,9 +195,19 @@ def explain(where: Where, as_json: bool) -> None:
 
 
 @click.command()
+@option("--force", env="FORCE", is_flag=True,
+        help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
+        "this the command has to run on the machine of the job's launcher.")  # fmt: skip
 @steering
-def stop(where: Where, as_json: bool) -> None:
+def stop(where: Where, as_json: bool, force: bool) -> None:
     """Stop reading lines, process those that were read, then end the job."""
+    if force:
+        job, connect, timeout = where
+        if connect is not None:
+            raise UsageError("--force and --connect: name the job by --job, on the machine where it was started")
+        end_by_force(find(job), checked_timeout(timeout))
+        answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
+        return
     with conversation(*where) as talk:
         commands.stop_job(talk)
     answer(to_json({"stopped": True}) if as_json else "the job has stopped")

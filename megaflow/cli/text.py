@@ -6,6 +6,7 @@ from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
 from megaflow.control.reports import quantity
 from megaflow.megaphone.routing import ranges_text
+from megaflow.timely.order import Product
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
 BINS_SHOWN = 10  # busiest; --json has them all
@@ -124,7 +125,7 @@ def explanation_text(report: reports.Explanation) -> str:
     behind = f"output is complete before epoch {frontier}, control is at epoch {epoch}"
     rows = [
         [each.operator, each.port, "between" if each.worker is None else each.worker,
-         each.epoch if isinstance(each.epoch, int) else list(each.epoch), each.count, each.kind, each.where]
+         list(each.epoch) if isinstance(each.epoch, Product) else each.epoch, each.count, each.kind, each.where]
         for each in report.held_by
     ]  # fmt: skip
     if not rows and not parts:

@@ -158,3 +158,13 @@ class BusyReport:
 
     busy: tuple[BusyWorker, ...]  # the longest first, BUSY_REPORTED_MAX at most
     coordinating: tuple[int, ...]  # the workers of the process that coordinates the job
+
+
+@dataclass(frozen=True, slots=True)
+class EndNow:
+    """Have the launcher end the job at once, whatever its workers do; answered by `EndsNow`, before it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndsNow:
+    """The job ends."""

@@ -17,8 +17,7 @@ TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in millisecond
 @contextlib.contextmanager
 def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
     """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none."""
-    if not 0 < timeout <= TIMEOUT_SECONDS_MAX:
-        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {timeout:g}")
+    checked_timeout(timeout)
     if connect is None:
         found = find(job)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
@@ -51,6 +50,13 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
 
     with contextlib.closing(Conversation(first(), timeout, reach, again)) as talk:
         yield talk
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return what `--timeout` says. Raises UsageError if nobody can wait for that."""
+    if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
+        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {seconds:g}")
+    return seconds
 
 
 def find_contact(target: str) -> tuple[Address, bytes]:

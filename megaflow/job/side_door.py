@@ -12,18 +12,22 @@
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from megaflow.control.launcher_messages import EndNow, EndsNow
 from megaflow.control.shapes import conforms
 from megaflow.errors import ClusterError, NoAnswer, UsageError
-from megaflow.job.job_file import Job, door_path
+from megaflow.job.job_file import Job, door_path, present
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.secret import private_folder
 
 BACKLOG = 32
 OPEN_FILES = "/proc/self/fd"  # on Linux
+
+END_POLL_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -76,3 +80,20 @@ def ask_launcher(job: Job, request: object, answer: type[T], timeout_seconds: fl
         raise NoAnswer(f"the launcher of job {job.name!r} is of another version of megaflow")
     assert isinstance(value, answer)
     return value
+
+
+def end_by_force(job: Job, timeout_seconds: float) -> None:
+    """Have a job ended at once, whatever its workers do; return when it has gone.
+
+    Raises NoAnswer, with what else can be done, if its launcher does not answer or the job has not gone in that time.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    remedy = f"on {os.uname().nodename}, kill -KILL {job.pid} ends the launcher and all processes that it has started"
+    try:
+        ask_launcher(job, EndNow(), EndsNow, timeout_seconds)
+    except NoAnswer as error:
+        raise NoAnswer(f"{error}; {remedy}") from error
+    while any((other.pid, other.started, other.name) == (job.pid, job.started, job.name) for other, _ in present()):
+        if time.monotonic() >= deadline:
+            raise NoAnswer(f"job {job.name!r} ends, but has not gone within {timeout_seconds:g} s; {remedy}")
+        time.sleep(END_POLL_SECONDS)

@@ -50,7 +50,8 @@ from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
-from megaflow.timely.order import Time, identity
+from megaflow.timely.order import Time
+from megaflow.timely.path_summary import identity
 from megaflow.timely.progress.antichain import Antichain
 
 
@@ -67,8 +68,9 @@ def route(
     output, to close the loop.
     """
     scope = ports[0].scope
-    if scope.depth:
-        raise BuildError(f"{name}: stateful operators work in the root scope, with int times; leave() the loop first")
+    if type(scope.least) is not int:
+        advice = "leave() the loop first" if scope.rounds else f"times of this dataflow are like {scope.least!r}"
+        raise BuildError(f"{name}: stateful operators work in the root scope, with int times; {advice}")
     builder = NodeBuilder(scope, f"{name}.route", f"{store.count} bins")
     here = identity(0)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]

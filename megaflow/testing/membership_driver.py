@@ -240,6 +240,7 @@ class Rescaling:
         if newcomer.records.closed:
             return
         time, script = newcomer.records.time, self.lead.unsent_records
+        assert isinstance(time, int)
         kept: list[tuple[int, Any]] = []
         given: list[tuple[int, Any]] = []
         for number, entry in enumerate(script):

@@ -24,7 +24,7 @@ from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
-from megaflow.timely.order import Time, coordinates
+from megaflow.timely.order import Time, sort_key
 from megaflow.timely.rescale.messages import Admission
 from megaflow.timely.worker import Worker as EngineWorker
 
@@ -154,7 +154,7 @@ class SimulatedCluster:
         self._rescaling.lead.unsent_commands.extend(commands)
         self._rescaling.begin()
         self._drive()
-        outputs = sorted(self._outputs, key=lambda output: coordinates(output[0]))
+        outputs = sorted(self._outputs, key=lambda output: sort_key(output[0]))
         return outputs if lines is None else [record for _, record in outputs]
 
     @property

@@ -8,7 +8,7 @@ dataflow       graphs of operators: builder, capabilities, operators, fusion, fl
 rescale        how workers join and leave while dataflows run
 runtime        starts the workers of this process, as arguments say; worker steps one
 push_pull      channels of messages between workers, without any dataflow
-order          logical times; membership: the workers of a cluster as a value
+order          logical times; path_summary: what a path does to them; membership: the workers of a cluster as a value
 dispatch       what a worker does with what arrives; dataflows: those that it runs
 progcaster     numbered batches of progress, where counts meet channels
 explain, log   why a time is not over; typed events; scheduled_calls: callbacks by the clock
@@ -37,7 +37,8 @@ _NAMES = {
     "megaflow.timely.dataflow.probe": ("ProbeHandle",),
     "megaflow.timely.dataflow.operators.buffering": ("BufferHandle",),
     "megaflow.timely.dataflow.operators.sources": ("UnorderedHandle",),
-    "megaflow.timely.order": ("Product", "Time", "less_equal", "less_than"),
+    "megaflow.timely.order": ("Product", "Time", "Timestamp", "less_equal", "less_than"),
+    "megaflow.timely.path_summary": ("PathSummary",),
     "megaflow.timely.progress.antichain": ("Antichain",),
     "megaflow.timely.push_pull": ("ChannelAllocator", "Pull", "Push", "initialize"),
     "megaflow.timely.runtime": ("Config",),

@@ -29,8 +29,10 @@ from megaflow.timely.dataflow.pact import Pipeline as Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle as ProbeHandle
 from megaflow.timely.order import Product as Product
 from megaflow.timely.order import Time as Time
+from megaflow.timely.order import Timestamp as Timestamp
 from megaflow.timely.order import less_equal as less_equal
 from megaflow.timely.order import less_than as less_than
+from megaflow.timely.path_summary import PathSummary as PathSummary
 from megaflow.timely.progress.antichain import Antichain as Antichain
 from megaflow.timely.push_pull import ChannelAllocator as ChannelAllocator
 from megaflow.timely.push_pull import Pull as Pull

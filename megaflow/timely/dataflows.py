@@ -18,13 +18,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from megaflow.errors import BuildError, ProtocolError
+from megaflow.errors import BuildError, CannotTravel, ProtocolError
 from megaflow.timely.communication.channel import Channel, Envelope
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.membership import Membership
+from megaflow.timely.order import Time, least_of
 from megaflow.timely.rescale.messages import Event, Joined, Left
 
 DROP = "megaflow.drop"  # topic of the mail between workers; the body is the dataflow's number
@@ -135,12 +138,14 @@ class Dataflows:
         self.dropping = Dropping(context, dispatch.post)
         self._handlers = dispatch.handlers  # with those of the running dataflows
 
-    def begin(self, name: str | None, founders: Membership) -> Graph:
-        """Begin to build the next one."""
+    def begin(self, name: str | None, founders: Membership, timestamp: Any = int) -> Graph:
+        """Begin to build the next one, with times of this kind: see `least_of`."""
+        least = least_of(timestamp)
+        _check_travels(least)
         number = self.begun
         self.begun += 1
         self.building.add(number)
-        return Graph(number, name or f"dataflow {number}", self._context, founders)
+        return Graph(number, name or f"dataflow {number}", self._context, founders, least)
 
     def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
         """Have one run that is built; `started(graph)` is called before anything is delivered to it."""
@@ -259,3 +264,18 @@ class Dataflows:
 def _check_signature(graph: Graph, source: int, body: tuple[str, tuple[str, ...]] | None) -> None:
     """Compare with what another worker has built; None: it has ended without this dataflow. Raises GraphMismatch."""
     check_equal(graph, source, None if body is None else tuple(body[1]))
+
+
+def _check_travels(least: Time) -> None:
+    """Raise BuildError for times that would not come to other workers as they are."""
+    if type(least) is int:
+        return
+    try:
+        arrived = decode(encode(least))
+    except (CannotTravel, ProtocolError) as error:
+        raise BuildError(f"timestamp: {least!r} cannot travel between workers: {error}") from error
+    if arrived != least or hash(arrived) != hash(least):
+        raise BuildError(
+            f"timestamp: {least!r} would arrive at other workers as {arrived!r}, which is not equal to it; "
+            "times are values, equal and hashed by what they hold"
+        )

@@ -18,7 +18,7 @@ from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflow.signature import places
 from megaflow.timely.membership import Membership
-from megaflow.timely.order import Time, coordinates, less_equal
+from megaflow.timely.order import Time, less_equal, sort_key
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import summaries_to
 
@@ -96,7 +96,7 @@ class Inquiry:
                 said = {worker: report[number] for worker, report in self.reports.items() if number in report}
                 found += _explain(graph, location, self.time, said)
         unique = dict.fromkeys(found)
-        return sorted(unique, key=lambda each: (coordinates(each.time), -1 if each.worker is None else each.worker))
+        return sorted(unique, key=lambda each: (sort_key(each.time), -1 if each.worker is None else each.worker))
 
 
 def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) -> list[Holding]:
@@ -106,7 +106,8 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
     def held(worker: int | None, kind: Kind, stamps: Iterable[tuple[int, Time, int]]) -> list[Holding]:
         found = []
         for place, time, count in stamps:
-            if count > 0 and any(less_equal(path.apply(time), asked) for path in paths.get(place, ())):
+            ends = [path.apply(time) for path in paths.get(place, ())] if count > 0 else []
+            if any(end is not None and less_equal(end, asked) for end in ends):
                 node, side, number = where[place]
                 port = f"{side} {number}"
                 found.append(Holding(graph.name, node.title, node.where, port, worker, time, count, kind))

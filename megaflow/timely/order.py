@@ -1,25 +1,46 @@
-"""Logical times, their partial order, and what a path through the graph does to them.
+"""Logical times and their partial order.
 
-A time is an `int` in the root scope and a `Product(outer, inner)` in a scope inside
-another, where the outer part may be a `Product` again. Seen flat, a time at depth d is
-d + 1 coordinates, outermost first, each at least 0.
+A time is an `int` unless the dataflow says otherwise. It may be of any partial order: a tuple of times, ordered
+lexicographically as Python compares tuples, a `Product(outer, inner)` of times, or of a class of the program's own that
+follows `Timestamp`. In a scope inside another a time is `Product(time outside, round)`, where the outer part may be a
+`Product` again. Seen flat, a time is the coordinates that its products are made of, outermost first.
 
 Rules:
-1. Times are compared only with `less_equal` and `less_than`: one time is at most another
-   when each of its coordinates is. Two times may be incomparable.
-2. Sorting by `coordinates` (lexicographic) extends that order to a total one; it is good for
-   sorting and for work lists and means nothing else.
-3. A `Summary` never lowers a coordinate it keeps.
+1. Times are compared only with `less_equal` and `less_than`: one product is at most another when each of its
+   coordinates is. Two times may be incomparable.
+2. Sorting by `sort_key` extends that order to a total one; it is good for sorting and for work lists and means
+   nothing else.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, Protocol, Self, TypeAlias
+
+from megaflow.errors import BuildError
+
+
+class Timestamp(Protocol):
+    """What a class of times has: `worker.dataflow(timestamp=YourClass)` then counts in it.
+
+    Times are values: never changed, equal and hashed by what they hold, and the codec takes them between processes. A
+    frozen dataclass with `order=True` has all of that, and `<` where sorting its fields extends `less_equal`. What a
+    loop does to such times is a `PathSummary`.
+    """
+
+    @classmethod
+    def minimum(cls) -> Self:
+        """Return the time that is at most all others."""
+
+    def less_equal(self, other: Any, /) -> bool:
+        """Tell whether this time is at most `other`: reflexive, antisymmetric and transitive."""
+
+    def __lt__(self, other: Any, /) -> bool:
+        """Tell which comes first in some total order that extends `less_equal`; for sorting only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A time in a nested scope: the time outside, then the round inside.
+    """A pair of times, each compared for itself: in a nested scope, the time outside, then the round inside.
 
     >>> outer, inner = Product(3, 1)
     >>> (outer, inner)
@@ -27,7 +48,7 @@ class Product:
     """
 
     outer: "Time"
-    inner: int
+    inner: Any  # a time; in a nested scope the round, an int
 
     def __iter__(self) -> Iterator["Time"]:
         yield self.outer
@@ -45,24 +66,32 @@ class Product:
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-Time: TypeAlias = int | Product
+Time: TypeAlias = int | Product | tuple[Any, ...] | Timestamp
 
 
 def less_equal(a: Time, b: Time) -> bool:
-    """Tell whether each coordinate of `a` is at most that of `b`.
+    """Tell whether `a` is at most `b`: of products each coordinate, of tuples the first part that differs.
 
-    Raises TypeError when the times belong to scopes of different depth.
+    Raises TypeError when the times are of different kinds, or belong to scopes of different depth.
 
-    >>> less_equal(Product(1, 5), Product(2, 5)), less_equal(Product(1, 5), Product(2, 4))
-    (True, False)
+    >>> less_equal(Product(1, 5), Product(2, 5)), less_equal(Product(1, 5), Product(2, 4)), less_equal((1, 5), (2, 4))
+    (True, False, True)
     """
-    while isinstance(a, Product) and isinstance(b, Product):
-        if a.inner > b.inner:
+    if type(a) is int and type(b) is int:
+        return a <= b
+    while type(a) is Product and type(b) is Product:
+        if not less_equal(a.inner, b.inner):
             return False
         a, b = a.outer, b.outer
-    if isinstance(a, Product) or isinstance(b, Product):
+    if type(a) is Product or type(b) is Product:
         raise TypeError(f"{a!r} and {b!r} are times of scopes of different depth and cannot be compared")
-    return a <= b
+    if type(a) is tuple and type(b) is tuple and len(a) == len(b):
+        return next((less_equal(x, y) for x, y in zip(a, b, strict=True) if x != y), True)
+    if type(a) is type(b) and hasattr(a, "less_equal"):
+        return bool(a.less_equal(b))
+    if any(isinstance(each, tuple) or hasattr(each, "less_equal") for each in (a, b)):
+        raise TypeError(f"{a!r} and {b!r} are times of different kinds and cannot be compared")
+    return bool(a <= b)  # type: ignore[operator]  # other numbers, numpy's say
 
 
 def less_than(a: Time, b: Time) -> bool:
@@ -70,11 +99,26 @@ def less_than(a: Time, b: Time) -> bool:
     return a != b and less_equal(a, b)
 
 
-def coordinates(time: Time) -> tuple[int, ...]:
-    """Return the time as a flat tuple, outermost coordinate first.
+def alike(a: Time, b: Time) -> bool:
+    """Tell whether two times are of one kind, so that they can be compared.
 
-    >>> coordinates(5), coordinates(Product(Product(1, 2), 3))
-    ((5,), (1, 2, 3))
+    >>> alike(3, 4), alike(Product(1, 2), Product((1, 2), 3)), alike((1, 2), (3, 4))
+    (True, False, True)
+    """
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Product) and isinstance(b, Product):
+        return alike(a.inner, b.inner) and alike(a.outer, b.outer)
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(map(alike, a, b))
+    return True
+
+
+def coordinates(time: Time) -> tuple[Time, ...]:
+    """Return what the time's products are made of, outermost first; a time that is no product is one coordinate.
+
+    >>> coordinates(5), coordinates(Product(Product(1, 2), 3)), coordinates(Product((1, 2), 3))
+    ((5,), (1, 2, 3), ((1, 2), 3))
     """
     if not isinstance(time, Product):
         return (time,)
@@ -85,7 +129,7 @@ def coordinates(time: Time) -> tuple[int, ...]:
     return (time, *reversed(inners))
 
 
-def from_coordinates(values: tuple[int, ...]) -> Time:
+def from_coordinates(values: tuple[Time, ...]) -> Time:
     """Return the time that has these coordinates, at least one: the inverse of `coordinates`.
 
     >>> from_coordinates((1, 2, 3))
@@ -97,90 +141,51 @@ def from_coordinates(values: tuple[int, ...]) -> Time:
     return time
 
 
-def minimum(depth: int) -> Time:
-    """Return the least time of a scope `depth` levels below the root.
+def sort_key(time: Time) -> tuple[Any, ...]:
+    """Return what to sort times by, one entry for each coordinate: equal times have equal keys, others do not."""
+    if type(time) is int:
+        return (time,)
+    return tuple(part if type(part) is int else _part_key(part) for part in coordinates(time))
 
-    >>> minimum(0), minimum(1)
-    (0, Product(0, 0))
+
+def _part_key(part: Time) -> Any:
+    if type(part) is tuple:
+        return tuple(map(_part_key, part))
+    return sort_key(part) if isinstance(part, Product) else part
+
+
+def least_of(timestamp: Any) -> Time:
+    """Return the least time of a kind: of `int`, of a class, or of what is the least time already.
+
+    Raises BuildError, saying what is missing, for what gives no times.
+
+    >>> least_of(int), least_of(Product((0, 0), 0))
+    (0, Product((0, 0), 0))
     """
-    return from_coordinates((0,) * (depth + 1))
+    if timestamp is int:
+        return 0
+    if isinstance(timestamp, type):
+        if not hasattr(timestamp, "minimum"):
+            raise BuildError(
+                f"timestamp={timestamp.__name__}: a class of times has a class method minimum(); see Timestamp"
+            )
+        timestamp = timestamp.minimum()
+    _check_least(timestamp)
+    return timestamp  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a path does to a time: add to the outer coordinates, forget the others, append constants.
-
-    Applied to coordinates (t0, t1, …) it gives (t0 + adds[0], …, then tail); coordinates past
-    `adds` are dropped. Raises ValueError when empty or negative.
-
-    >>> Summary((0, 2)).apply(Product(7, 1))
-    Product(7, 3)
-    >>> Summary((0,), (0,)).apply(7)
-    Product(7, 0)
-    """
-
-    adds: tuple[int, ...]  # added to the outermost coordinates; at least one
-    tail: tuple[int, ...] = ()  # constants appended after them
-
-    def __post_init__(self) -> None:
-        if not self.adds or min(self.adds) < 0 or (self.tail and min(self.tail) < 0):
-            raise ValueError(f"{self!r}: a summary keeps at least the outermost coordinate and never lowers one")
-
-    def apply(self, time: Time) -> Time:
-        """Return the time at the path's end. Raises TypeError for a time of too shallow a scope."""
-        adds = self.adds
-        if len(adds) == 1 and not self.tail and not isinstance(time, Product):
-            return time + adds[0]
-        values = coordinates(time)
-        if len(values) < len(adds):
-            raise TypeError(f"{self!r} needs a time with at least {len(adds)} coordinates, not {time!r}")
-        return from_coordinates(tuple(t + add for t, add in zip(values, adds, strict=False)) + self.tail)
-
-    def then(self, other: "Summary") -> "Summary":
-        """Return the summary of this path followed by the other.
-
-        >>> enter(0).then(feedback(1, 4)).then(leave(1)) == identity(0)
-        True
-        """
-        kept, passed = len(self.adds), len(other.adds)
-        if passed > kept + len(self.tail):
-            raise TypeError(f"{other!r} cannot follow {self!r}, which gives only {kept + len(self.tail)} coordinates")
-        adds = tuple(a + b for a, b in zip(self.adds, other.adds, strict=False))
-        constants = tuple(a + b for a, b in zip(self.tail, other.adds[kept:], strict=False))
-        return Summary(adds, constants + other.tail)
-
-
-def summary_less_equal(a: Summary, b: Summary) -> bool:
-    """Tell whether `a` maps every time to one at most where `b` maps it; both lead between the same depths.
-
-    >>> summary_less_equal(Summary((0, 0)), Summary((0, 1))), summary_less_equal(Summary((0,), (3,)), Summary((0, 2)))
-    (True, False)
-    """
-    length = len(a.adds) + len(a.tail)
-    if length != len(b.adds) + len(b.tail):
-        raise TypeError(f"{a!r} and {b!r} lead to scopes of different depth and cannot be compared")
-    # A coordinate kept by `a` but set to a constant by `b` outgrows any constant; the other way
-    # round it is least where the time's coordinate is 0.
-    if len(a.adds) > len(b.adds):
-        return False
-    return all(x <= y for x, y in zip(a.adds + a.tail, b.adds + b.tail, strict=True))
-
-
-def identity(depth: int) -> Summary:
-    """Return the summary that leaves every time of this depth as it is."""
-    return Summary((0,) * (depth + 1))
-
-
-def enter(depth: int) -> Summary:
-    """Return the summary of entering a scope from `depth`: t becomes (t, 0)."""
-    return Summary((0,) * (depth + 1), (0,))
-
-
-def leave(depth: int) -> Summary:
-    """Return the summary of leaving a scope at `depth` for the one around it: (t, i) becomes t."""
-    return Summary((0,) * depth)
-
-
-def feedback(depth: int, advance: int) -> Summary:
-    """Return the summary that advances the innermost coordinate of times of this depth."""
-    return Summary((0,) * depth + (advance,))
+def _check_least(least: Any) -> None:
+    kind = type(least)
+    if kind in (Product, tuple) and (parts := tuple(least)):
+        for part in parts:
+            _check_least(part)
+    elif kind is int:
+        if least != 0:
+            raise BuildError(f"timestamp: the least of all ints that are times is 0, not {least!r}")
+    elif not hasattr(kind, "less_equal") or kind.__lt__ is vars(object)["__lt__"] or kind.__hash__ is None:
+        raise BuildError(
+            f"timestamp: {least!r} is not the least of some times; give int, a tuple or Product of such, or a class "
+            "with minimum(), less_equal(other), < and a hash (a frozen dataclass with order=True has the last two)"
+        )
+    elif not least.less_equal(least):
+        raise BuildError(f"timestamp: {least!r} is not at most itself; less_equal must be reflexive")

@@ -183,13 +183,16 @@ class Worker(Generic[S]):
     # Building ---------------------------------------------------------------------------
 
     @contextmanager
-    def dataflow(self, name: str | None = None, fusion: bool = True) -> Iterator[S]:
+    def dataflow(self, name: str | None = None, fusion: bool = True, timestamp: Any = int) -> Iterator[S]:
         """Build a dataflow in the `with` block; it runs from the block's end, `fusion`: stateless neighbours as one.
+
+        `timestamp` is the kind of its times: `int`, a class that follows `Timestamp`, or the least time of a tuple or
+        `Product` of such: `(0, 0)`, `Product(0, Version.minimum())`. Ints are fastest, and the only ones for state.
 
         Every worker must build the same dataflows in the same order. Raises BuildError for a graph that
         cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
         """
-        graph = self._dataflows.begin(name, self._founders())
+        graph = self._dataflows.begin(name, self._founders(), timestamp)
         try:
             yield self._make_scope(ScopeRef(graph))
             start(graph, fusion)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.apps.test_bitemporal import known
 from tests.cluster.processes import ROOT, programs
 
 pytestmark = pytest.mark.cluster
@@ -64,6 +65,13 @@ def test_unionfind_makes_838_merges_on_worker_0(workers: tuple[int, ...], tmp_pa
     """Case 21."""
     found = figures(output(tmp_path, "unionfind", workers=workers), r"worker (\d+): (\d+) merges")
     assert sorted(found) == [(0, 838), *((index, 0) for index in range(1, sum(workers)))]
+
+
+@EVERY_SHAPE
+def test_bitemporal_tells_what_was_known_of_each_hour_on_each_day(workers: tuple[int, ...], tmp_path: Path) -> None:
+    text = output(tmp_path, "bitemporal", "2", workers=workers)
+    found = figures(text, r"known on day (\d+) until hour (\d+): (-?\d+) of article (\d+)")
+    assert {(day, hour, article): total for day, hour, total, article in found} == known(2)
 
 
 @EVERY_SHAPE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import ROOT, STOP_SECONDS, Process, Run, wait_until
+from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Process, Run, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -131,6 +131,18 @@ def test_a_lost_worker_is_noticed_though_nobody_reads_the_output(start: Callable
         assert said[-2].startswith("megaflow: the output is not read: ") and run.files() == []
 
 
+# Is busy with each line, on the worker that the line names.
+BUSY = """
+import pathlib, time
+
+def keep_busy(line):
+    pathlib.Path(f"{__file__}.{line}").touch()
+    time.sleep(600)
+
+def dataflow(flow):
+    return flow.lines().exchange(int).map(keep_busy)
+"""
+
 # Sets a timer whenever one is due.
 FOREVER = """
 def tick(key, time, records, state, timers):
@@ -165,3 +177,30 @@ def test_a_drain_that_a_signal_begins_is_ended_too(start: Callable[..., Run], tm
     run.process.send_signal(signal.SIGTERM)
     code, _, said = run.end()
     assert code == 1 and said[-1].endswith("; not worked off: worker 0: 1 timer"), said
+
+
+@pytest.mark.parametrize("line", ["0", pytest.param("1", marks=pytest.mark.slow)])
+def test_force_ends_a_job_whatever_it_is_busy_with(start: Callable[..., Run], tmp_path: Path, line: str) -> None:
+    app = tmp_path / "busy.py"
+    app.write_text(BUSY)
+    run = start(str(app), "--lines", "-", "--processes", "2", stdin=subprocess.PIPE)
+    run.process.write_line(line)
+    wait_until((tmp_path / f"busy.py.{line}").exists)
+    ended = run.control("stop", "--force")
+    assert (ended.returncode, ended.stdout) == (0, "the job was ended\n"), ended.stderr
+    assert run.files() == []
+    code, _, said = run.end()
+    assert code == 1 and said[-1].startswith("megaflow: the job was ended by force, as somebody has asked for "), said
+    again = run.control("stop", "--force")
+    assert again.returncode == 1 and "no job is running" in again.stderr, again.stderr
+
+
+def test_what_force_cannot_end_it_says_how_to(start: Callable[..., Run]) -> None:
+    run = start(WORDCOUNT, "--lines", "-", stdin=subprocess.PIPE)
+    run.status_when(lambda status: True)
+    [door] = run.folder.glob("*.sock")
+    door.unlink()
+    refused = run.control("stop", "--force")
+    assert refused.returncode == 1 and f", kill -KILL {run.process.pid} ends the launcher " in refused.stderr
+    afar = run.control("stop", "--force", "--connect", "127.0.0.1:1")
+    assert afar.returncode == 2 and "--force and --connect: name the job by --job" in afar.stderr

@@ -19,6 +19,7 @@ from tests.timely.dataflow.test_generic import (
     word_count,
 )
 from tests.timely.dataflow.test_movement import is_prime
+from tests.timely.times import Divisor, Times
 
 pytestmark = pytest.mark.cluster
 
@@ -181,3 +182,28 @@ def test_one_handle_feeds_a_later_dataflow_from_its_present_time_on() -> None:
     assert run_processes(two_dataflows) == [
         ([(0, index), (5, 10 + index)], [(5, 10 + index)]) for index in range(2)
     ]
+
+
+def doubled(worker: Worker) -> list[tuple[int, int]]:
+    """Numbers go round, between processes, at times of a class of the test's own, and are counted at each."""
+    seen: list[tuple[int, int]] = []
+    with worker.dataflow(timestamp=Divisor) as scope:
+        handle, back = scope.feedback(Times(2))
+        with scope.iterative() as loop:
+            start = scope.to_stream([worker.index]).concat(back).enter(loop)
+            again, rounds = loop.loop_variable(1)
+            spread = start.concat(rounds).exchange(lambda x: x)
+            spread.branch_when(lambda time: time.inner < 2)[1].map(lambda x: x + 1).connect_loop(again)
+            left = spread.branch_when(lambda time: time.inner < 2)[0].leave()
+        left.connect_loop(handle)
+        left.count().inspect_time(lambda time, count: seen.append((time.number, count)))
+    return seen
+
+
+def test_times_of_a_class_of_ones_own_come_through_between_processes() -> None:
+    totals: Counter[int] = Counter()
+    for seen in run_processes(doubled):
+        assert [number for number, _ in seen] == sorted({number for number, _ in seen})
+        for number, count in seen:
+            totals[number] += count
+    assert totals == {2**n: 2 for n in range(13)}

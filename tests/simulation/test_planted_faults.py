@@ -168,7 +168,7 @@ FAULTS = {
 FAULTS_OF_GRAPHS = {
     "leaving is no path": Fault("_cross", "{0: path}", '{0: path} if name == "Enter" else {}'),
     "a loop promises one round more than it adds": Fault(
-        "feedback", "{0: summary}", "{0: advance_by(scope.depth, advance + 1)}"
+        "feedback", "{0: summary}", "{0: path_summary.feedback(scope.depth, advance + 1)}"
     ),
     "a capability delayed from a record is not counted": Fault(
         "CapabilityRef.delayed", "mint(port, time)", "Capability(port, time)"

@@ -1,4 +1,4 @@
-"""The order of times and the algebra of path summaries, against brute force over small times."""
+"""The order of times, against brute force over small times."""
 
 import itertools
 import operator
@@ -10,32 +10,22 @@ from hypothesis import strategies as st
 
 from megaflow.timely.order import (
     Product,
-    Summary,
     Time,
+    alike,
     coordinates,
-    enter,
-    feedback,
     from_coordinates,
-    identity,
-    leave,
+    least_of,
     less_equal,
     less_than,
-    minimum,
-    summary_less_equal,
+    sort_key,
 )
+from tests.timely.times import LEASTS, Divisor, times_like
 
 small = st.integers(0, 3)
 
 
 def times(depth: int) -> st.SearchStrategy[Time]:
     return st.tuples(*[small] * (depth + 1)).map(from_coordinates)
-
-
-def summaries(source: int, target: int) -> st.SearchStrategy[Summary]:
-    """All kinds of summaries that lead from one depth to the other."""
-    return st.integers(1, min(source, target) + 1).flatmap(
-        lambda kept: st.builds(Summary, st.tuples(*[small] * kept), st.tuples(*[small] * (target + 1 - kept)))
-    )
 
 
 def all_times(depth: int, below: int) -> list[Time]:
@@ -76,7 +66,7 @@ def test_coordinates_round_trip(time: Time) -> None:
 
 def test_the_minimum_is_at_most_every_time() -> None:
     for depth in range(3):
-        assert all(less_equal(minimum(depth), time) for time in all_times(depth, below=3))
+        assert all(less_equal(from_coordinates((0,) * (depth + 1)), time) for time in all_times(depth, below=3))
 
 
 def test_times_of_different_depth_are_not_compared() -> None:
@@ -85,63 +75,32 @@ def test_times_of_different_depth_are_not_compared() -> None:
             less_equal(a, b)
 
 
-def test_the_scope_summaries_do_what_their_names_say() -> None:
-    nested = Product(Product(4, 5), 6)
-    assert identity(2).apply(nested) == nested
-    assert enter(0).apply(4) == Product(4, 0)
-    assert enter(1).apply(Product(4, 5)) == Product(Product(4, 5), 0)
-    assert leave(1).apply(Product(4, 5)) == 4
-    assert leave(2).apply(nested) == Product(4, 5)
-    assert feedback(0, 3).apply(4) == 7
-    assert feedback(2, 3).apply(nested) == Product(Product(4, 5), 9)
+@given(st.sampled_from(LEASTS).flatmap(lambda least: st.tuples(*[times_like(least)] * 3)))
+def test_times_of_any_kind_are_partially_ordered_and_sort_keys_extend_that(abc: tuple[Time, Time, Time]) -> None:
+    a, b, c = abc
+    assert less_equal(a, a)
+    assert not (less_equal(a, b) and less_equal(b, a)) or a == b
+    assert not (less_equal(a, b) and less_equal(b, c)) or less_equal(a, c)
+    assert less_than(a, b) == (less_equal(a, b) and a != b)
+    assert not less_than(a, b) or sort_key(a) < sort_key(b)
+    assert (sort_key(a) == sort_key(b)) == (a == b)
+    assert from_coordinates(coordinates(a)) == a
 
 
-@pytest.mark.parametrize(("adds", "tail"), [((), ()), ((), (0,)), ((-1,), ()), ((0,), (-1,))])
-def test_a_summary_that_could_lower_a_time_is_refused(adds: tuple[int, ...], tail: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="never lowers"):
-        Summary(adds, tail)
+def test_tuples_are_ordered_by_the_first_part_that_differs_and_products_by_all_parts() -> None:
+    assert less_equal((1, 9), (2, 0)) and not less_equal((2, 0), (1, 9))
+    assert not less_equal(Product(1, 9), Product(2, 0)) and not less_equal(Product(2, 0), Product(1, 9))
+    assert not less_equal((Product(1, 9), 0), (Product(2, 0), 0)), "where parts have no order, neither have tuples"
 
 
-def test_a_time_of_too_shallow_a_scope_is_refused() -> None:
-    with pytest.raises(TypeError, match="at least 2 coordinates, not 5"):
-        identity(1).apply(5)
-    with pytest.raises(TypeError, match="gives only 1 coordinates"):
-        identity(0).then(identity(1))
+def test_times_of_different_kinds_are_not_compared() -> None:
+    for a, b in [(3, (3, 0)), ((3, 0), (3, 0, 0)), (Divisor(3), 6), (Product((0, 0), 0), Product(0, 0))]:
+        with pytest.raises(TypeError, match="times of different"):
+            less_equal(a, b)
+        assert not alike(a, b)
 
 
-@st.composite
-def paths_and_a_time(draw: st.DrawFn) -> tuple[Summary, Summary, Time]:
-    a, b, c = draw(st.integers(0, 2)), draw(st.integers(0, 2)), draw(st.integers(0, 2))
-    return draw(summaries(a, b)), draw(summaries(b, c)), draw(times(a))
-
-
-@given(paths_and_a_time())
-def test_then_is_one_after_the_other(case: tuple[Summary, Summary, Time]) -> None:
-    first, second, time = case
-    assert first.then(second).apply(time) == second.apply(first.apply(time))
-
-
-@st.composite
-def paths_alike(draw: st.DrawFn) -> tuple[int, Summary, Summary]:
-    source, target = draw(st.integers(0, 2)), draw(st.integers(0, 2))
-    return source, draw(summaries(source, target)), draw(summaries(source, target))
-
-
-@given(paths_alike())
-def test_summaries_are_ordered_as_their_results_for_every_time(case: tuple[int, Summary, Summary]) -> None:
-    source, a, b = case
-    # Times up to 4 exceed every constant drawn, so they show every way of not being less or equal.
-    expected = all(less_equal(a.apply(time), b.apply(time)) for time in all_times(source, below=5))
-    assert summary_less_equal(a, b) == expected
-
-
-@given(st.integers(0, 2).flatmap(lambda depth: st.tuples(summaries(depth, depth), times(depth), times(depth))))
-def test_summaries_keep_the_order_of_times(case: tuple[Summary, Time, Time]) -> None:
-    summary, a, b = case
-    if less_equal(a, b):
-        assert less_equal(summary.apply(a), summary.apply(b))
-
-
-def test_summaries_to_different_depths_are_not_compared() -> None:
-    with pytest.raises(TypeError, match="different depth"):
-        summary_less_equal(identity(0), enter(0))
+@pytest.mark.parametrize("least", LEASTS)
+def test_the_least_time_of_a_kind_is_its_minimum(least: Time) -> None:
+    assert least_of(least) == least and less_equal(least, least)
+    assert (least_of(int), least_of(Divisor)) == (0, Divisor(1))

@@ -2,8 +2,11 @@
 
 1. A drain begins when the launcher asks for it, or when the coordinator says that somebody has (`Draining`).
 2. Before the job is ended a thread asks the coordinator what is left, for so many seconds at most: it may be in a long
-   step of user code. What the launcher knows itself is said in any case.
+   step of user code. By force, one that is known to be busy is not asked. What the launcher knows itself is said in any
+   case.
 3. A job that ends by itself meanwhile has ended.
+4. `end_now` is called by the thread of the side door: it only sets a flag that `turn` looks at. While the launcher is
+   not at its turns yet, as it waits for its processes, they are killed: then it waits no longer.
 """
 
 import contextlib
@@ -11,21 +14,29 @@ import threading
 from collections.abc import Callable, Sequence
 
 from megaflow.control.client.conversation import Conversation
+from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
 from megaflow.control.messages import ExplainQuery, StatusQuery
-from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, quantity
+from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity
 from megaflow.errors import ClusterError, MegaflowError
+from megaflow.job.launcher.busy_workers import who_is_busy
+from megaflow.job.launcher.children import Children
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
 QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
+FORCE_SECONDS = 2.5  # likewise, by force: for the status alone
 HOLDERS_SHOWN = 3
+BUSY_SHOWN = 3
+
+FORCED = "the job was ended by force, as somebody has asked for (megaflow control stop --force)"
 
 
 class LastQuestion:
     """Asks a job what it has not worked off; one thread, which writes all that is here."""
 
-    def __init__(self, address: Address, secret: bytes, wake: Callable[[], None]) -> None:
+    def __init__(self, address: Address, secret: bytes, wake: Callable[[], None], with_holders: bool = True) -> None:
         """`address` is the coordinator's; `wake` is called, by the thread, when nothing more comes."""
+        self._with_holders = with_holders
         self.status: JobStatus | None = None
         self.explanation: Explanation | None = None
         self.is_over = False
@@ -39,7 +50,8 @@ class LastQuestion:
             client = self._connect(*self._address)
             with contextlib.closing(Conversation(client, QUESTION_SECONDS, self._connect)) as talk:
                 self.status = talk.ask(StatusQuery(False, True))
-                self.explanation = talk.ask(ExplainQuery())
+                if self._with_holders:
+                    self.explanation = talk.ask(ExplainQuery())
         self.is_over = True
         with contextlib.suppress(OSError):  # the loop has ended
             self._wake()
@@ -51,10 +63,12 @@ class LastQuestion:
 class EarlyEnd:
     """When a job is to be ended, and what is said then. One writer: the launcher's loop."""
 
-    def __init__(self, secret: bytes, wake: Callable[[], None]) -> None:
-        """`wake` wakes the loop; any thread calls it."""
+    def __init__(self, secret: bytes, children: Children) -> None:
+        self.is_forced = False  # set by the thread of the side door
+        self.is_served = False  # the loop is at its turns
+        self.wake: Callable[[], None] = lambda: None  # wakes the loop, which sets this; any thread calls it
         self._secret = secret
-        self._wake = wake
+        self._children = children
         self._due: float | None = None  # seconds of the clock: the drain has taken too long
         self._why = ""  # not empty from when the end is due
         self._why_drain = ""
@@ -70,6 +84,17 @@ class EarlyEnd:
                 f"(--drain-timeout {timeout_seconds:g}), so it was ended"
             )
 
+    def end_now(self, request: EndNow) -> EndsNow:
+        """End the job as soon as may be, whatever its processes do; any thread."""
+        self.is_forced = True
+        if not self.is_served:
+            for child in list(self._children.all):
+                if child.process is not None:
+                    child.process.kill()
+        with contextlib.suppress(OSError):  # the loop has ended
+            self.wake()
+        return EndsNow()
+
     def wait_seconds(self, now: float) -> float | None:
         """Return in how many seconds `turn` is to be called; None: not before something has happened."""
         due = self._answer_due if self._question is not None else self._due
@@ -82,20 +107,32 @@ class EarlyEnd:
         """
         if self._due is not None and now >= self._due and not self._why:
             self._why = self._why_drain
+        if self.is_forced and self._question is None:
+            self._why = FORCED
         if not self._why:
             return
-        if coordinator is None:
-            raise ClusterError(f"{self._why}; not worked off: {', '.join(known())}")
+        busy = who_is_busy(self._children)
+        is_busy = any(set(each.workers) & set(busy.coordinating) for each in busy.busy)
+        if coordinator is None or (self.is_forced and is_busy):
+            raise self._error(coordinator is None, None, known(), busy)
         if self._question is None:
-            self._question = LastQuestion(coordinator, self._secret, self._wake)
-            self._answer_due = now + QUESTION_SECONDS
+            self._question = LastQuestion(coordinator, self._secret, self.wake, not self.is_forced)
+            self._answer_due = now + (FORCE_SECONDS if self.is_forced else QUESTION_SECONDS)
         elif self._question.is_over or now >= self._answer_due:
-            left = what_is_left(self._question.status, self._question.explanation, known())
-            raise ClusterError(f"{self._why}; {left}")
+            raise self._error(False, self._question, known(), busy)
+
+    def _error(
+        self, all_ended: bool, answer: LastQuestion | None, known: Sequence[str], busy: BusyReport
+    ) -> ClusterError:
+        status, explanation = (None, None) if answer is None else (answer.status, answer.explanation)
+        left = what_is_left(status, explanation, known, all_ended)
+        return ClusterError("; ".join([self._why, left, *map(busy_text, busy.busy[:BUSY_SHOWN])]))
 
 
-def what_is_left(status: JobStatus | None, explanation: Explanation | None, known: Sequence[str]) -> str:
-    """Say what a job has not worked off: what its workers say, as far as they were asked, and what else is `known`.
+def what_is_left(
+    status: JobStatus | None, explanation: Explanation | None, known: Sequence[str], all_ended: bool = False
+) -> str:
+    """Say what a job has not worked off: what its workers say, unless they have all ended, and what else is `known`.
 
     >>> what_is_left(None, None, ["2 lines sent and not read yet"])
     'not worked off: 2 lines sent and not read yet; what the workers still have is not known: nobody answered'
@@ -103,7 +140,7 @@ def what_is_left(status: JobStatus | None, explanation: Explanation | None, know
     left = [f"worker {each.id}: {text}" for each in (status.workers if status else ()) if (text := work_of(each))]
     left += known
     parts = [f"not worked off: {', '.join(left)}"] if left else []
-    if status is None:
+    if status is None and not all_ended:
         parts.append("what the workers still have is not known: nobody answered")
     elif not left:
         parts.append("no line, timer or record was left")

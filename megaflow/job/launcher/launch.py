@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from megaflow.control.launcher_messages import WhoIsBusy
+from megaflow.control.launcher_messages import EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
+from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
@@ -79,18 +80,13 @@ def launch(
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
             return ChildSpec(
-                spec,
-                job.name,
-                part,
-                address_of(listener),
-                listener.fileno(),
-                job.secret.encode(),
+                spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
                 splits=job_input.splits if isinstance(part, Founder) else (),
                 pushed=job_input.pushed is not None,
                 spark_queries=0 if job_input.spark is None else 1,
                 output=output.form,
                 report_fd=report_fd,
-            )
+            )  # fmt: skip
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
@@ -98,11 +94,16 @@ def launch(
                 return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
 
         children.coordinator = addresses[0]
-        handlers: dict[type, Callable[[Any], object]] = {WhoIsBusy: lambda request: who_is_busy(children)}
+        early_end = EarlyEnd(job.secret.encode(), children)
+        handlers: dict[type, Callable[[Any], object]] = {
+            WhoIsBusy: lambda request: who_is_busy(children),
+            EndNow: early_end.end_now,
+        }
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = stack.enter_context(closing(Loop(children, start, job_input, output, received, report, job), received))
+        loop = Loop(children, start, job_input, output, received, report, job, early_end)
+        stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():
                 summary = loop.run(spec.connect_timeout_seconds, spec.drain_timeout)

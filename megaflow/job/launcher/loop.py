@@ -30,7 +30,7 @@ from megaflow.control.reports import quantity
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
-from megaflow.job.launcher.early_end import EarlyEnd
+from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_pusher import LinePusher
@@ -75,6 +75,7 @@ class Loop:
     signals: Signals
     report: Callable[[str], None]  # tells the user
     job: Job  # as it is published; written when the coordinator moves
+    early_end: EarlyEnd
 
     def __post_init__(self, start: Start, job_input: JobInput) -> None:
         job, report = self.job, self.report
@@ -93,7 +94,7 @@ class Loop:
         self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
         self._secret = job.secret.encode()
         self._stop = Stop(self._secret, report)
-        self._early_end = EarlyEnd(self._secret, self._news.wake)
+        self.early_end.wake = self._news.wake
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
             self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
@@ -114,7 +115,7 @@ class Loop:
         """Serve until all children are done. Raises what made the job fail."""
         self._connect_timeout_seconds, self._drain_timeout = connect_timeout_seconds, drain_timeout
         self._connect()
-        self.signals.can_drain = True
+        self.signals.can_drain = self.early_end.is_served = True
         for child in self.children.members:
             self._listen(child)  # what came with the handshake's last bytes
         while self._newcomers.connecting or any(child.client is not None for child in self.children.all):
@@ -138,8 +139,8 @@ class Loop:
         else:
             now = time.monotonic()
             lives = any(child.running for child in self.children.all)
-            self._early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
-            timeout = self._early_end.wait_seconds(now)
+            self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
+            timeout = self.early_end.wait_seconds(now)
         for key, _ in self._selector.select(0.0 if has_more else timeout):
             key.data()
         return True
@@ -169,6 +170,8 @@ class Loop:
         timeout = EXIT_SECONDS if failing is None else failing + GRACE_SECONDS - time.monotonic()
         self.children.wait_for_exit(max(0.0, timeout))
         error = self.children.blame(self._failures) or self._lost
+        if error is not None and self.early_end.is_forced:
+            raise ClusterError(FORCED) from error
         if error is not None:
             raise error
 
@@ -229,7 +232,7 @@ class Loop:
                     self._summary.flows.append(flow)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Draining():
-                self._early_end.drain(time.monotonic(), self._drain_timeout)
+                self.early_end.drain(time.monotonic(), self._drain_timeout)
             case messages.Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
@@ -313,7 +316,7 @@ class Loop:
 
     def _on_signal(self) -> None:
         self.signals.clear()
-        self._early_end.drain(time.monotonic(), self._drain_timeout)
+        self.early_end.drain(time.monotonic(), self._drain_timeout)
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()

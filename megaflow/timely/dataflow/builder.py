@@ -27,7 +27,8 @@ from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, Pipeline,
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.dataflow.session import BATCH_RECORDS as BATCH_RECORDS
 from megaflow.timely.dataflow.session import Session
-from megaflow.timely.order import Summary, Time, identity, minimum
+from megaflow.timely.order import Time
+from megaflow.timely.path_summary import Summary, identity
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
@@ -275,7 +276,7 @@ class NodeBuilder:
             for number, summary in connection.items():
                 self.graph.builder.add_edge(made.location, self._outputs[number].location, summary)
             node.shape.append(str(sorted((n, s.adds, s.tail) for n, s in connection.items())))
-        least = minimum(self.scope.depth)
+        least = self.scope.least
         absent = not self.graph.founds
         capabilities = [Capability(output, least, absent=absent) for output in self._outputs]
         context = self.graph.context

@@ -22,7 +22,8 @@ from weakref import ref
 
 from megaflow.errors import CapabilityError, TimeError
 from megaflow.timely.dataflow.leaked_capability import Origin, caller, warn_of_loss
-from megaflow.timely.order import Product, Summary, Time, coordinates, less_equal
+from megaflow.timely.order import Time, alike, less_equal
+from megaflow.timely.path_summary import Summary
 from megaflow.timely.progress.change_batch import ChangeBatch
 
 
@@ -157,17 +158,12 @@ class Capability:
 
 
 def check_time(verb: str, present: Time, time: Time) -> None:
-    """Raise TimeError unless `time` is of the kind of `present`: an int, or a Product as deep in a nested scope."""
-    if type(time) is not type(present) or (type(time) is Product and not _as_deep(time, present)):
+    """Raise TimeError unless `time` is of the kind of `present`: an int, or say a Product as deep in its scopes."""
+    if not alike(time, present):
         raise TimeError(
             f"{verb}({time!r}): a {type(time).__name__} is not a time of this scope; "
             f"times here are like {present!r}, of type {type(present).__name__}"
         )
-
-
-def _as_deep(time: Time, present: Time) -> bool:
-    coordinates_here = coordinates(time)
-    return len(coordinates_here) == len(coordinates(present)) and all(type(each) is int for each in coordinates_here)
 
 
 def mint(output: OutputPort, time: Time) -> Capability:
@@ -249,7 +245,10 @@ class CapabilityRef:
         port, path = self._outputs[number], self._paths.get(number)
         if path is None:
             raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
-        return port, path.apply(self.time)
+        time = path.apply(self.time)
+        if time is None:
+            raise CapabilityError(f"{verb}: nothing at {self.time!r} comes to {port.title}, says {path!r}")
+        return port, time
 
     def _number(self, output: OutputPort | int | None, verb: str) -> int:
         """Return which of the operator's outputs is meant."""

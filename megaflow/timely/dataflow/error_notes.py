@@ -110,7 +110,7 @@ def facts_of(frames: Iterable[tuple[FrameType, int]], show: Callable[[object], s
             else:
                 _collect(frame, facts, show)
             time = frame.f_locals.get("time")
-            if isinstance(time, (int, Product)):
+            if isinstance(time, (int, Product, tuple)) or hasattr(time, "less_equal"):
                 facts["time"] = show(time)
         elif facts:
             break

@@ -29,7 +29,7 @@ from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
-from megaflow.timely.order import Time, minimum
+from megaflow.timely.order import Time
 from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
@@ -71,11 +71,17 @@ class ScopeRef:
     """A scope under construction: where new operators go. Equal only to itself."""
 
     graph: Graph
-    depth: int = 0  # coordinates of its times, less one; a region has the times of its parent
+    rounds: int = 0  # coordinates that scopes have added to its times; a region has the times of its parent
     parent: ScopeRef | None = None  # None: the root
     name: str = ""
     where: str = ""  # file:line that opened it
     open: bool = True  # cleared at the end of the block that builds it
+    depth: int = field(init=False)  # coordinates of its times, less one
+    least: Time = field(init=False)  # of its times
+
+    def __post_init__(self) -> None:
+        self.depth = self.graph.builder.root_depth + self.rounds
+        self.least = self.graph.builder.least(self.depth)
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -103,9 +109,9 @@ class GraphEdge:
 
 
 class Graph:
-    """A dataflow under construction, then running."""
+    """A dataflow under construction, then running. `least` is the least time of its root scope."""
 
-    def __init__(self, number: int, name: str, context: Context, founders: Membership) -> None:
+    def __init__(self, number: int, name: str, context: Context, founders: Membership, least: Time = 0) -> None:
         self.number = number
         self.name = name
         self.founders = founders  # fixes initial counts and tables
@@ -124,7 +130,7 @@ class Graph:
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
         self._extensions: dict[type, object] = {}  # class -> its one object here
-        self.builder = GraphBuilder()
+        self.builder = GraphBuilder(least)
         self.initial: list[tuple[int, Time, int]] = []
         self._watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
         self._tracker: Tracker | None = None
@@ -145,7 +151,7 @@ class Graph:
         """Add an output to `node`, return its location; every founding member holds a capability at the least time."""
         location = self.builder.add_location(depth, f"{node.title}.out{len(node.sources)} ({node.where})")
         node.sources.append(location)
-        self.initial.append((location, minimum(depth), len(self.founders.ids)))
+        self.initial.append((location, self.builder.least(depth), len(self.founders.ids)))
         self.listeners[location] = []
         return location
 
@@ -194,12 +200,11 @@ class Graph:
         self._tracker = self.builder.build(self.initial)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]
         self.handoffs.start(self.builder.edges, runs_in)
-        context = self.context
         self._progcaster = Progcaster(
-            self.number, context.allocator, context.audience, self._tracker, context.log,
+            self.number, self.context.allocator, self.context.audience, self._tracker, self.context.log,
             own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
             sources=self.listeners,
-            eager=context.eager,
+            eager=self.context.eager,
         )  # fmt: skip
         self.handlers[Channel.progress(self.number)] = self.receive_progress
         for node in self.nodes:
@@ -231,7 +236,7 @@ class Graph:
     def frontier(self, location: int) -> Antichain:
         """Return the frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
         if self._tracker is None:
-            return Antichain() if self.over else Antichain([minimum(self.builder.depths[location])])
+            return Antichain() if self.over else Antichain([self.builder.least(self.builder.depths[location])])
         return self._tracker.frontier(location)
 
     @property

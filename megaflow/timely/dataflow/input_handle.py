@@ -12,7 +12,7 @@ from megaflow.timely.dataflow.capability import Capability, check_time
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.scopes import describe
 from megaflow.timely.dataflow.session import give_what_fits
-from megaflow.timely.order import Time, less_equal
+from megaflow.timely.order import Time, alike, less_equal
 
 T = TypeVar("T")
 
@@ -31,6 +31,9 @@ class InputHandle(Generic[T]):
 
     One handle may feed several dataflows. Sending does not block. All dataflows' frontiers wait for
     `advance_to` and `close`.
+
+    Its times are those of the first dataflow that it feeds, from the least on. One whose times are no ints feeds one
+    stream only.
 
     On a worker that joined it may send once `worker.bootstrap()` has returned, from the least time on at which a
     member still may; it is closed by then if none may.
@@ -135,6 +138,8 @@ class InputHandle(Generic[T]):
 
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> Feed[T]:
         """Feed one more stream, from the current time on; the caller keeps what is returned."""
+        if not self._known and self.time == 0:
+            self.time = graph.builder.least(graph.builder.root_depth)
         self.flush()
         feed = Feed(capability, output, graph)
         self._known.add(feed)
@@ -144,6 +149,25 @@ class InputHandle(Generic[T]):
         else:
             self._feeds.append(feed)
         return feed
+
+    def check(self, scope: ScopeRef) -> None:
+        """Raise BuildError unless this handle may feed a stream of `scope`, too.
+
+        Several streams' rights may come to a joining worker at times that differ; of ints it takes the greatest, but
+        times of other kinds need have no least common upper bound.
+        """
+        if not self._known and self.time == 0:
+            return
+        if not alike(self.time, scope.least):
+            raise BuildError(
+                f"input_from: the handle sends at times like {self.time!r}, those of {describe(scope)} "
+                f"are like {scope.least!r}; use another handle"
+            )
+        if self._known and type(self.time) is not int:
+            raise BuildError(
+                f"input_from: the handle feeds a stream already, and at times like {self.time!r} it can feed no second "
+                "one; make a handle for each, or use the stream twice"
+            )
 
     def take_over(self, time: Time | None) -> None:
         """Go on at this time: the capability of a stream was filled, at it. None: it was not, and never will be."""
@@ -169,11 +193,12 @@ class InputHandle(Generic[T]):
 
 def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     """Return the stream of what is sent through `handle`. The handle closes when the worker's program ends."""
-    if scope.depth:
+    if scope.rounds:
         raise BuildError(
             f"input_from: {describe(scope)} has times with rounds, and a program sends at times without; "
             "make the input in the root scope and enter() this one"
         )
+    handle.check(scope)
     builder = NodeBuilder(scope, "Input")
     output, result = builder.new_output()
 

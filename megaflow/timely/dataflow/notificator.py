@@ -8,14 +8,15 @@ Invariant: a request is in `_due` if the frontiers seen last have passed its tim
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from megaflow.errors import CapabilityError
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Activator
-from megaflow.timely.order import Time, coordinates, from_coordinates
+from megaflow.timely.order import Time, sort_key
 from megaflow.timely.progress.antichain import Antichain
 
-_Key = tuple[int, ...]  # the coordinates of a time: sorting by them extends the partial order
+_Key = tuple[Any, ...]  # what to sort a time by, see `sort_key`
 
 
 class FrontierNotificator:
@@ -29,6 +30,7 @@ class FrontierNotificator:
     def __init__(self, activator: Activator | None = None) -> None:
         self._activator = activator
         self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # time -> of each output one, and how often asked
+        self._times: dict[_Key, Time] = {}  # those of the requests
         self._waiting: list[_Key] = []  # heap
         self._due: list[_Key] = []  # heap; with _waiting the keys of _requests, each once
         self._frontiers: Sequence[Antichain] | None = None  # as given last
@@ -45,7 +47,7 @@ class FrontierNotificator:
             )
         if not capability.held:
             raise CapabilityError(f"notify_at: {capability!r} has no right to send any more; request before release")
-        key = coordinates(capability.time)
+        key = sort_key(capability.time)
         entries = self._requests.setdefault(key, [])
         for position, (known, count) in enumerate(entries):
             if known == capability:
@@ -56,6 +58,7 @@ class FrontierNotificator:
         entries.append((capability, 1))
         if len(entries) > 1:
             return
+        self._times[key] = capability.time
         if self._frontiers is None or not _is_over(capability.time, self._frontiers):
             heappush(self._waiting, key)
             return
@@ -74,10 +77,10 @@ class FrontierNotificator:
         try:
             while self._due:
                 key = heappop(self._due)
-                time = from_coordinates(key)
+                time = self._times.pop(key)
                 for capability, count in self._requests.pop(key):
                     f(capability, count)
-                    anew = self._requests.get(coordinates(capability.time), ())
+                    anew = self._requests.get(sort_key(capability.time), ())
                     if not any(known is capability for known, _ in anew):
                         capability.release()
         except BaseException as error:
@@ -88,19 +91,19 @@ class FrontierNotificator:
 
     def pending(self) -> list[Time]:
         """Return the times that are requested and not notified, in order."""
-        return [from_coordinates(key) for key in sorted(self._requests)]
+        return [self._times[key] for key in sorted(self._requests)]
 
     def _collect(self) -> None:
         """Move what is over from `_waiting` to `_due`."""
         assert self._frontiers is not None
         waiting = self._waiting
-        if waiting and len(waiting[0]) == 1:
+        if waiting and len(waiting[0]) == 1 and type(waiting[0][0]) is int:
             while waiting and _is_over(waiting[0][0], self._frontiers):
                 heappush(self._due, heappop(waiting))
             return
         left = []
         for key in waiting:  # times of which none need be before another
-            if _is_over(from_coordinates(key), self._frontiers):
+            if _is_over(self._times[key], self._frontiers):
                 heappush(self._due, key)
             else:
                 left.append(key)
@@ -110,7 +113,7 @@ class FrontierNotificator:
     def _check(self) -> None:
         assert sorted(self._waiting + self._due) == sorted(self._requests), "a request is in one heap"
         frontiers = self._frontiers or ()
-        assert all(_is_over(from_coordinates(key), frontiers) for key in self._due), "what is due is over"
+        assert all(_is_over(self._times[key], frontiers) for key in self._due), "what is due is over"
 
 
 def _is_over(time: Time, frontiers: Sequence[Antichain]) -> bool:

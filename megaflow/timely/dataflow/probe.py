@@ -5,7 +5,7 @@ from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
 from megaflow.timely.dataflow.scopes import describe
-from megaflow.timely.order import Time
+from megaflow.timely.order import Time, alike
 from megaflow.timely.progress.antichain import Antichain
 
 
@@ -14,7 +14,7 @@ class ProbeHandle:
 
     def __init__(self) -> None:
         self._inputs: list[tuple[Graph, Input[object]]] = []
-        self._depth: int | None = None  # of the streams; None while attached to nothing
+        self._least: Time | None = None  # of the times of the streams; None while attached to nothing
 
     @property
     def frontier(self) -> Antichain:
@@ -39,12 +39,12 @@ class ProbeHandle:
 
     def check(self, scope: ScopeRef) -> None:
         """Raise BuildError unless times of `scope` are like those of the streams attached before."""
-        if self._depth is not None and self._depth != scope.depth:
+        if self._least is not None and not alike(self._least, scope.least):
             raise BuildError(
-                f"probe_with: the handle watches times of {self._depth + 1} coordinates, those of {describe(scope)} "
-                f"have {scope.depth + 1}; use another handle, or leave() the scope first"
+                f"probe_with: the handle watches times like {self._least!r}, those of {describe(scope)} "
+                f"are like {scope.least!r}; use another handle, or leave() the scope first"
             )
-        self._depth = scope.depth
+        self._least = scope.least
 
     def attach(self, source: Input[object], graph: Graph) -> None:
         """Watch one more stream."""

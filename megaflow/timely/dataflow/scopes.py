@@ -8,6 +8,7 @@ all of its own scope, so the times that it sees are of one kind, and its name sa
 from megaflow.errors import BuildError
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import ScopeRef
+from megaflow.timely.path_summary import Step, Summary, advancing, feedback
 
 
 def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
@@ -18,7 +19,7 @@ def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
     if not isinstance(name, str) or not name:
         raise BuildError(f"{name!r} is not a name for a scope; give it some text")
     check_open(parent, f"scope {name!r}")
-    return ScopeRef(parent.graph, parent.depth + rounds, parent, name, user_line())
+    return ScopeRef(parent.graph, parent.rounds + rounds, parent, name, user_line())
 
 
 def check_open(scope: ScopeRef, what: str) -> None:
@@ -56,6 +57,16 @@ def describe(scope: ScopeRef) -> str:
     if scope.parent is None:
         return f"the root scope of dataflow {scope.graph.name!r}"
     return f"scope {'/'.join(scope.path)!r} ({scope.where})"
+
+
+def path_that_advances(scope: ScopeRef, step: Step) -> Summary:
+    """Return the summary of a path inside `scope` on which time advances by `step`: in a nested one, so many rounds.
+
+    Raises ValueError with what such a step is.
+    """
+    if scope.rounds:
+        return feedback(scope.depth, *advancing(step, 0).adds)
+    return advancing(step, scope.least)
 
 
 def around(scope: ScopeRef) -> list[ScopeRef]:

@@ -31,9 +31,13 @@ def places(graph: Graph) -> dict[int, Place]:
 
 
 def signature(graph: Graph) -> tuple[str, ...]:
-    """Return whether operators are fused, then a line for each; equal on all workers that run the same program."""
+    """Return whether operators are fused, the kind of times, then a line for each operator.
+
+    Equal on all workers that run the same program.
+    """
     fusion = "fused" if any(node.fused for node in graph.nodes) else "not fused"
-    return (fusion, *(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes))
+    times = f"{graph.builder.least(graph.builder.root_depth)!r}"
+    return (fusion, times, *(f"{node.title}({', '.join(node.shape)})/{len(node.sources)}" for node in graph.nodes))
 
 
 def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> None:
@@ -47,7 +51,12 @@ def check_equal(graph: Graph, source: int, theirs: tuple[str, ...] | None) -> No
             f"dataflow {graph.number} ({graph.name!r}) was built on worker {own} but not on "
             f"worker {source}, whose program has ended; every worker must build the same dataflows, in the same order"
         )
-    (fusion, *ours), (other_fusion, *others) = signature(graph), theirs
+    (fusion, times, *ours), (other_fusion, other_times, *others) = signature(graph), theirs
+    if times != other_times:
+        raise GraphMismatch(
+            f"dataflow {graph.number} ({graph.name!r}) differs between workers: its least time is {times} on worker "
+            f"{own} but {other_times} on worker {source}; every worker must build it with the same timestamp="
+        )
     for index, (mine, other) in enumerate(zip_longest(ours, others, fillvalue="no operator")):
         if mine != other:
             where = f" ({graph.nodes[index].where})" if index < len(ours) else ""

@@ -1,13 +1,13 @@
 """Antichains: sets of times of which none is at most another. A frontier is one.
 
 `Antichain` is a plain set; `MutableAntichain` keeps counts and derives the frontier from them.
-All times in one antichain have the same depth, so integer times make at most one element: the
+All times in one antichain are alike, so integer times make at most one element: the
 code takes that case first, as it is nearly always the case.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from megaflow.timely.order import Product, Time, coordinates, less_equal, less_than
+from megaflow.timely.order import Time, less_equal, less_than, sort_key
 
 _Elements = tuple[Time, ...]
 
@@ -17,6 +17,7 @@ class Antichain:
 
     The empty antichain is the frontier of what has ended. Equality is that of sets.
 
+    >>> from megaflow.timely.order import Product
     >>> Antichain([Product(1, 5), Product(2, 2), Product(2, 6)])
     Antichain([Product(1, 5), Product(2, 2)])
     """
@@ -25,13 +26,13 @@ class Antichain:
     __hash__ = None  # type: ignore[assignment]  # it can change
 
     def __init__(self, times: Iterable[Time] = ()) -> None:
-        self._elements: _Elements = ()  # incomparable, sorted by coordinates
+        self._elements: _Elements = ()  # incomparable, sorted by `sort_key`
         for time in times:
             self.insert(time)
 
     @property
     def elements(self) -> tuple[Time, ...]:
-        """The times in it, sorted by coordinates."""
+        """The times in it, sorted by `sort_key`."""
         return self._elements
 
     def insert(self, time: Time) -> bool:
@@ -39,7 +40,7 @@ class Antichain:
         if self.less_equal(time):
             return False
         kept = [element for element in self._elements if not less_equal(time, element)]
-        self._elements = tuple(sorted([*kept, time], key=coordinates))
+        self._elements = tuple(sorted([*kept, time], key=sort_key))
         return True
 
     def less_equal(self, time: Time) -> bool:
@@ -96,7 +97,7 @@ class MutableAntichain:
 
     def __init__(self, updates: Iterable[tuple[Time, int]] = ()) -> None:
         self._counts: dict[Time, int] = {}  # time -> count, never zero, perhaps negative
-        self._elements: _Elements = ()  # the minimal times with a positive count, sorted by coordinates
+        self._elements: _Elements = ()  # the minimal times with a positive count, sorted by `sort_key`
         self.update_iter(updates)
 
     @property
@@ -175,13 +176,13 @@ def _any_less_equal(elements: Sequence[Time], time: Time) -> bool:
 
 
 def _minimal(times: Sequence[Time]) -> _Elements:
-    """Return the minimal ones among the times, sorted by coordinates."""
+    """Return the minimal ones among the times, sorted by `sort_key`."""
     if not times:
         return ()
-    if not isinstance(times[0], Product):
+    if type(times[0]) is int:
         return (min(times),)
     accepted: list[Time] = []
-    for time in sorted(times, key=coordinates):
+    for time in sorted(times, key=sort_key):
         if not _any_less_equal(accepted, time):
             accepted.append(time)
     return tuple(accepted)

@@ -1,4 +1,4 @@
-"""The tracker of any dataflow: times may be nested, so a frontier may have several elements.
+"""The tracker of any dataflow: times may be nested or of any partial order, so a frontier may have several elements.
 
 The tracker keeps, for every location l, two `MutableAntichain`s:
 
@@ -18,24 +18,25 @@ on the time and all changes of a location are handled at once.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from megaflow.timely.order import Product, Time, coordinates, identity
+from megaflow.timely.order import Time, sort_key
+from megaflow.timely.path_summary import identity
 from megaflow.timely.progress.antichain import Antichain, MutableAntichain
 from megaflow.timely.progress.propagation_order import Edge, Position
 
 # A place in the order, the location, and the time to handle there: None is all times.
-_Task: TypeAlias = tuple[tuple[int, ...], int, Time | None]
+_Task: TypeAlias = tuple[tuple[Any, ...], int, Time | None]
 
 
 class ProductTracker:
-    """A `Tracker` for times of any depth, and the oracle of the one for root times."""
+    """A `Tracker` for times of any kind and depth, and the oracle of the one for ints."""
 
     def __init__(self, depths: Sequence[int], where: list[Position], edges: Iterable[Edge]) -> None:
         self._pointstamps = [MutableAntichain() for _ in where]
         self._implications = [MutableAntichain() for _ in where]
         # location -> (target, what to do to a time; None is nothing, which most edges do)
-        self._edges: list[list[tuple[int, Callable[[Time], Time] | None]]] = [[] for _ in where]
+        self._edges: list[list[tuple[int, Callable[[Time], Time | None] | None]]] = [[] for _ in where]
         for source, target, summary in edges:
             self._edges[source].append((target, None if summary == identity(depths[source]) else summary.apply))
         self._positions = where
@@ -83,7 +84,9 @@ class ProductTracker:
                 changed.add(location)
                 for target, apply in self._edges[location]:
                     for time, delta in changes:
-                        self._offer(target, apply(time) if apply else time, delta)
+                        end = apply(time) if apply else time
+                        if end is not None:
+                            self._offer(target, end, delta)
         return sorted(changed)
 
     def _offer(self, location: int, time: Time, delta: int) -> None:
@@ -136,22 +139,23 @@ class ProductTracker:
             expected[location].update_iter((time, 1) for time in counts.frontier)
             for target, apply in self._edges[location]:
                 for time in self._implications[location].frontier:
-                    expected[target].update_iter([(apply(time) if apply else time, 1)])
+                    end = apply(time) if apply else time
+                    if end is not None:
+                        expected[target].update_iter([(end, 1)])
         for location, implied in enumerate(self._implications):
             assert dict(implied.counts()) == dict(expected[location].counts()), f"location {location}: {implied!r}"
 
 
-def _place(position: Position, time: Time) -> tuple[int, ...]:
-    """Return (c, t0, p0, t1, p1, …): component, then coordinates and positions in turn, then coordinates.
+def _place(position: Position, time: Time) -> tuple[Any, ...]:
+    """Return (c, t0, p0, t1, p1, …): component, then keys of coordinates and positions in turn, then keys.
 
+    >>> from megaflow.timely.order import Product
     >>> _place((4, 1), 17), _place((4, 1), Product(17, 2)), _place((4, 1, 0), Product(17, 2))
     ((4, 17, 1), (4, 17, 1, 2), (4, 17, 1, 2, 0))
     """
-    if not isinstance(time, Product):
-        return (position[0], time, *position[1:])
-    place = [position[0]]
-    for level, coordinate in enumerate(coordinates(time), start=1):
-        place.append(coordinate)
+    place: list[Any] = [position[0]]
+    for level, key in enumerate(sort_key(time), start=1):
+        place.append(key)
         if level < len(position):
             place.append(position[level])
     return tuple(place)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from megaflow.errors import BuildError
-from megaflow.timely.order import Summary
+from megaflow.timely.path_summary import Summary
 
 Edge: TypeAlias = tuple[int, int, Summary]
 Position: TypeAlias = tuple[int, ...]

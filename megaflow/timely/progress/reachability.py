@@ -6,14 +6,15 @@ nested scopes included; edges lead from Sources to Targets along channels and fr
 Sources through operators, each with the `Summary` of what it does to times.
 
 The graph is collected here. What follows from the counts is kept by one of two trackers, which
-give the same answers: `IntegerTracker` where all times are root times, `ProductTracker` elsewhere.
+give the same answers: `IntegerTracker` where all times are ints, `ProductTracker` elsewhere.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from megaflow.errors import BuildError
-from megaflow.timely.order import Summary, Time, identity
+from megaflow.timely.order import Time, coordinates, from_coordinates
+from megaflow.timely.path_summary import Summary, identity
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.integer_tracker import IntegerTracker
 from megaflow.timely.progress.product_tracker import ProductTracker
@@ -71,13 +72,20 @@ class GraphBuilder:
     ([0, 1], Antichain([7]))
     """
 
-    def __init__(self) -> None:
-        self.depths: list[int] = []  # location -> depth of its scope, 0 for the root
+    def __init__(self, least: Time = 0) -> None:
+        """`least` is the least time of the root scope."""
+        self._least = coordinates(least)
+        self.root_depth = len(self._least) - 1
+        self.depths: list[int] = []  # location -> coordinates of its times, less one
         self.names: list[str] = []  # location -> name, for messages
         self.edges: list[Edge] = []  # (from, to, summary), in the order added
 
+    def least(self, depth: int) -> Time:
+        """Return the least time of this depth, which is that of the root or more."""
+        return from_coordinates(self._least + (0,) * (depth - self.root_depth))
+
     def add_location(self, depth: int = 0, name: str = "") -> int:
-        """Add a location in a scope of this depth; locations are numbered from 0 in this order."""
+        """Add a location whose times have this depth; locations are numbered from 0 in this order."""
         location = len(self.depths)
         self.depths.append(depth)
         self.names.append(name or f"location {location}")
@@ -109,7 +117,7 @@ class GraphBuilder:
         """
         where = positions(self.names, self.edges)
         tracker: Tracker
-        if any(self.depths):
+        if any(self.depths) or type(self._least[0]) is not int:
             tracker = ProductTracker(self.depths, where, self.edges)
         else:
             tracker = IntegerTracker(where, self.edges)

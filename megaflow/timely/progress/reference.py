@@ -7,7 +7,8 @@ summaries of all paths between all locations and applies them to every positive 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from megaflow.timely.order import Summary, Time, identity, less_equal, summary_less_equal
+from megaflow.timely.order import Time, less_equal
+from megaflow.timely.path_summary import Summary, identity, summary_less_equal
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reachability import GraphBuilder
@@ -26,13 +27,16 @@ def path_summaries(graph: GraphBuilder) -> PathSummaries:
         if any(summary_less_equal(other, summary) for other in known):
             continue
         known[:] = [other for other in known if not summary_less_equal(summary, other)] + [summary]
-        fresh += [(start, target, summary.then(step)) for source, target, step in graph.edges if source == end]
+        for source, target, step in graph.edges:
+            if source == end and (longer := summary.then(step)) is not None:
+                fresh.append((start, target, longer))
     return paths
 
 
 def could_result_in(paths: PathSummaries, l1: int, t1: Time, l2: int, t2: Time) -> bool:
     """Tell whether something at (l1, t1) could lead to something at (l2, t2)."""
-    return any(less_equal(summary.apply(t1), t2) for summary in paths.get((l1, l2), []))
+    ends = (summary.apply(t1) for summary in paths.get((l1, l2), []))
+    return any(end is not None and less_equal(end, t2) for end in ends)
 
 
 def frontier_by_brute_force(
@@ -48,10 +52,11 @@ def frontier_by_brute_force(
     known = path_summaries(graph) if paths is None else paths
     sums = ChangeBatch(((place, time), count) for place, time, count in pointstamps)
     return Antichain(
-        summary.apply(time)
+        end
         for (place, time), count in sums
         if count > 0
         for summary in known.get((place, location), [])
+        if (end := summary.apply(time)) is not None
     )
 
 
@@ -68,5 +73,7 @@ def summaries_to(graph: GraphBuilder, target: int) -> Mapping[int, list[Summary]
         if any(summary_less_equal(other, summary) for other in known):
             continue
         known[:] = [other for other in known if not summary_less_equal(summary, other)] + [summary]
-        fresh += [(source, step.then(summary)) for source, step in incoming.get(location, [])]
+        for source, step in incoming.get(location, []):
+            if (longer := step.then(summary)) is not None:
+                fresh.append((source, longer))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import WorkerId
-from megaflow.timely.order import coordinates
+from megaflow.timely.order import sort_key
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.messages import Grant, MintAsk, Minted
 
@@ -32,7 +32,7 @@ def _least_capability(graph: Graph, location: int) -> Any:
     held = graph.caster.capabilities()
     held.extend(graph.changes)
     times = [time for (place, time), count in held if place == location and count > 0]
-    return min(times, key=coordinates, default=None)
+    return min(times, key=sort_key, default=None)
 
 
 class Gates:

@@ -1,15 +1,20 @@
 """A job that is ended before it has worked off everything says what was left, as far as anybody knows."""
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from megaflow.control.reports import Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
+from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
+from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
-from megaflow.job.launcher.early_end import QUESTION_SECONDS, EarlyEnd, LastQuestion, what_is_left
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.early_end import FORCE_SECONDS, QUESTION_SECONDS, EarlyEnd, LastQuestion, what_is_left
 from megaflow.timely.communication.client import Client
 
 COORDINATOR = ("127.0.0.1", 5000)
@@ -47,7 +52,8 @@ class FakeQuestion:
 
     made: list["FakeQuestion"]
 
-    def __init__(self, address: Any, secret: bytes, wake: Callable[[], None]) -> None:
+    def __init__(self, address: Any, secret: bytes, wake: Callable[[], None], with_holders: bool) -> None:
+        self.with_holders = with_holders
         self.status: JobStatus | None = None
         self.explanation = None
         self.is_over = False
@@ -62,7 +68,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[FakeQuestion]:
 
 
 def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list[FakeQuestion]) -> None:
-    end = EarlyEnd(b"secret", lambda: None)
+    end = EarlyEnd(b"secret", Children())
     assert end.wait_seconds(0.0) is None
     end.drain(10.0, None)
     end.drain(10.0, 5.0)
@@ -83,7 +89,7 @@ def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQuestion]) -> None:
-    end = EarlyEnd(b"secret", lambda: None)
+    end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
     end.turn(1.0, COORDINATOR, list)
     with pytest.raises(ClusterError, match=r"not worked off: 2 records not written yet; what the workers .* nobody"):
@@ -91,7 +97,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQues
 
 
 def test_who_has_ended_is_not_asked(questions: list[FakeQuestion]) -> None:
-    end = EarlyEnd(b"secret", lambda: None)
+    end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
     with pytest.raises(ClusterError, match=r"; not worked off: 2 records not written yet$"):
         end.turn(1.0, None, lambda: ["2 records not written yet"])
@@ -106,3 +112,38 @@ def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch)
     over = threading.Event()
     question = LastQuestion(COORDINATOR, b"secret", over.set)
     assert over.wait(30) and question.is_over and question.status is None
+
+
+def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQuestion]) -> None:
+    end = EarlyEnd(b"secret", Children())
+    woken: list[bool] = []
+    end.wake = lambda: woken.append(True)
+    end.is_served = True
+    assert end.end_now(EndNow()) == EndsNow() and woken == [True]
+    end.turn(0.0, COORDINATOR, list)
+    [question] = questions
+    assert not question.with_holders and end.wait_seconds(0.0) == FORCE_SECONDS
+    question.status, question.is_over = status(worker(0, 2, 1)), True
+    with pytest.raises(ClusterError, match=r"ended by force, .*; not worked off: worker 0: 1 of the 2 lines"):
+        end.turn(0.1, COORDINATOR, list)
+
+
+def test_force_asks_no_coordinator_that_is_busy(questions: list[FakeQuestion], monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = BusyReport((BusyWorker((0,), 7, 12.0, "busy", "fold", "app.py:3"),), (0,))
+    monkeypatch.setattr(early_end, "who_is_busy", lambda children: busy)
+    end = EarlyEnd(b"secret", Children())
+    end.is_served = True
+    end.end_now(EndNow())
+    said = r"; not worked off: 3 lines sent.*; worker 0 has been in 'fold' \(app.py:3\) for 12.0 s$"
+    with pytest.raises(ClusterError, match=said):
+        end.turn(0.0, COORDINATOR, lambda: ["3 lines sent and not read yet"])
+    assert questions == []
+
+
+def test_force_kills_processes_that_the_launcher_still_waits_for() -> None:
+    children = Children()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    children.all.append(Child(("h", 1), process))
+    with children:
+        EarlyEnd(b"secret", children).end_now(EndNow())
+        assert process.wait(30) == -signal.SIGKILL

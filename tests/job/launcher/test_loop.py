@@ -10,6 +10,7 @@ from megaflow.errors import SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import loop as module
 from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.loop import Loop
@@ -26,7 +27,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Any:
         children.all[-1].join([worker])
     job = Job("job", 1, None, "h", 5000, "secret")
     output = OutputQueue(Writer())
-    loop: Any = Loop(children, lambda *_: [], JobInput(), output, module.Signals(), lambda text: None, job)
+    end = EarlyEnd(b"", children)
+    loop: Any = Loop(children, lambda *_: [], JobInput(), output, module.Signals(), lambda text: None, job, end)
     loop._feed = SimpleNamespace(error=SourceError("the query failed"), move=lambda address: None)
     loop._news.wake()
     yield loop

@@ -134,5 +134,5 @@ def test_without_a_launcher_records_are_only_counted() -> None:
 def test_an_output_of_an_inner_scope_is_refused() -> None:
     worker = lone_worker(Clock())
     with pytest.raises(BuildError, match="leave"), worker.dataflow() as scope:
-        inner: Port[str] = Port(ScopeRef(scope.ref.graph, depth=1), 0, 0)
+        inner: Port[str] = Port(ScopeRef(scope.ref.graph, rounds=1), 0, 0)
         JobOutput(inner, LauncherDoor(), "nothing")

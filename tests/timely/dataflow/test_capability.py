@@ -10,7 +10,7 @@ from megaflow.errors import CapabilityError, TimeError
 from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle, Product
 from megaflow.timely.dataflow.capability import CapabilityRef, Invocation, mint
-from megaflow.timely.order import feedback, identity
+from megaflow.timely.path_summary import feedback, identity
 from megaflow.timely.progress.change_batch import ChangeBatch
 from tests.timely.workers import by_hand
 

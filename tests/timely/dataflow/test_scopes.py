@@ -12,7 +12,7 @@ from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import Exchange, InputHandle, Pipeline, ProbeHandle, Product, less_equal
 from megaflow.timely.dataflow.builder import NodeBuilder
-from megaflow.timely.order import identity
+from megaflow.timely.path_summary import identity
 from tests.cluster.processes import run_processes
 from tests.timely.cases import edges, run_threads
 from tests.timely.workers import EVERY, by_hand
@@ -615,7 +615,7 @@ def test_one_probe_watches_streams_with_times_of_one_kind() -> None:
         outside.probe_with(handle)
         inside.probe_with(handle)
 
-    with pytest.raises(BuildError, match=r"watches times of 1 coordinates, those of scope 'loop' .* have 2; .*leave"):
+    with pytest.raises(BuildError, match=r"like 0, those of scope 'loop' .* are like Product\(0, 0\); .*leave"):
         example(building(mixed))
 
 

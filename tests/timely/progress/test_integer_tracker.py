@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
-from megaflow.timely.order import Summary, feedback
+from megaflow.timely.path_summary import Summary, feedback
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.integer_tracker import IntegerTracker
 from megaflow.timely.progress.product_tracker import ProductTracker

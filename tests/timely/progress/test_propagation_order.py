@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
-from megaflow.timely.order import Summary, enter, feedback, from_coordinates, identity, leave
+from megaflow.timely.order import from_coordinates
+from megaflow.timely.path_summary import Summary, enter, feedback, identity, leave
 from megaflow.timely.progress.product_tracker import _place
 from megaflow.timely.progress.propagation_order import Edge, positions
 from megaflow.timely.progress.reachability import GraphBuilder

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
-from megaflow.timely.order import Product, Summary, Time, enter, feedback, from_coordinates, leave, minimum
+from megaflow.timely.order import Product, Time, from_coordinates
+from megaflow.timely.path_summary import Summary, enter, feedback, leave
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.reachability import GraphBuilder
 from megaflow.timely.progress.reference import could_result_in, frontier_by_brute_force, path_summaries
@@ -190,7 +191,7 @@ def test_what_circulates_in_a_ring_is_implied_once_round_and_withdrawn_whole() -
 
 
 def test_frontiers_are_right_before_the_first_propagate() -> None:
-    tracker = nested().build([(0, minimum(0), 3)])
+    tracker = nested().build([(0, 0, 3)])
     assert [tracker.frontier(location) for location in range(5)] == [
         Antichain([0]),
         *[Antichain([Product(0, 0)])] * 3,

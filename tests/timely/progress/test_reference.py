@@ -1,6 +1,7 @@
 """The reference itself, on cases worked out by hand."""
 
-from megaflow.timely.order import Product, Summary, enter, feedback, identity, leave
+from megaflow.timely.order import Product
+from megaflow.timely.path_summary import Summary, enter, feedback, identity, leave
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.reachability import GraphBuilder
 from megaflow.timely.progress.reference import could_result_in, frontier_by_brute_force, path_summaries

@@ -26,7 +26,7 @@ from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import run_whole
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.order import Time, coordinates, minimum
+from megaflow.timely.order import Time, sort_key
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Captured(Generic[T]):
 
     def extract(self) -> list[tuple[Time, list[T]]]:
         """Return the records so far, by time; within a time sorted where they can be, else in arrival order."""
-        return [(time, _sorted(self._records[time])) for time in sorted(self._records, key=coordinates)]
+        return [(time, _sorted(self._records[time])) for time in sorted(self._records, key=sort_key)]
 
 
 def _sorted(records: list[Any]) -> list[Any]:
@@ -218,7 +218,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         [alive], backoff = capabilities, Backoff(info.activator, now)
-        shown = Antichain([minimum(port.scope.depth)])
+        shown = Antichain([port.scope.least])
 
         def logic() -> None:
             nonlocal shown

@@ -19,9 +19,9 @@ The stored format, version 1. Numbers outside of payloads are unsigned and big-e
                           the payload: a value of the project's codec (`timely/communication/codec`)
 
 A payload is `(0, [(time, change), ...])` for progress or `(1, time, [record, ...])` for messages. A time is the tuple
-of its coordinates, outermost first. The tags of the codec (`codec/tags.py`) are part of the format: a change
-of their meaning needs a new version. Classes of the user's are stored by name; a program that reads them must have
-imported them.
+of its coordinates, outermost first: ints of at least 0, tuples, or values of a class of times. The tags of the codec
+(`codec/tags.py`) are part of the format: a change of their meaning needs a new version. Classes of the user's are
+stored by name; a program that reads them must have imported them.
 """
 
 import struct
@@ -159,9 +159,13 @@ def _restore(value: Any) -> Event:
 
 
 def _restore_time(value: Any) -> Time:
-    if not isinstance(value, tuple) or not value or not all(type(x) is int and x >= 0 for x in value):
+    if not isinstance(value, tuple) or not value or not all(map(_is_coordinate, value)):
         raise ValueError(f"{value!r} is not a time")
     return from_coordinates(value)
+
+
+def _is_coordinate(value: Any) -> bool:
+    return value >= 0 if type(value) is int else type(value) is tuple or hasattr(value, "less_equal")
 
 
 def _restore_change(value: Any) -> int:

@@ -16,7 +16,7 @@ from megaflow.timely.dataflow.capture.event_format import Event, Messages, Progr
 from megaflow.timely.dataflow.capture.event_link import EventSource
 from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.order import Time, coordinates, less_equal, minimum
+from megaflow.timely.order import Time, alike, less_equal
 from megaflow.timely.progress.antichain import MutableAntichain
 
 _EVENTS_PER_RUN = 64
@@ -62,12 +62,11 @@ class _Sequence:
 
     def _check(self, event: Event) -> None:
         times = [event.time] if isinstance(event, Messages) else [time for time, _ in event.changes]
-        depth = len(coordinates(self._least))
         for time in times:
-            if len(coordinates(time)) != depth:
+            if not alike(time, self._least):
                 raise self._complaint(
                     f"it has times like {time!r}, those here are like {self._least!r}; "
-                    "replay it in a scope as deep as the one in which it was captured"
+                    "replay it in a scope with times like those of the one in which it was captured"
                 )
             if not self.counts.frontier.less_equal(time) and isinstance(event, Messages):
                 raise self._complaint(f"records at {time!r} come after its frontier {list(self.counts.frontier)}")
@@ -144,7 +143,7 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
     output, result = builder.new_output()
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        least, activate = minimum(scope.depth), info.activator.activate
+        least, activate = scope.least, info.activator.activate
         played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
         player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
         backoff = Backoff(info.activator, scope.graph.context.now)

@@ -49,7 +49,7 @@ from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.dataflow.session import BATCH_RECORDS
-from megaflow.timely.order import Summary, feedback
+from megaflow.timely.path_summary import Summary, feedback
 from megaflow.timely.progress.propagation_order import positions
 
 

@@ -29,7 +29,7 @@ from megaflow.timely.dataflow.fusion.codegen import FusedFunction, Operation
 from megaflow.timely.dataflow.fusion.partition import Group, partition
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.signature import SWITCH
-from megaflow.timely.order import identity
+from megaflow.timely.path_summary import identity
 from megaflow.timely.progress.propagation_order import Edge, positions
 
 _GLOBALS = {

@@ -18,7 +18,7 @@ from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_key, check_outputs
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
-from megaflow.timely.order import Time, coordinates
+from megaflow.timely.order import Time, sort_key
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -125,7 +125,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     def logic() -> None:
         frontier = source.frontier
         # What waits comes first, or a key's values of one time would change places.
-        for time in sorted((time for time in stash if not frontier.less_than(time)), key=coordinates):
+        for time in sorted((time for time in stash if not frontier.less_than(time)), key=sort_key):
             capability, batches = stash.pop(time)
             with capability:
                 for batch in batches:

@@ -9,7 +9,7 @@ from megaflow.timely.dataflow.capability import Capability, check_time, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.order import Time, coordinates, less_equal
+from megaflow.timely.order import Time, less_equal, sort_key
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def reclock(port: Port[T], clock: Port[Any]) -> Port[T]:
     notificator = FrontierNotificator()
 
     def send(tick: Capability, count: int) -> None:
-        for time in sorted((time for time in stash if less_equal(time, tick.time)), key=coordinates):
+        for time in sorted((time for time in stash if less_equal(time, tick.time)), key=sort_key):
             for batch in stash.pop(time):
                 output.ship(tick.time, batch)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from megaflow.errors import BuildError
-from megaflow.timely import order
+from megaflow.timely import path_summary
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.error_notes import user_line
@@ -12,8 +12,9 @@ from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
-from megaflow.timely.dataflow.scopes import check_open, check_same, describe
-from megaflow.timely.order import Summary, Time
+from megaflow.timely.dataflow.scopes import check_open, check_same, describe, path_that_advances
+from megaflow.timely.order import Time
+from megaflow.timely.path_summary import Step, Summary
 
 T = TypeVar("T")
 
@@ -61,22 +62,26 @@ class LoopHandle(Generic[T]):
         close(port)
 
 
-def feedback(scope: ScopeRef, advance: int, verb: str = "feedback") -> tuple[LoopHandle[Any], Port[Any]]:
+def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[LoopHandle[Any], Port[Any]]:
     """Return a stream of what will be fed back, `advance` later each time around: in a nested scope, so many rounds.
 
-    Raises BuildError unless `advance` is an int of at least 0; a cycle that does not advance is refused when
+    What comes round at a time for which a PathSummary gives None is dropped. Raises BuildError unless `advance` is a
+    step of the scope's times: an int of at least 0 for ints and rounds; a cycle that does not advance is refused when
     the dataflow starts.
     """
-    if not isinstance(advance, int) or isinstance(advance, bool) or advance < 0:
-        raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, an int of at least 0")
+    try:
+        summary = path_that_advances(scope, advance)
+    except ValueError as error:
+        raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, {error}") from None
     builder = NodeBuilder(scope, "Feedback")
-    summary: Summary = order.feedback(scope.depth, advance)
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
 
     def logic() -> None:
         for time, batch in loop.drain():
-            output.ship(summary.apply(time), batch)
+            later = summary.apply(time)
+            if later is not None:
+                output.ship(later, batch)
 
     def close(port: Port[Any]) -> None:
         builder.build_releasing(logic)
@@ -99,7 +104,7 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     check_open(scope, "enter")
     if scope.depth == port.scope.depth:
         return Port(scope, port.node, port.output)
-    return _cross(port, scope, "Enter", order.enter(port.scope.depth))
+    return _cross(port, scope, "Enter", path_summary.enter(port.scope.depth))
 
 
 def leave(port: Port[T]) -> Port[T]:
@@ -112,7 +117,7 @@ def leave(port: Port[T]) -> Port[T]:
         raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
     if parent.depth == port.scope.depth:
         return Port(parent, port.node, port.output)
-    return _cross(port, parent, "Leave", order.leave(port.scope.depth))
+    return _cross(port, parent, "Leave", path_summary.leave(port.scope.depth))
 
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
@@ -123,7 +128,9 @@ def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
 
     def logic() -> None:
         for time, batch in source.drain():
-            output.ship(path.apply(time), batch)
+            beyond = path.apply(time)
+            assert beyond is not None, "every time crosses a border"
+            output.ship(beyond, batch)
 
     builder.build_releasing(logic)
     return result
@@ -134,7 +141,7 @@ def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[
 
     Raises BuildError in a scope whose times have no round.
     """
-    if scope.depth == 0:
+    if scope.rounds == 0:
         raise BuildError(
             f"loop_variable ({user_line()}): times of {describe(scope)} have no round; "
             "open `with scope.iterative() as inner`, or use feedback to advance the time itself"

@@ -17,7 +17,7 @@ from megaflow.testing import SimulatedCluster
 from megaflow.timely import EventLink, EventReader, EventWriter, InputHandle, Messages, Product, Progress, example
 from megaflow.timely.dataflow.capture.event_format import HEADER, Event, encode_event
 from megaflow.timely.dataflow.capture.event_link import EventSource
-from megaflow.timely.order import Time, minimum
+from megaflow.timely.order import Time
 from megaflow.timely.progress.antichain import MutableAntichain
 from tests.timely.workers import EVERY, by_hand, run
 
@@ -110,7 +110,7 @@ def test_events_obey_the_rules_in_every_interleaving(seed: int) -> None:
 
 
 def test_a_loops_events_have_its_times() -> None:
-    recorder = Recorder(minimum(1))
+    recorder = Recorder(Product(0, 0))
 
     def build(scope: Any) -> None:
         with scope.iterative() as loop:
@@ -134,7 +134,7 @@ def test_of_a_frontier_of_several_times_only_what_changes_is_told() -> None:
         Progress([(third, -1)]),
     ]
     hand, worker = by_hand()
-    link, recorder = EventLink(), Recorder(minimum(1))
+    link, recorder = EventLink(), Recorder(Product(0, 0))
     with worker.dataflow() as scope, scope.iterative() as inner:
         inner.replay([link]).capture_into(recorder)
     for event in told:
