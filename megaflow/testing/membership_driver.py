@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -26,14 +26,14 @@ from megaflow.timely.worker import Worker as EngineWorker
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A worker joins, through `server` (None: the coordinator), gets its routing state and a fair share of the bins."""
+    """A process joins, through `server` (None: the coordinator); its workers get routing state and a share of bins."""
 
     server: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker's bins and lines go to the others, then it leaves; the coordinator hands over first.
+    """The bins and lines of a worker's process go to the others, then it leaves; the coordinator hands over first.
 
     None: the highest other id. It is refused if it must.
     """
@@ -43,7 +43,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class KillJoiner:
-    """The worker that joins just before this dies `after` so many actions, unless it is a member by then.
+    """The process that joins just before this dies `after` so many actions, unless it is a member by then.
 
     To the others it is as if it had never been.
     """
@@ -53,7 +53,7 @@ class KillJoiner:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The worker with the lowest id but the coordinator's coordinates from now on, and commands are injected there."""
+    """The lowest worker of another process coordinates from now on, and commands are injected there."""
 
 
 Change: TypeAlias = Join | Leave | KillJoiner | HandOver | Move | Map
@@ -90,18 +90,19 @@ class Rescaling:
 
     _planned: list[tuple[int, Change]]  # (records sent, change); the cluster adds to it
     _members: list[SimulatedWorker]  # the living workers, kept by the cluster
-    _admit: Callable[[Admission], SimulatedWorker]
+    _admit: Callable[[Admission], list[SimulatedWorker]]
     _bury: Callable[[SimulatedWorker], None]
     _is_passed: Callable[[], bool]  # tells whether the outputs' frontier has passed the last command
+    _per_process: int  # workers
     refusals: list[str] = field(default_factory=list)
     lines: SimulatedLines | None = None  # what the dataflow reads, if it is a `dataflow(flow)`
     owners: set[int] = field(default_factory=set)  # who may own bins
-    _age: int = 0  # actions since the newcomer was started
+    _age: int = 0  # actions since the newcomers were started
     _stage: str = ""  # of the change that is under way; "": none
     _handing: bool = False  # the coordinator has handed over, and there is no new one yet
     _lead: SimulatedWorker | None = None  # None: the first
-    _newcomer: SimulatedWorker | None = None
-    _leaver: SimulatedWorker | None = None
+    _newcomers: Sequence[SimulatedWorker] = ()  # of one process
+    _leavers: Sequence[SimulatedWorker] = ()  # likewise
     _command: Command | None = None  # the `Move` or `Map` that was issued last
     _table: RoutingTable = ()
 
@@ -144,16 +145,16 @@ class Rescaling:
             self.refusals.append(answer.reason)
             self._stage = ""
         else:
-            self._newcomer, self._age = self._admit(answer), 0
+            self._newcomers, self._age = self._admit(answer), 0
 
     def turn(self, sent: int) -> None:
         """Begin what is due and go on with what is under way, as far as it can."""
-        if newcomer := self._newcomer:
+        if self._newcomers:
             self._age += 1
             kill = self._planned[0][1] if self._planned else None
             if isinstance(kill, KillJoiner) and kill.after <= self._age:
                 self._planned.pop(0)
-                self._kill(newcomer)
+                self._kill()
         before = None
         while before != (before := (self._stage, len(self._planned))):
             self._go_on(sent)
@@ -161,19 +162,19 @@ class Rescaling:
             self.lines.end()
 
     def _go_on(self, sent: int) -> None:
-        newcomer, leaver = self._newcomer, self._leaver
+        newcomers = [newcomer.worker for newcomer in self._newcomers]
         if not self._stage:
             self._begin_next(sent)
-        elif self._stage == "joined" and newcomer is not None and not newcomer.worker.rescaling.joining:
-            self._bootstrap(newcomer)
-        elif self._stage == "bootstrapping" and newcomer is not None and all(v.ready for v in newcomer.worker.stateful):
-            self._share(newcomer)
+        elif self._stage == "joined" and not any(worker.rescaling.joining for worker in newcomers):
+            self._bootstrap()
+        elif self._stage == "bootstrapping" and all(view.ready for worker in newcomers for view in worker.stateful):
+            self._share()
         elif self._stage == "moving" and all(command is not self._command for _, command in self.lead.unsent_commands):
             self._stage = ""
         elif self._stage == "handing over" and self._is_passed():
             self._hand_over()
-        elif self._stage == "draining" and leaver is not None:
-            self._leave(leaver)
+        elif self._stage == "draining":
+            self._leave()
 
     def _begin_next(self, sent: int) -> None:
         due = not any(member.unsent_records for member in self._members) and (not self.lines or self.lines.are_taken)
@@ -185,7 +186,8 @@ class Rescaling:
             case Join(server):
                 self._stage = "joining"
                 entry = self._members[0 if server is None else -1].worker  # any of them tells the coordinator
-                entry.rescaling.hear(entry.index, JoinAsk(0, "simulated", -len(self._members), 1, server))
+                ask = JoinAsk(0, "simulated", -len(self._members), self._per_process, server)
+                entry.rescaling.hear(entry.index, ask)
             case HandOver():
                 self._stage = "handing over"
             case Leave(worker):
@@ -222,18 +224,18 @@ class Rescaling:
             return
         if isinstance(event, Joined):
             self._stage = "joined"
-        elif isinstance(event, Aborted) and self._newcomer and self._newcomer.worker.index in event.ids:
+        elif isinstance(event, Aborted) and event.ids == tuple(_ids(self._newcomers)):
             self.refusals.append(event.reason)  # of a leave the answer tells
-            self._stage, self._newcomer = "", None
+            self._stage, self._newcomers = "", ()
 
-    def _bootstrap(self, newcomer: SimulatedWorker) -> None:
-        self._hand_over_records(newcomer)
-        if newcomer.worker.stateful:
-            self._stage = "bootstrapping"
-            self.issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
-        else:
-            self.owners.add(newcomer.worker.index)
-            self._stage = ""
+    def _bootstrap(self) -> None:
+        for newcomer in self._newcomers:
+            self._hand_over_records(newcomer)
+            if newcomer.worker.stateful:
+                self.issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
+            else:
+                self.owners.add(newcomer.worker.index)
+        self._stage = "bootstrapping" if self._table else ""
 
     def _hand_over_records(self, newcomer: SimulatedWorker) -> None:
         """Give it every second record of the coordinator's that it may still send."""
@@ -249,82 +251,87 @@ class Rescaling:
         script.extend(kept)
         newcomer.unsent_records.extend(given)
 
-    def _share(self, newcomer: SimulatedWorker) -> None:
-        """Move every n-th bin to it."""
-        self.owners.add(newcomer.worker.index)
-        for bin in range(0, len(self._table), len(self.owners)):
-            self.issue(Move(bin, newcomer.worker.index))
-        self._stage, self._newcomer = "", None
+    def _share(self) -> None:
+        """Move every n-th bin to each of them."""
+        ids = _ids(self._newcomers)
+        self.owners.update(ids)
+        for place, index in enumerate(ids):
+            for bin in range(place, len(self._table), len(self.owners)):
+                self.issue(Move(bin, index))
+        self._stage, self._newcomers = "", ()
 
-    def _kill(self, newcomer: SimulatedWorker) -> None:
-        lead, index = self.lead.worker, newcomer.worker.index
+    def _kill(self) -> None:
+        lead, ids = self.lead.worker, tuple(_ids(self._newcomers))
         assert lead.rescaling.sequencer is not None
         change = lead.rescaling.sequencer.change
-        if change is not None and index in change.ids and not change.committed:
-            self._bury(newcomer)
-            lead.rescaling.hear(lead.index, LinkLost((index,)))
+        if change is not None and ids == change.ids and not change.committed:
+            for newcomer in self._newcomers:
+                self._bury(newcomer)
+            lead.rescaling.hear(lead.index, LinkLost(ids))
 
     # A leave
 
     def _begin_leave(self, worker: int | None) -> None:
-        there = [member for member in self._members if not member.worker.rescaling.left]
-        candidates = [
-            member
-            for member in there
-            if (member is not self.lead if worker is None else member.worker.index == worker) and len(there) > 1
-        ]
-        if not candidates:
+        there = {member.worker.index: member for member in self._members if not member.worker.rescaling.left}
+        processes = [process[2] for process in self.lead.worker.rescaling.processes.values()]
+        lead = self.lead.worker.index
+        candidates = [ids for ids in processes if (lead not in ids if worker is None else worker in ids)]
+        if not candidates or len(processes) == 1:
             self.refusals.append(f"there is no worker {worker} that could leave")
             return
-        self._leaver = max(candidates, key=lambda member: member.worker.index)
-        if self.lines and (reason := self._why_not(self._leaver.worker, self.lines)):
+        leavers = [there[index] for index in max(candidates)]
+        if self.lines and (reason := self._why_not(leavers[0].worker, _ids(leavers), self.lines)):
             self.refusals.append(reason)
-            self._leaver = None
             return
-        if self._leaver is self.lead:
+        self._leavers = leavers
+        if self.lead in leavers:
             self._stage = "handing over"
         else:
-            self._drain(self._leaver)
+            self._drain()
 
-    def _why_not(self, worker: EngineWorker[Scope], lines: SimulatedLines) -> str:
-        """Return why the coordinator of a job would not let a worker leave, "" if it would."""
-        if pins := worker.rescaling.pins((worker.index,)):
+    def _why_not(self, worker: EngineWorker[Scope], ids: Sequence[int], lines: SimulatedLines) -> str:
+        """Return why the coordinator of a job would not let workers leave, "" if it would."""
+        if pins := worker.rescaling.pins(tuple(ids)):
             return "; ".join(pins)
-        return "" if lines.may_close(worker.index) else f"no worker but {worker.index} could read the lines"
+        return "" if lines.may_close(ids) else f"no worker but {', '.join(map(str, ids))} could read the lines"
 
-    def _drain(self, leaver: SimulatedWorker) -> None:
-        """Move its bins to the others."""
-        self.owners.discard(leaver.worker.index)
+    def _drain(self) -> None:
+        """Move their bins to the others."""
+        ids = _ids(self._leavers)
+        self.owners.difference_update(ids)
         rest = sorted(self.owners)
         for bin, owner in enumerate(self._table):
-            if owner == leaver.worker.index:
+            if owner in ids:
                 self.issue(Move(bin, rest[bin % len(rest)]))
-        if self.lines:
-            self.lines.close(leaver.worker.index)
+        for index in ids:
+            if self.lines:
+                self.lines.close(index)
         self._stage = "draining"
 
-    def _leave(self, leaver: SimulatedWorker) -> None:
-        """Ask when it has sent its records, and every command has taken effect everywhere."""
-        if self.lines and not self.lines.is_closed(leaver.worker.index):
+    def _leave(self) -> None:
+        """Ask when they have sent their records, and every command has taken effect everywhere."""
+        ids = _ids(self._leavers)
+        if self.lines and not all(map(self.lines.is_closed, ids)):
             return
-        if not leaver.unsent_records and not self.lead.unsent_commands and self._is_passed():
+        if any(leaver.unsent_records for leaver in self._leavers) or self.lead.unsent_commands:
+            return
+        if self._is_passed():
             self._stage = "leaving"
-            leaver.worker.rescaling.ask_leave(leaver.worker.index, self._left)
+            self._leavers[0].worker.rescaling.ask_leave(ids[0], self._left)
 
     def _left(self, reason: str | None) -> None:
         if reason is not None:
             self.refusals.append(reason)
-            if self._leaver is not None:
-                self.owners.add(self._leaver.worker.index)
-        self._stage, self._leaver = "", None
+            self.owners.update(_ids(self._leavers))
+        self._stage, self._leavers = "", ()
 
     # A hand-over
 
     def _hand_over(self) -> None:
         """Have another worker coordinate. Meanwhile the next change may be asked for."""
-        self._stage = "" if self._leaver is None else "succeeding"
+        self._stage = "succeeding" if self._leavers else ""
         lead = self.lead
-        if all(member is lead or member.worker.rescaling.left for member in self._members):
+        if len(lead.worker.rescaling.processes) == 1:
             self.refusals.append("there is no other worker")
             return
         self._handing = True
@@ -335,5 +342,9 @@ class Rescaling:
         member.unsent_commands.extend(self.lead.unsent_commands)
         self.lead.unsent_commands.clear()
         self._lead, self._handing = member, False
-        if self._leaver is not None and self._stage == "succeeding":
-            self._drain(self._leaver)
+        if self._stage == "succeeding":
+            self._drain()
+
+
+def _ids(members: Sequence[SimulatedWorker]) -> list[int]:
+    return [member.worker.index for member in members]

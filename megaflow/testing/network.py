@@ -1,4 +1,7 @@
-"""The simulated transport: the same allocator interface with the same bytes as TCP, delivered when the dice say so."""
+"""The simulated transport: the same allocator interface as the real ones, delivered when the dice say so.
+
+Between processes go the same bytes as over TCP, between the workers of one process references, as among threads.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time
 
 Route = tuple[int, int, Lane]  # source, target, lane
+Message = bytes | tuple[int, int, object]  # dataflow, number of the channel, body; encoded between processes
 
 
 class Network:
@@ -20,20 +24,29 @@ class Network:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._routes: dict[Route, deque[bytes]] = {}
+        self._routes: dict[Route, deque[Message]] = {}
         self._weights: dict[Route, float] = {}
         self._allocators: dict[int, SimulatedAllocator] = {}
+        self._processes: dict[int, int] = {}  # worker -> its process
         self._dead: set[int] = set()
         self.broadcasts: list[tuple[int, int, list[tuple[int, Time, int]]]] = []  # (dataflow, worker, progress batch)
 
+    def add(self, index: int, process: int) -> SimulatedAllocator:
+        """Return the end of a new worker, which is one of this process."""
+        self._processes[index] = process
+        self._allocators[index] = SimulatedAllocator(index, self)
+        return self._allocators[index]
+
     def allocator(self, index: int) -> SimulatedAllocator:
         """Return the end of one worker."""
-        return self._allocators.setdefault(index, SimulatedAllocator(index, self))
+        return self._allocators[index]
 
-    def put(self, route: Route, message: bytes) -> None:
-        """Send a message on its way."""
+    def put(self, route: Route, content: tuple[int, int, object]) -> None:
+        """Send a message on its way: dataflow, number of the channel, body."""
         if route[0] in self._dead or route[1] in self._dead:
             return
+        together = self._processes[route[0]] == self._processes.get(route[1])
+        message: Message = content if together else encode(content)
         self._routes.setdefault(route, deque()).append(message)
         self._weights.setdefault(route, self._random.random() ** 3 + 0.01)
 
@@ -62,9 +75,9 @@ class Network:
         return [_opened(route, sent) for sent in self._routes.get(route, ())]
 
 
-def _opened(route: Route, message: bytes) -> Envelope:
+def _opened(route: Route, message: Message) -> Envelope:
     source, _, lane = route
-    dataflow, number, body = decode(message)
+    dataflow, number, body = decode(message) if isinstance(message, bytes) else message
     return Envelope(Channel(lane, dataflow, number), source, body)
 
 
@@ -78,15 +91,14 @@ class SimulatedAllocator:
         self._network = network
 
     def send(self, target: int, channel: Channel, body: object) -> None:
-        """Encode and queue."""
+        """Queue, encoded if it is for another process."""
         if target == self.index:
             self.arrived.append(Envelope(channel, self.index, body))
         else:
-            message = encode((channel.dataflow, channel.number, body))
-            self._network.put((self.index, target, channel.lane), message)
+            self._network.put((self.index, target, channel.lane), (channel.dataflow, channel.number, body))
 
     def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
-        """Encode and queue for each."""
+        """Queue for each."""
         if channel.is_progress:
             self._network.broadcasts.append((channel.dataflow, self.index, body[1]))  # type: ignore[index]
         for target in targets:

@@ -18,7 +18,7 @@ from megaflow.stream import Stream
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network
-from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, partitions_of
+from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, check_feeds, partitions_of
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -54,16 +54,24 @@ class SimulatedCluster:
     [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
 
     `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
-    until it hands over.
+    until it hands over. Each process, also one that joins, has `per_process` workers, which leave together.
     `eager`: progress is never held back, see `progcaster`. `bounds`: how much may wait between operators; what is fed
     then waits for room, as a source does.
     """
 
     def __init__(
-        self, seed: int, workers: int = 3, monitor: bool = True, eager: bool = False, bounds: Bounds | None = None
+        self,
+        seed: int,
+        workers: int = 3,
+        monitor: bool = True,
+        eager: bool = False,
+        bounds: Bounds | None = None,
+        per_process: int = 1,
     ) -> None:
         if workers < 1:
             raise UsageError(f"a simulated cluster has at least 1 worker, not {workers!r}")
+        if per_process < 1 or workers % per_process:
+            raise UsageError(f"{workers} workers do not make processes of {per_process!r}")
         self.seed = seed
         self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
         self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
@@ -71,6 +79,7 @@ class SimulatedCluster:
         self._bounds = bounds
         self._random = Random(seed)
         self._ids = tuple(range(workers))
+        self._per_process = per_process
         self._network = Network(self._random)
         self._monitor = Monitor(seed, self._network) if monitor else None
         self._clock = 0.0
@@ -82,7 +91,8 @@ class SimulatedCluster:
         self._times: list[int] = []  # of what is fed and commanded, sorted
         self._last = 0  # the greatest, after which inputs close
         self._outputs: list[tuple[Time, Any]] = []
-        self._rescaling = Rescaling(self._planned, self._members, self._admit, self._bury, self._is_passed)
+        self._rescaling = Rescaling(
+            self._planned, self._members, self._admit, self._bury, self._is_passed, per_process)
         self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
@@ -138,7 +148,7 @@ class SimulatedCluster:
         if self._members:
             raise UsageError("a cluster makes one run: for the next make another, SimulatedCluster(seed)")
         feeds = {} if feeds is None else feeds
-        _check_feeds(feeds, commands, self._ids)
+        check_feeds(feeds, commands, self._ids)
         if lines is None:
             self._build: Build = build_of(build, args)
         else:
@@ -163,14 +173,18 @@ class SimulatedCluster:
         return len(self._network.broadcasts)
 
     def _add(self, index: int, feed: Sequence[tuple[int, Any]], admission: Admission | None) -> SimulatedWorker:
-        allocator = self._network.allocator(index)
+        size = self._per_process
+        allocator = self._network.add(index, index // size if admission is None else admission.process)
         worker: EngineWorker[Scope] = EngineWorker(
             allocator,
             founding(self._ids) if admission is None else admission.membership,
             Scope,
             (lambda: self._clock, lambda: self._clock),
             eager=self._eager,
-            processes={each: ("simulated", each, (each,)) for each in self._ids},
+            processes={
+                number: ("simulated", number, tuple(range(number * size, (number + 1) * size)))
+                for number in range(len(self._ids) // size)
+            },
             admission=admission,
             door=self._rescaling,
         )
@@ -187,12 +201,13 @@ class SimulatedCluster:
             member.commands.close()
         return member
 
-    def _admit(self, admission: Admission) -> SimulatedWorker:
-        """Start a worker that was admitted."""
-        member = self._add(admission.ids[0], (), admission)
-        assert member.worker.rescaling.joiner is not None
-        member.worker.rescaling.joiner.begin()
-        return member
+    def _admit(self, admission: Admission) -> list[SimulatedWorker]:
+        """Start the workers of a process that was admitted."""
+        members = [self._add(index, (), admission) for index in admission.ids]
+        for member in members:
+            assert member.worker.rescaling.joiner is not None
+            member.worker.rescaling.joiner.begin()
+        return members
 
     def _bury(self, member: SimulatedWorker) -> None:
         """Let a worker die that is no member yet."""
@@ -333,17 +348,3 @@ def _check_change(do: Any) -> None:
     if not isinstance(do, Change):
         changes = "Join(), Leave(worker), KillJoiner(), HandOver(), Move(bin, worker) or Map(workers)"
         raise UsageError(f"what is done must be one of {changes}, not {do!r:.80}")
-
-
-def _check_feeds(feeds: Any, commands: Sequence[tuple[int, Any]], workers: Sequence[int]) -> None:
-    """Raise UsageError for feeds or commands that would not go in as they stand."""
-    if not isinstance(feeds, Mapping):
-        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}")
-    if strangers := set(feeds).difference(workers):
-        raise UsageError(f"there are feeds for workers {sorted(strangers)}; the workers are {list(workers)}")
-    for name, script in [*((f"feeds[{worker}]", feed) for worker, feed in feeds.items()), ("commands", commands)]:
-        last = 0
-        for time, _ in script:
-            if not isinstance(time, int) or time < last:
-                raise UsageError(f"{name}: times must be ints in order, from 0 on; {time!r} comes after {last}")
-            last = time

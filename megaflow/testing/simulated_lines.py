@@ -175,9 +175,9 @@ class SimulatedLines:
         partitions = enumerate(self._partitions)
         self._assign([Split(number, f"partition {number}", 0, len(lines)) for number, lines in partitions if lines])
 
-    def may_close(self, worker: int) -> bool:
-        """Tell whether another worker could read on if this one's source closed."""
-        return bool(set(self._readers).difference((worker,)))
+    def may_close(self, workers: Iterable[int]) -> bool:
+        """Tell whether another worker could read on if the sources of these closed."""
+        return bool(set(self._readers).difference(workers))
 
     def close(self, worker: int) -> None:
         """Have a worker's source close."""
@@ -244,3 +244,17 @@ def _lines_of(partition: Any) -> list[str]:
     if isinstance(partition, str | bytes) or not isinstance(partition, Iterable):
         raise UsageError(f"a partition must be an iterable of str, not {partition!r:.80} ({type(partition).__name__})")
     return [without_end(line) for line in partition]
+
+
+def check_feeds(feeds: Any, commands: Sequence[tuple[int, Any]], workers: Sequence[int]) -> None:
+    """Raise UsageError for feeds or commands that would not go in as they stand."""
+    if not isinstance(feeds, Mapping):
+        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}")
+    if strangers := set(feeds).difference(workers):
+        raise UsageError(f"there are feeds for workers {sorted(strangers)}; the workers are {list(workers)}")
+    for name, script in [*((f"feeds[{worker}]", feed) for worker, feed in feeds.items()), ("commands", commands)]:
+        last = 0
+        for time, _ in script:
+            if not isinstance(time, int) or time < last:
+                raise UsageError(f"{name}: times must be ints in order, from 0 on; {time!r} comes after {last}")
+            last = time

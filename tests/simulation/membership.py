@@ -58,11 +58,12 @@ def draw_hand_overs(seed: int) -> Drawn:
 
 
 def run(
-    seed: int, drawn: Callable[[int], Drawn] = draw_changes, bounds: Bounds | None = None
+    seed: int, drawn: Callable[[int], Drawn] = draw_changes, bounds: Bounds | None = None, per_process: int = 1
 ) -> SimulatedCluster:
     """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
     scenario, changes = drawn(seed)
-    log, cluster = Log(), SimulatedCluster(seed, scenario.workers, bounds=bounds)
+    scenario.workers *= per_process
+    log, cluster = Log(), SimulatedCluster(seed, scenario.workers, bounds=bounds, per_process=per_process)
     for record, change in changes:
         cluster.at(record, change)
 
@@ -78,3 +79,8 @@ def run(
     check_owners(scenario, log, cluster.issued)
     check_ledger(scenario, log, cluster.issued)
     return cluster
+
+
+def run_processes(seed: int) -> SimulatedCluster:
+    """The same with two or three workers in each process, and coordinators that hand over or leave in between."""
+    return run(seed, draw_hand_overs, per_process=2 + seed % 2)

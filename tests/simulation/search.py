@@ -18,6 +18,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "changes": membership.run,
         "partitions": partitions.run,
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
+        "processes": membership.run_processes,
     }
 
 

@@ -8,13 +8,15 @@ import pytest
 from megaflow import Move
 from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation, simulated_cluster
 from megaflow.timely import Pipeline
-from tests.simulation.membership import draw_hand_overs, run
+from tests.simulation.membership import draw_hand_overs, run, run_processes
 
 SEEDS = 500
 HAND_OVER_SEEDS = 200
 _FAST = 25
 _SEEDS_PER_TEST = 25
 _FAST_HAND_OVERS = 10
+SEEDS_OF_SEVERAL = 48
+_FAST_OF_SEVERAL = 4
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,32 @@ def test_outputs_and_their_times_are_those_of_one_worker_however_the_membership_
 def test_so_they_are_when_the_coordinator_hands_over_or_leaves(first: int) -> None:
     for seed in range(first, first + _FAST_HAND_OVERS):
         run(seed, draw_hand_overs)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _FAST_OF_SEVERAL else [])
+        for first in range(0, SEEDS_OF_SEVERAL, _FAST_OF_SEVERAL)
+    ],
+)
+def test_so_they_are_when_processes_have_several_workers(first: int) -> None:
+    for seed in range(first, first + _FAST_OF_SEVERAL):
+        run_processes(seed)
+
+
+def test_the_workers_of_a_process_join_and_leave_together() -> None:
+    words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(100)) * 8))]
+    cluster = SimulatedCluster(seed=2, workers=4, per_process=2)
+    for number, change in enumerate([Join(), Leave(1), Join(4), Leave(5), HandOver()]):
+        cluster.at(100 * (number + 1), change)
+    outputs = cluster.run(counts, {0: words[:200], 3: words[200:]})
+    assert not cluster.refusals
+    assert [worker.index for worker in cluster.workers if not worker.rescaling.left] == [2, 3, 6, 7]
+    assert {worker for _, (worker, _, _) in outputs} >= {*range(6)}
+    assert Counter((word, total) for _, (_, word, total) in outputs) == Counter(
+        (word, total + 1) for word, times in Counter(word for _, word in words).items() for total in range(times)
+    )
 
 
 def counts(worker: Any, records: Any, commands: Any) -> Any:

@@ -261,7 +261,15 @@ FAULTS_OF_HAND_OVERS = {
 }
 
 
-ALL_FAULTS = FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_PARTITIONS | FAULTS_OF_HAND_OVERS
+FAULTS_OF_PROCESSES = {
+    "what the second worker of a process sends before the commit is taken at once": Fault(
+        "Member._prepare", "{worker: [] for worker in message.ids}", "{worker: [] for worker in message.ids[:1]}"
+    ),
+}
+
+ALL_FAULTS = (
+    FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_PARTITIONS | FAULTS_OF_HAND_OVERS | FAULTS_OF_PROCESSES
+)
 
 
 def one_quick(faults: Iterable[str]) -> list[Any]:
@@ -290,6 +298,12 @@ def test_a_planted_fault_is_found_within_200_runs_with_hand_overs(name: str) -> 
     check_found(FAULTS_OF_HAND_OVERS[name], "hand-overs")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_PROCESSES)
+def test_a_planted_fault_is_found_within_200_runs_with_several_workers_in_a_process(name: str) -> None:
+    check_found(FAULTS_OF_PROCESSES[name], "processes")
+
+
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_PARTITIONS))
 def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> None:
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
@@ -309,7 +323,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs"])
+@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes"])
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)
