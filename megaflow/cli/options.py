@@ -92,6 +92,16 @@ def say(text: str, wait_seconds: float | None = None) -> None:
         print(f"megaflow: {text}\n", end="", file=sys.stderr, flush=True)  # at once: threads say things, too
 
 
+def tell_silence(silence: Any) -> None:
+    """Tell the user why a command waits, if that is known: a `megaflow.job.side_door.Silence`."""
+    waits = "the request has been sent and waits there" if silence.sent else "the request is sent when it answers"
+    if silence.is_busy:
+        remedy = "megaflow control stop --force ends the job at once"
+        say(f"the coordinator of job {silence.job!r} is busy: {silence}; {waits}; {remedy}")
+    elif silence.busy or silence.unasked:
+        say(f"job {silence.job!r} has not answered yet: {silence}; {waits}")
+
+
 def answer(text: str) -> None:
     """Print a result. Raises BrokenPipeError once nobody reads it, MegaflowError if it cannot be written."""
     if sys.stdout is None:

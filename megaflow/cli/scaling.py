@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from megaflow.cli.json_records import plain, to_json
-from megaflow.cli.options import Where, answer, counted, option, say, steering
+from megaflow.cli.options import Where, answer, counted, option, say, steering, tell_silence
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
 from megaflow.control.client.autoscale import ScalingOutcome
 from megaflow.control.client.autoscale import autoscale as steer
@@ -50,7 +50,7 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
     goal = Goal(target_utilization, target_rate)
     goal.check()
     check_seconds("--over", over)
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         first = ask_status(talk, tables=False)
         wait(over)
         second = ask_status(talk, tables=False)
@@ -88,7 +88,7 @@ def autoscale(
     check_seconds("--every", every)
     check_seconds("--cool-down", cool_down, least=0.0)
     shown: object = None
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         for news in steer(talk, Autoscaler(goal, cool_down), every, time.monotonic, time.sleep):
             if as_json:
                 answer(to_json(scaling_record(news)))

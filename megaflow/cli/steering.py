@@ -2,23 +2,24 @@
 
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
-from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering
+from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering, tell_silence
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
-from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
-from megaflow.errors import MegaflowError, PeerLost, UsageError
+from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
+from megaflow.errors import JobNotFound, MegaflowError, NoAnswer, PeerLost, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
-from megaflow.job.side_door import end_by_force
+from megaflow.job.side_door import Silence, end_by_force, find_reason
 
 WATCH_SECONDS = 1.0
 
@@ -28,21 +29,64 @@ WATCH_SECONDS = 1.0
 @option("--bins", env="SHOW_BINS", is_flag=True, help="Also show the owner and load of each bin, and the hottest keys.")
 @steering
 def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
-    """Show workers, rates, latency, bins and recent moves."""
-    with conversation(*where) as talk:
-        while True:
-            try:
-                now = ask_status(talk, tables=bins or as_json, loads=bins)
-            except PeerLost:
-                if watch:  # the job has ended, and was seen to
-                    return
-                raise
-            if watch and not as_json and sys.stdout.isatty():
-                click.clear()
-            answer(to_json(now) if as_json else text.status_text(now))
+    """Show workers, rates, latency, bins and recent moves.
+
+    Workers that do not answer within two seconds are named, with where they are. If the coordinator is one of them,
+    that is all that is shown, and the state is "busy".
+    """
+    seen = False
+    while True:
+        try:
+            with conversation(*where, give_up) as talk:
+                while True:
+                    now = ask_status(talk, tables=bins or as_json, loads=bins, partial=True)
+                    seen = True
+                    now = replace(now, busy=who_is_busy(where)) if now.silent else now
+                    show_status(now, as_json, watch)
+                    if not watch:
+                        return
+                    time.sleep(WATCH_SECONDS)
+        except CoordinatorBusy as error:
+            silence = error.silence
+            show_status(
+                JobStatus(silence.job, "busy", None, None, (), (), silent=silence.coordinating, busy=silence.busy),
+                as_json, watch,
+            )  # fmt: skip
             if not watch:
                 return
             time.sleep(WATCH_SECONDS)
+        except (PeerLost, JobNotFound):
+            if watch and seen:  # the job has ended
+                return
+            raise
+
+
+def show_status(now: JobStatus, as_json: bool, watch: bool) -> None:
+    """Print it, in the place of the last one on a terminal."""
+    if watch and not as_json and sys.stdout.isatty():
+        click.clear()
+    answer(to_json(now) if as_json else text.status_text(now))
+
+
+class CoordinatorBusy(NoAnswer):
+    """Who coordinates the job is in a long step."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(str(silence))
+        self.silence = silence
+
+
+def give_up(silence: Silence) -> None:
+    """Raise CoordinatorBusy if it is; wait on otherwise."""
+    if silence.is_busy:
+        raise CoordinatorBusy(silence)
+    tell_silence(silence)
+
+
+def who_is_busy(where: Where) -> tuple[BusyWorker, ...]:
+    """Return the workers that are in a long step, by the word of the launcher; none if that cannot be asked."""
+    job, connect, _ = where
+    return () if connect is not None else find_reason(find(job), "", True).busy
 
 
 @click.command("move-bins")
@@ -69,7 +113,7 @@ def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words
         raise UsageError(f"--map {map_file.name}: not a text file; write the worker of each bin in it") from error
     selection = Selection(map_text=map_text, **words)
     move_request.check_selection(selection)
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         status = (ask_settled if selection.balance else ask_status)(talk, loads=dry_run or selection.needs_loads)
         plan = make_plan(status, selection)
         if dry_run:
@@ -93,7 +137,7 @@ def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
 @steering
 def resume(where: Where, as_json: bool, gap: float | None) -> None:
     """Finish what a move-bins or remove-workers command was about that was interrupted; status shows it."""
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         kept = commands.take_up_plan(talk)
         left = move_request.remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
         moved = carry_out(talk, left, kept.number)
@@ -117,7 +161,7 @@ def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> Move
 def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_other_code: bool) -> None:
     """Start N more worker processes; return when they have joined and may own bins."""
     moved = None
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         if balance:
             before = ask_status(talk)
             move_request.check_bins(before)
@@ -146,7 +190,7 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
 
     If the process coordinates the job, another process takes that over first.
     """
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         commands.check_removal(talk, worker)
         moved = carry_out(talk, move_request.plan_removal(ask_status(talk), worker))
         removal = remove(talk, worker)
@@ -180,7 +224,7 @@ def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
 
     Only workers that were started with `megaflow run --join --no-bootstrap` need it; for others it changes nothing.
     """
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         report = commands.bootstrap_worker(talk, server, worker)
     answer(to_json(report) if as_json else text.bootstrapped_text(report))
 
@@ -188,9 +232,18 @@ def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
 @click.command()
 @steering
 def explain(where: Where, as_json: bool) -> None:
-    """Show which operator, worker and time hold the output back."""
-    with conversation(*where) as talk:
-        report = commands.ask_explanation(talk)
+    """Show which operator, worker and time hold the output back.
+
+    Workers that do not answer within two seconds are named, with where they are. If the coordinator is one of them,
+    that is all that is shown.
+    """
+    try:
+        with conversation(*where, give_up) as talk:
+            report = commands.ask_explanation(talk)
+            report = replace(report, busy=who_is_busy(where)) if report.silent else report
+    except CoordinatorBusy as error:
+        silence = error.silence
+        report = Explanation(silence.job, None, None, False, (), silence.coordinating, busy=silence.busy)
     answer(to_json(report) if as_json else text.explanation_text(report))
 
 
@@ -208,7 +261,7 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
         end_by_force(find(job), checked_timeout(timeout))
         answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
         return
-    with conversation(*where) as talk:
+    with conversation(*where, tell_silence) as talk:
         commands.stop_job(talk)
     answer(to_json({"stopped": True}) if as_json else "the job has stopped")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import quantity
+from megaflow.control.reports import busy_text, busy_where, quantity
 from megaflow.megaphone.routing import ranges_text
 from megaflow.timely.order import Product
 
@@ -15,6 +15,8 @@ STEPS_SHOWN = 20
 
 def status_text(status: reports.JobStatus) -> str:
     """Return a status as a few tables."""
+    if status.epoch is None:
+        return "\n".join([f"job {status.job}: {UNKNOWN}", *silent_texts(status.silent, status.busy)])
     frontier = "none" if status.frontier is None else status.frontier
     parts = [f"job {status.job}: {status.state}, epoch {status.epoch}, output complete before {frontier}"]
     rows = [
@@ -26,6 +28,7 @@ def status_text(status: reports.JobStatus) -> str:
     head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
+    parts += silent_texts(status.silent, status.busy)
     parts += [change_text(change) for change in status.changes]
     parts += [joining_text(each) for each in status.joining]
     for operator in status.operators:
@@ -117,7 +120,9 @@ def moved_text(moved: reports.MoveReport) -> str:
 def explanation_text(report: reports.Explanation) -> str:
     """Return what holds a job's output back, as a sentence and a table."""
     epoch, frontier = report.epoch, report.frontier
-    parts = [f"worker {worker} did not answer: it is in a long step of user code" for worker in report.silent]
+    parts = silent_texts(report.silent, report.busy)
+    if epoch is None:
+        return "\n".join([f"job {report.job}: {UNKNOWN}", *parts])
     parts += [joining_text(each) for each in report.joining]
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
@@ -183,6 +188,21 @@ def change_text(change: reports.ChangeStatus) -> str:
     return f"changing: {change.change} ({facts}), {how}"
 
 
+def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> list[str]:
+    """Return why workers did not answer, and who else is busy.
+
+    >>> silent_texts((1,), (reports.BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12"),))
+    ["worker 1 did not answer: it has been in 'fold' (app.py:12) for 12.3 s"]
+    """
+    known = {worker: each for each in reversed(busy) for worker in each.workers}
+    parts = [
+        f"worker {worker} did not answer: "
+        + (f"it has been {busy_where(known[worker])}" if worker in known else "it is in a long step of user code")
+        for worker in silent
+    ]
+    return parts + [busy_text(each) for each in busy if not set(each.workers).intersection(silent)]
+
+
 def joining_text(joining: reports.JoiningStatus) -> str:
     """Return a process on its way in.
 
@@ -195,6 +215,7 @@ def joining_text(joining: reports.JoiningStatus) -> str:
     return f"{who}, asked for {joining.seconds:.0f} s ago, {how}: {joining.waits}"
 
 
+UNKNOWN = "busy: the worker that coordinates it is in a long step, so no more is known"
 STATES = {"joined": "has joined and has no routing table yet", "leaving": "is leaving"}
 NOTHING = "nothing to move: every bin is already where it should be"
 

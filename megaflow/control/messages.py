@@ -91,6 +91,7 @@ class StatusQuery:
 
     bins: bool = False  # with a table per operator
     loads: bool = False  # and with loads by bin and by key
+    partial: bool = False  # without the workers that do not answer at once, if there are some
 
 
 @dataclass(frozen=True, slots=True)

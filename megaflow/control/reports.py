@@ -155,19 +155,24 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A running job, as its coordinator knows it and its workers report it."""
+    """A running job, as its coordinator knows it and its workers report it.
+
+    If the coordinator is busy, only its name and who is busy are known: the state is "busy", the epoch None.
+    """
 
     job: str
-    state: str  # starting, running, ending or stopping
-    epoch: int
+    state: str  # starting, running, ending, stopping; or busy
+    epoch: int | None
     frontier: int | None  # output is complete before it; None: all is
-    workers: tuple[WorkerStatus, ...]  # by id
+    workers: tuple[WorkerStatus, ...]  # by id; without those that are silent
     operators: tuple[OperatorStatus, ...]
     pending: tuple[PendingMove, ...] = ()
     plan: PlanStatus | None = None
     changes: tuple[ChangeStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()  # the newest last
     joining: tuple[JoiningStatus, ...] = ()
+    silent: tuple[int, ...] = ()  # workers that have not answered, sorted
+    busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
 
 
 # What holds the output back -----------------------------------------------------------
@@ -191,12 +196,13 @@ class Explanation:
     """What holds a job's output back."""
 
     job: str
-    epoch: int  # of the control stream
+    epoch: int | None  # of the control stream; None: the coordinator is busy
     frontier: int | None  # the epoch that is held open; None: none is
     settled: bool  # the output is as far as it can be
     held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
+    busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
 
 
 # Accounts -----------------------------------------------------------------------------
@@ -271,17 +277,21 @@ def busy_text(busy: BusyWorker) -> str:
     "workers 2, 3 have been silent for 5.0 s: code that keeps Python's interpreter to itself, or too little of a core"
     """
     who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
-    have = "have" if len(busy.workers) > 1 else "has"
+    return f"{who} {'have' if len(busy.workers) > 1 else 'has'} been {busy_where(busy)}"
+
+
+def busy_where(busy: BusyWorker) -> str:
+    """Return what comes behind `has been`."""
     place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
     if busy.state == "suspended":
-        return f"{who} {have} been suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
+        return f"suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
     if busy.state == "silent":
         last = f", last seen in {place}" if place else ""
         why = "code that keeps Python's interpreter to itself, or too little of a core"
-        return f"{who} {have} been silent for {busy.seconds:.1f} s{last}: {why}"
+        return f"silent for {busy.seconds:.1f} s{last}: {why}"
     facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
     facts += f", record {busy.record}" if busy.record is not None else ""
-    return f"{who} {have} been in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
+    return f"in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
 
 
 def workers_text(ids: Sequence[int]) -> str:

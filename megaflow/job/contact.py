@@ -1,11 +1,12 @@
 """How a command or a process finds a running job: by the job's file, or by the address of one of its processes."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from megaflow.control.client.conversation import Conversation
+from megaflow.control.client.conversation import QUIET_AGAIN_SECONDS, QUIET_SECONDS, Conversation
 from megaflow.errors import JobNotFound, PeerLost, UsageError
 from megaflow.job.job_file import find
+from megaflow.job.side_door import Silence, find_reason
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.secret import given_secret
@@ -15,9 +16,16 @@ TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in millisecond
 
 
 @contextlib.contextmanager
-def conversation(job: str | None, connect: str | None, timeout: float) -> Iterator[Conversation]:
-    """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none."""
+def conversation(
+    job: str | None, connect: str | None, timeout: float, tell: Callable[[Silence], None] = lambda silence: None
+) -> Iterator[Conversation]:
+    """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none.
+
+    `tell` is told when the coordinator has been silent for two seconds, and then again and again; what it raises goes
+    on to whoever asks.
+    """
     checked_timeout(timeout)
+    found = None
     if connect is None:
         found = find(job)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
@@ -27,28 +35,41 @@ def conversation(job: str | None, connect: str | None, timeout: float) -> Iterat
         host, port = parse_address(connect, "--connect")
         secret, name = needed_secret("--connect"), f"the job at {connect}"
 
-    def reach(host: str, port: int) -> Client:
-        try:
-            return Client.connect(host, port, secret.encode(), "control", {}, timeout)
-        except (OSError, PeerLost) as error:
-            raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
+    def silent(sent: bool) -> str:
+        silence = find_reason(found, found.name if found is not None else str(connect), sent)
+        tell(silence)
+        return str(silence)
 
-    def again() -> Client | None:
+    def reach(host: str, port: int) -> Client:
+        why, patience, left = "", QUIET_SECONDS, timeout
+        while True:
+            try:
+                return Client.connect(host, port, secret.encode(), "control", {}, min(left, patience))
+            except TimeoutError as error:
+                if (left := left - patience) <= 0:
+                    place = f"{name} does not answer at {host}:{port}"
+                    why = why or silent(False)
+                    raise JobNotFound(f"{place} within {timeout:g} s, and was asked nothing: {why}") from error
+                why, patience = silent(False), QUIET_AGAIN_SECONDS
+            except (OSError, PeerLost) as error:
+                raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
+
+    def again(besides: Address | None = None) -> Client | None:
         with contextlib.suppress(JobNotFound):
-            moved = find(found.name) if connect is None else None
-            return None if moved is None else reach(moved.host, moved.port)
+            moved = find(found.name) if found is not None else None
+            return None if moved is None or (moved.host, moved.port) == besides else reach(moved.host, moved.port)
         return None
 
     def first() -> Client:
         try:
             return reach(host, port)
         except JobNotFound:  # perhaps the coordinator has left since the job's file was read
-            client = again()
+            client = again((host, port))
             if client is None:
                 raise
             return client
 
-    with contextlib.closing(Conversation(first(), timeout, reach, again)) as talk:
+    with contextlib.closing(Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))) as talk:
         yield talk
 
 

@@ -7,6 +7,8 @@
 3. The kernel takes 107 bytes of a socket's path. On Linux the folder is opened and named by its number, so it may be
    longer; elsewhere a job in such a folder has no side door.
 4. One question a connection, in the frames and the encoding of all other connections.
+
+Who steers a job asks here when its coordinator has been silent for two seconds: `find_reason`.
 """
 
 import contextlib
@@ -14,10 +16,12 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from megaflow.control.launcher_messages import EndNow, EndsNow
+from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow, WhoIsBusy
+from megaflow.control.reports import BusyWorker, busy_text
 from megaflow.control.shapes import conforms
 from megaflow.errors import ClusterError, NoAnswer, UsageError
 from megaflow.job.job_file import Job, door_path, present
@@ -27,9 +31,35 @@ from megaflow.timely.communication.secret import private_folder
 BACKLOG = 32
 OPEN_FILES = "/proc/self/fd"  # on Linux
 
+LAUNCHER_SECONDS = 1.0  # it has nothing to do but to answer
+NAMED_MAX = 3  # of those that are busy, in a sentence
 END_POLL_SECONDS = 0.05
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What is known of a coordinator that has not answered for a while."""
+
+    job: str  # its name, or for want of that its address
+    sent: bool  # the request has reached it, and waits there; else it has not even taken the connection
+    busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher
+    coordinating: tuple[int, ...] = ()  # the workers of its process
+    unasked: str = ""  # why the launcher could not be asked
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the coordinator's process is what is busy."""
+        return any(set(self.coordinating).intersection(each.workers) for each in self.busy)
+
+    def __str__(self) -> str:
+        """Return who is busy, or why that is not known."""
+        if self.unasked:
+            return self.unasked
+        more = len(self.busy) - NAMED_MAX
+        named = [busy_text(each) for each in self.busy[:NAMED_MAX]] + ([f"and {more} more"] if more > 0 else [])
+        return "; ".join(named) or "its launcher knows of no worker in a long step"
 
 
 def open_door(job: Job) -> socket.socket:
@@ -59,6 +89,17 @@ def short_name(path: Path) -> Iterator[str]:
         yield f"{OPEN_FILES}/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+def find_reason(job: Job | None, name: str, sent: bool) -> Silence:
+    """Return what the launcher knows of who is busy; it blocks for LAUNCHER_SECONDS at most. None: no job file."""
+    if job is None:
+        return Silence(name, sent, unasked="its launcher could not be asked: --connect tells only where a worker is")
+    try:
+        report = ask_launcher(job, WhoIsBusy(), BusyReport, LAUNCHER_SECONDS)
+    except NoAnswer as error:
+        return Silence(name, sent, unasked=str(error))
+    return Silence(name, sent, report.busy, report.coordinating)
 
 
 def ask_launcher(job: Job, request: object, answer: type[T], timeout_seconds: float) -> T:

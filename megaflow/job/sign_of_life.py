@@ -57,6 +57,7 @@ class SignFile:
         else:
             with tempfile.TemporaryFile() as unnamed:
                 self.file = os.dup(unnamed.fileno())
+        self.began = now
         self._last = SignOfLife(now)
         self._lock = threading.Lock()  # so that nobody reads what has the number after it is closed
 

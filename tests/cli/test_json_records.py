@@ -42,11 +42,11 @@ FULL = (
     '1, "done": 0, "steps": 3, "waiting": true}, {"change": "bootstrap", "server": 0, "worker": 1, "done": 0, '
     '"steps": 1, "waiting": true}], "ledger": [{"operator": "count", "bin": 1, "epoch": 17, "from": 0, "to": 1, '
     '"bytes": 2048, "keys": 10, "seconds": 0.004}], "joining": [{"address": "h:3", "pid": 73, "seconds": 12.5, '
-    '"workers": [], "waits": "it loads"}]}'
+    '"workers": [], "waits": "it loads"}], "silent": [], "busy": []}'
 )
 EMPTY = (
     '{"job": "app", "state": "ending", "epoch": 9, "frontier": null, "workers": [], "operators": [{"name": "count", '
-    '"bins": 2}], "pending": [], "plan": null, "changes": [], "ledger": [], "joining": []}'
+    '"bins": 2}], "pending": [], "plan": null, "changes": [], "ledger": [], "joining": [], "silent": [], "busy": []}'
 )
 WITHOUT_TABLES = (
     '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
@@ -56,13 +56,13 @@ WITHOUT_TABLES = (
     '"owner": null, "records_per_s": 30.5, "busy_ms_per_s": 4.25, "keys": 3, "bytes": 2048}, {"bin": 0, "owner": null, '
     '"records_per_s": 1.0, "busy_ms_per_s": 0.5, "keys": 2, "bytes": 100}], "hot_keys": [{"key": "\'the\'", "bin": 1, '
     '"records_per_s": 20.0, "error_per_s": 0.5}]}], "pending": [], "plan": null, "changes": [], "ledger": [], '
-    '"joining": []}'
+    '"joining": [], "silent": [], "busy": []}'
 )
 HELD = (
     '{"job": "app", "epoch": 9, "frontier": 4, "settled": false, "held_by": [{"operator": "count", "where": "a.py:3",'
     ' "port": "input 0", "worker": 1, "epoch": 4, "count": 2, "kind": "records"}, {"operator": "loop", "where": '
     '"a.py:9", "port": "output 0", "worker": null, "epoch": [4, 1], "count": 1, "kind": "under way"}], "silent": [2, '
-    '3], "joining": []}'
+    '3], "joining": [], "busy": []}'
 )
 
 LOAD = OperatorLoad("count", (1, 0), (30.5, 1.0), (4.25, 0.5), (3, 2), (2048, 100), (("'the'", 1, 20.0, 0.5),))

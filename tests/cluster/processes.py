@@ -220,10 +220,15 @@ class Run:
         return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
 
     def status(self) -> dict[str, Any]:
-        done = self.control("status", "--json")
-        assert done.returncode == 0, done.stderr
-        record: dict[str, Any] = json.loads(done.stdout)
-        return record
+        """Return what all workers say, once none of them is in a long step."""
+        deadline = time.monotonic() + STATUS_SECONDS
+        while True:
+            done = self.control("status", "--json")
+            assert done.returncode == 0, done.stderr
+            record: dict[str, Any] = json.loads(done.stdout)
+            if not record["silent"]:
+                return record
+            assert time.monotonic() < deadline, done.stdout
 
     def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Ask until the status is as wanted."""

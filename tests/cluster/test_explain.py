@@ -124,7 +124,7 @@ def test_a_worker_in_a_long_step_is_named_as_silent(start: Callable[..., Run], t
     app.write_text(SLEEPER)
     (tmp_path / "lines.txt").write_text("sleep\n")
     run = start(str(app), "--lines", str(tmp_path / "lines.txt"), "--processes", "2")
-    wait_until(lambda: any(run.files()))  # its status nobody can have: one worker never answers
+    wait_until(lambda: any(run.files()))
     record = explanation_when(run, lambda record: record["silent"])
     assert record["silent"] == [1] and not record["settled"]
     shown = run.control("explain")

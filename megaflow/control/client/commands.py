@@ -18,9 +18,14 @@ RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which lasts three
 BOOTSTRAP_POLLS = 300  # until a worker that is being given its routing table is waited for no longer
 
 
-def ask_status(conversation: Conversation, tables: bool = True, loads: bool = False) -> reports.JobStatus:
-    """Return the status of a job; its loads cost the workers some ten milliseconds if states are large."""
-    return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads)))
+def ask_status(
+    conversation: Conversation, tables: bool = True, loads: bool = False, partial: bool = False
+) -> reports.JobStatus:
+    """Return the status of a job; its loads cost the workers some ten milliseconds if states are large.
+
+    Waits for all workers; if a `partial` one will do, for less than two seconds.
+    """
+    return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads, partial)))
 
 
 def ask_settled_status(

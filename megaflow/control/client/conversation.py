@@ -45,6 +45,10 @@ from megaflow.errors import ClusterError, CommandRefused, JobNotFound, MegaflowE
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
+QUIET_SECONDS: Final = 2.0
+"""Without a word from the coordinator, until others are asked why it is silent."""
+QUIET_AGAIN_SECONDS: Final = 10.0
+"""Until they are asked again."""
 MOVES_MAX: Final = 10
 """Addresses at which one question is asked: a coordinator that moves more often moves faster than it can be asked."""
 POLL_SECONDS: Final = 0.1
@@ -70,13 +74,15 @@ class Conversation:
         *,
         patience_seconds: float = 0.0,
         stopping: Callable[[float], bool] | None = None,
+        quiet: Callable[[], str] | None = None,
     ) -> None:
         """`client` belongs to this from now on.
 
         `connect` follows the coordinator to an address; without, a coordinator that has moved is an error. `find`
         connects to where the job is found by now, None if it is not; it is called until `patience_seconds` are over.
         Without `timeout_seconds` an answer is waited for until `stopping`, which waits for so many seconds at most (as
-        `threading.Event.wait` does), says that it is time to stop.
+        `threading.Event.wait` does), says that it is time to stop. `quiet` is called when nothing was heard for
+        QUIET_SECONDS, and says why; what it raises ends the question.
         """
         assert stopping is not None or not patience_seconds, "`stopping` is what waits between two calls of `find`"
         self._client = client
@@ -85,6 +91,8 @@ class Conversation:
         self._find = find
         self._patience_seconds = patience_seconds
         self._stopping = stopping or (lambda seconds: False)
+        self._quiet = quiet
+        self._why = "a worker may be in a long step of user code"  # nothing is heard
         self._id = 0
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
         self._heard: CommandProgress | None = None  # of the last command
@@ -129,17 +137,26 @@ class Conversation:
         self._client.close()
 
     def _await_answer(self, show: Callable[[CommandProgress], None] | None, grace_seconds: float) -> Done | Moved:
+        waited, due = 0.0, QUIET_SECONDS  # since something was heard; until `quiet` is called
         while True:
             if self._stopping(0.0):
                 if grace_seconds <= 0:
                     raise Stopped
                 grace_seconds -= POLL_SECONDS
+            patience = POLL_SECONDS if self._timeout_seconds is None else self._timeout_seconds - waited
+            if self._quiet is not None:
+                patience = min(patience, due - waited)
             try:
-                answer = self._client.receive(POLL_SECONDS if self._timeout_seconds is None else self._timeout_seconds)
+                answer = self._client.receive(max(0.0, patience))
             except TimeoutError as error:
-                if self._timeout_seconds is not None:
+                waited += patience
+                if self._timeout_seconds is not None and waited >= self._timeout_seconds:
                     raise MegaflowError(self._overdue(f"within {self._timeout_seconds:g} s")) from error
+                if self._quiet is not None and waited >= due:
+                    self._why = self._quiet()
+                    due += QUIET_AGAIN_SECONDS
                 continue
+            waited, due = 0.0, QUIET_SECONDS
             match answer:
                 case Refused(id, reason) if id == self._id:
                     raise CommandRefused(reason)
@@ -189,5 +206,5 @@ class Conversation:
             what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
             return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
         if self.accepted is None:
-            return f"the job did not answer {waited}; a worker may be in a long step of user code"
+            return f"the job did not answer {waited}; {self._why}; what was asked for waits there"
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"

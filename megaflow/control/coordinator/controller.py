@@ -9,7 +9,7 @@ order; whoever calls it (the agent) holds the sockets, the clock and the handle 
 3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
    at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
 4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
-   what members report of each bin they install. If some reports are late, all members are asked: answers come after.
+   what members report of each bin they install. If some are late, all members are asked: answers come after reports.
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `Resign` is a controller's last word, and what it has held back is asked of the next one.
@@ -149,7 +149,7 @@ class Controller:
         """Return how long the caller may wait before its next `Ticked`."""
         if self.ended:
             return TICK_IDLE_SECONDS
-        return max(0.0, self._tick_due(now) - now)
+        return max(0.0, min(self._tick_due(now), self._questions.end) - now)
 
     def _start(self, out: list[Instruction], now: float) -> None:
         self._state = "running"
@@ -169,7 +169,7 @@ class Controller:
         try:
             match request.body:
                 case messages.StatusQuery():
-                    self._ask(asked, out)
+                    out += self._questions.ask(asked, self._roster.members.ids, request.body, now)
                 case messages.BeginPlan() | messages.ResumePlan() | messages.Reconfigure() | messages.TryBins():
                     self._refuse_if_ended()
                     self._trials.ask(asked, tried, out, now)
@@ -242,10 +242,6 @@ class Controller:
             case _:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
-    def _ask(self, about: About, out: list[Instruction]) -> None:
-        loads = isinstance(about, Asked) and bool(about.request.body.loads)
-        out += self._questions.ask(about, self._roster.members.ids, loads)
-
     def _conclude(self, question: Question[About], out: list[Instruction], now: float) -> None:
         about = question.about
         if isinstance(about, Pending):
@@ -259,7 +255,7 @@ class Controller:
             operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
             pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
             plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
-            joining=self.joins.statuses(now),
+            joining=self.joins.statuses(now), silent=tuple(sorted(question.silent)),
         )  # fmt: skip
         out.append(done(about, status))
 
@@ -269,9 +265,11 @@ class Controller:
         self._frontier = frontier
         for pending in self._moves.passed(frontier, now):
             if frontier is not None and pending.missing and self._questions.has_room:
-                self._ask(pending, out)
+                out += self._questions.ask(pending, self._roster.members.ids, messages.StatusQuery(), now)
             else:  # without a frontier members are leaving and answer no more
                 out += self._moves.finish(pending)
+        for question in self._questions.overdue(now):
+            self._conclude(question, out, now)
         if frontier is None and self.ended:
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()

@@ -14,6 +14,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import is_settled
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
+from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.staged_checks import StagedChecks
 from megaflow.control.launcher_messages import Draining, EndProcess, StartFailed, StartProcesses
 from megaflow.control.messages import (
@@ -36,7 +37,7 @@ from megaflow.timely.rescale.messages import Aborted, JoinDue, Joined, LeaveDue,
 from megaflow.timely.rescale.messages import Event as MembershipEvent
 
 TOPIC = "control"  # of the mail between the workers of a job
-EXPLAIN_SECONDS = 5.0  # after that whoever has not said what it holds is named
+EXPLAIN_SECONDS = ANSWER_SECONDS  # after that whoever has not said what it holds is named
 EXPLAINING_MAX = 100  # questions of that kind under way
 
 

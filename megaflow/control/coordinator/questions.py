@@ -1,18 +1,21 @@
 """Questions that all members answer: who has not answered yet, and the loads that the answers add up to.
 
+Who is in a long step is waited for; but who asks for what is known is given that after ANSWER_SECONDS.
 A bin that has moved a moment ago has a share of its load at either worker: the shares are added, whoever owns it now.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Generic, TypeVar
 
 from megaflow.control.coordinator.events import Mail
-from megaflow.control.messages import StatusAnswer, StatusAsk
+from megaflow.control.messages import StatusAnswer, StatusAsk, StatusQuery
 from megaflow.control.reports import KEYS_REPORTED_MAX, OperatorLoad, OperatorStatus
 from megaflow.errors import CommandRefused
 
 QUESTIONS_MAX = 1_000  # under way
+ANSWER_SECONDS = 1.5  # clients are promised 2
 
 T = TypeVar("T")
 
@@ -24,6 +27,7 @@ class Question(Generic[T]):
     about: T
     silent: set[int]  # members that have not answered
     answers: dict[int, StatusAnswer]  # worker -> what it said
+    end: float  # seconds of the wall clock: those that are silent are not waited for any longer
 
 
 class Questions(Generic[T]):
@@ -45,14 +49,19 @@ class Questions(Generic[T]):
         """Whether one more may be asked."""
         return len(self._open) < QUESTIONS_MAX
 
-    def ask(self, about: T, members: tuple[int, ...], loads: bool = False) -> list[Mail]:
-        """Return the mail that asks them all, for their loads too. Raises CommandRefused if too many are under way."""
+    @property
+    def end(self) -> float:
+        """When `overdue` has something to return, at the earliest."""
+        return min((question.end for question in self._open.values()), default=inf)
+
+    def ask(self, about: T, members: tuple[int, ...], query: StatusQuery, now: float) -> list[Mail]:
+        """Return the mail that asks them all. Raises CommandRefused if too many questions are under way."""
         if not self.has_room:
             raise CommandRefused(f"{len(self._open)} questions are being answered already; try again later")
         id = self.next
         self.next += 1
-        self._open[id] = Question(about, set(members), {})
-        return [Mail(worker, StatusAsk(id, loads)) for worker in members]
+        self._open[id] = Question(about, set(members), {}, now + ANSWER_SECONDS if query.partial else inf)
+        return [Mail(worker, StatusAsk(id, query.loads)) for worker in members]
 
     def answered(self, answer: StatusAnswer) -> Question[T] | None:
         """Take an answer; return the question if that was the last one to it."""
@@ -69,8 +78,15 @@ class Questions(Generic[T]):
         """Wait for these workers no longer; return the questions that are answered without them."""
         for question in self._open.values():
             question.silent.difference_update(ids)
-        answered = [id for id, question in self._open.items() if not question.silent]
-        return [self._open.pop(id) for id in answered]
+        return self._take(lambda question: not question.silent)
+
+    def overdue(self, now: float) -> list[Question[T]]:
+        """Return the questions that are waited for no longer, though workers are silent."""
+        return self._take(lambda question: question.end <= now)
+
+    def _take(self, over: Callable[[Question[T]], bool]) -> list[Question[T]]:
+        found = [id for id, question in self._open.items() if over(question)]
+        return [self._open.pop(id) for id in found]
 
 
 def operator_statuses(

@@ -14,6 +14,7 @@ from megaflow.job.launcher.children import Child, Children
 from megaflow.job.sign_of_life import LongStep
 
 SILENT_SECONDS = 2.0  # four signs
+START_SECONDS = 10.0  # for a process to give its first sign: what it loads first takes long on a busy machine
 TOLD_SECONDS = 10.0  # in one step, from when the user is told; and between two times that the user is
 
 
@@ -31,7 +32,7 @@ def _busy_of(child: Child, now: float) -> Iterable[BusyWorker]:
         return
     sign, pid = child.sign.read(), child.process.pid
     quiet = now - sign.now
-    if quiet >= SILENT_SECONDS:
+    if quiet >= (SILENT_SECONDS if sign.now > child.sign.began else START_SECONDS):
         state, place = _state(pid), _place(sign.busy[0]) if sign.busy else ()
         if state is not None:
             yield BusyWorker(child.workers, pid, quiet, "suspended" if state in ("T", "t") else "silent", *place)

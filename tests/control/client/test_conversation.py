@@ -7,17 +7,25 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from megaflow.control.client.conversation import MOVES_MAX, REPEATABLE, Conversation, Stopped
+from megaflow.control.client.conversation import (
+    MOVES_MAX,
+    QUIET_AGAIN_SECONDS,
+    QUIET_SECONDS,
+    REPEATABLE,
+    Conversation,
+    Stopped,
+)
 from megaflow.control.messages import (
     CommitBatch,
     CommitRequest,
+    Done,
     IngestPorts,
     RemoveWorker,
     SourceEnded,
     StatusQuery,
     StopJob,
 )
-from megaflow.errors import CommandRefused, MegaflowError, PeerLost
+from megaflow.errors import CommandRefused, MegaflowError, NoAnswer, PeerLost
 from megaflow.timely.communication.tcp import address_text
 from tests.job.offices import Office, connect
 
@@ -127,3 +135,57 @@ def test_a_coordinator_that_cannot_be_followed_or_caught_is_an_error(talk: Talk)
         one.door.redirect(*other.address)
         with pytest.raises(MegaflowError, match=f"moved {MOVES_MAX} times"):
             talk(one, connect).ask(RemoveWorker(1))
+
+
+class Still:
+    """A coordinator that takes requests and does not answer before it is told to."""
+
+    def __init__(self) -> None:
+        self.given: list[float] = []  # for how long each answer was waited for
+        self.answers: list[Any] = []
+        self.address = "h:1"
+
+    def send(self, request: Any) -> None:
+        pass
+
+    def receive(self, seconds: float) -> Any:
+        self.given.append(seconds)
+        if not self.answers:
+            raise TimeoutError
+        return self.answers.pop(0)
+
+    def close(self) -> None:
+        pass
+
+
+def test_who_is_silent_is_asked_about_and_the_answer_is_waited_for() -> None:
+    still, calls = Still(), 0
+
+    def quiet() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            still.answers.append(Done(1, "yes"))
+        return "busy"
+
+    one = Conversation(still, 60.0, quiet=quiet)  # type: ignore[arg-type]
+    assert one.ask(StatusQuery()) == "yes"
+    assert still.given[:2] == [QUIET_SECONDS, QUIET_AGAIN_SECONDS] and calls == 2
+
+
+@pytest.mark.parametrize(("timeout", "times"), [(1.0, 0), (2.0, 0), (5.0, 1), (30.0, 3)])
+def test_a_time_limit_holds_and_its_error_says_why(timeout: float, times: int) -> None:
+    still, why = Still(), ["worker 1 is busy"] * times
+    one = Conversation(still, timeout, quiet=why.pop)  # type: ignore[arg-type]
+    who = "worker 1" if times else "a worker"
+    with pytest.raises(MegaflowError, match=f"within {timeout:g} s; {who}.* waits there"):
+        one.ask(StatusQuery())
+    assert sum(still.given) == pytest.approx(timeout) and why == []
+
+
+def test_what_the_reason_raises_ends_the_question() -> None:
+    def quiet() -> str:
+        raise NoAnswer("it is busy")
+
+    with pytest.raises(NoAnswer, match="it is busy"):
+        Conversation(Still(), 60.0, quiet=quiet).ask(StatusQuery())  # type: ignore[arg-type]

@@ -37,6 +37,7 @@ from megaflow.control.coordinator.events import (
     StartWorkers,
     Ticked,
 )
+from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.reconfigurations import PENDING_MAX
 from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITING_MAX
 from megaflow.control.messages import (
@@ -57,7 +58,7 @@ from megaflow.control.messages import (
     TrialAnswer,
     TrialAsk,
 )
-from megaflow.control.reports import LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
+from megaflow.control.reports import JobStatus, LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -364,6 +365,16 @@ def test_splits_are_spread_by_bytes_over_workers_whose_ids_have_gaps() -> None:
     assert number == 0 and isinstance(command, AssignSplits)
     given = {worker: [split.number for split in some] for worker, some in command.assignments.items()}
     assert given == {3: [0], 7: [1, 2]}
+
+
+def test_a_partial_status_shows_who_has_answered_and_names_the_silent() -> None:
+    controller = started()
+    ask(controller, StatusQuery(partial=True), now=5.0)
+    controller.handle(Mailed(0, answer(0, 0)), 5.0)
+    assert controller.seconds_to_tick(5.0) <= ANSWER_SECONDS
+    (done,) = replies(controller.handle(Ticked(0), 5.0 + ANSWER_SECONDS))
+    assert isinstance(done, Done) and isinstance(done.result, JobStatus)
+    assert [each.id for each in done.result.workers] == [0] and done.result.silent == (2,)
 
 
 def test_too_many_requests_under_way_are_refused_and_the_rest_are_served() -> None:

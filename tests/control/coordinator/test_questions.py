@@ -6,11 +6,12 @@ The loads that workers report become one: nothing is lost, whoever owns a bin by
 import pytest
 
 from megaflow.control.coordinator.events import Mail
-from megaflow.control.coordinator.questions import QUESTIONS_MAX, Questions, operator_statuses
-from megaflow.control.messages import StatusAnswer, StatusAsk
+from megaflow.control.coordinator.questions import ANSWER_SECONDS, QUESTIONS_MAX, Questions, operator_statuses
+from megaflow.control.messages import StatusAnswer, StatusAsk, StatusQuery
 from megaflow.control.reports import LatencyQuantiles, OperatorLoad, OperatorStatus, WorkerStatus
 from megaflow.errors import CommandRefused
 
+ALL, PARTIAL = StatusQuery(), StatusQuery(partial=True)
 Row = tuple[int, float, float, int, int]  # bin, records per second, busy ms per second, keys, bytes
 
 
@@ -20,7 +21,7 @@ def said(id: int, worker: int) -> StatusAnswer:
 
 def test_a_question_is_answered_once_by_the_last_who_says_something() -> None:
     questions: Questions[str] = Questions()
-    assert questions.ask("why", (0, 3)) == [Mail(0, StatusAsk(0)), Mail(3, StatusAsk(0))]
+    assert questions.ask("why", (0, 3), ALL, 1.0) == [Mail(0, StatusAsk(0)), Mail(3, StatusAsk(0))]
     assert questions.answered(said(0, 3)) is None and questions.answered(said(0, 3)) is None
     answered = questions.answered(said(0, 0))
     assert answered is not None and answered.about == "why" and sorted(answered.answers) == [0, 3]
@@ -29,8 +30,8 @@ def test_a_question_is_answered_once_by_the_last_who_says_something() -> None:
 
 def test_whoever_leaves_is_not_waited_for() -> None:
     questions: Questions[str] = Questions()
-    questions.ask("a", (0, 3))
-    questions.ask("b", (0, 3))
+    questions.ask("a", (0, 3), ALL, 1.0)
+    questions.ask("b", (0, 3), ALL, 1.0)
     questions.answered(said(1, 0))
     assert [question.about for question in questions.left((3,))] == ["b"]
     assert questions.left((3,)) == []
@@ -38,13 +39,25 @@ def test_whoever_leaves_is_not_waited_for() -> None:
     assert answered is not None and answered.about == "a"
 
 
+def test_a_question_for_what_is_known_does_not_wait_for_the_silent() -> None:
+    questions: Questions[str] = Questions()
+    questions.ask("all", (0, 3), ALL, 1.0)
+    questions.ask("some", (0, 3), PARTIAL, 2.0)
+    questions.answered(said(1, 3))
+    assert questions.end == 2.0 + ANSWER_SECONDS and questions.overdue(1.9 + ANSWER_SECONDS) == []
+    [overdue] = questions.overdue(questions.end)
+    assert (overdue.about, overdue.silent, sorted(overdue.answers)) == ("some", {0}, [3])
+    assert questions.overdue(1e9) == [] and questions.answered(said(1, 0)) is None
+    assert list(questions) == ["all"]
+
+
 def test_questions_are_bounded() -> None:
     questions: Questions[int] = Questions()
     for number in range(QUESTIONS_MAX):
         assert questions.has_room
-        questions.ask(number, (0,))
+        questions.ask(number, (0,), ALL, 1.0)
     with pytest.raises(CommandRefused, match="being answered already"):
-        questions.ask(0, (0,))
+        questions.ask(0, (0,), ALL, 1.0)
 
 
 def loads_of(worker: int, *loads: OperatorLoad) -> StatusAnswer:

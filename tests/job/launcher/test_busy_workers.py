@@ -33,7 +33,7 @@ def processes(count: int) -> Iterator[Children]:
         for number in range(count):
             command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
             process = subprocess.Popen(command, stdin=subprocess.PIPE)
-            child = Child(("127.0.0.1", 2101 + number), process, sign=SignFile(time.monotonic()))
+            child = Child(("127.0.0.1", 2101 + number), process, sign=SignFile(time.monotonic() - 1000))
             child.join((number,))
             children.all.append(child)
         children.coordinator = ("127.0.0.1", 2101)
@@ -73,6 +73,14 @@ def test_a_process_without_signs_is_silent_or_suspended_or_has_ended() -> None:
         busy = {each.workers: each for each in who_is_busy(children).busy}
         assert {workers: each.state for workers, each in busy.items()} == {(0,): "silent", (1,): "suspended"}
         assert busy[0,].seconds >= 60 and busy[0,].where == "app.py:12"  # where it was seen last
+
+
+def test_a_process_may_take_its_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    with processes(1) as children:
+        monkeypatch.setattr(busy_workers, "START_SECONDS", 10_000.0)
+        assert who_is_busy(children).busy == ()
+        monkeypatch.setattr(busy_workers, "START_SECONDS", 1000.0)
+        assert [each.state for each in who_is_busy(children).busy] == ["silent"]
 
 
 def test_what_the_launcher_cannot_see_is_left_out() -> None:
