@@ -162,7 +162,7 @@ def _checked(step: Step, least: Time) -> Step:
     if type(least) in (Product, tuple) or any(not hasattr(step, name) for name in _METHODS):
         what = "with a step for each part" if type(least) in (Product, tuple) else "or a PathSummary of such times"
         raise ValueError(f"0 or, as times are like {least!r}, a {type(least).__name__} {what}")
-    if type(step).__repr__ is vars(object)["__repr__"]:  # the signature of the dataflow shows it, and is equal on all workers
+    if type(step).__repr__ is vars(object)["__repr__"]:  # workers compare how it is shown
         raise ValueError(f"and a {type(step).__name__} must be shown by what it holds, as a dataclass is")
     try:
         _results_in(step, least)
