@@ -49,10 +49,14 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; exit with 1 for a failure or refusal, 2 for wrong usage, 130 for Ctrl-C."""
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
+            return self._invoke(ctx)
+        except KeyboardInterrupt:  # also while an error is told
             say("interrupted")
             ctx.exit(INTERRUPTED)
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
         except PeerFailed as error:  # a user's traceback: last and alone
             print(str(error).rstrip("\n"), file=sys.stderr, flush=True)
             ctx.exit(1)

@@ -89,7 +89,7 @@ def say(text: str, wait_seconds: float | None = None) -> None:
     with contextlib.suppress(OSError):
         if wait_seconds is not None and not select.select([], [sys.stderr], [], wait_seconds)[1]:
             return
-        print(f"megaflow: {text}", file=sys.stderr, flush=True)
+        print(f"megaflow: {text}\n", end="", file=sys.stderr, flush=True)  # at once: threads say things, too
 
 
 def tell_silence(silence: Any) -> None:

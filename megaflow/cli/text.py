@@ -126,7 +126,8 @@ def explanation_text(report: reports.Explanation) -> str:
     parts += [joining_text(each) for each in report.joining]
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
-        return "\n".join([f"nothing holds it back: {state}, control is at epoch {epoch}", *parts])
+        head = "no output is held back" if report.joining else "nothing holds it back"
+        return "\n".join([f"{head}: {state}, control is at epoch {epoch}", *parts])
     behind = f"output is complete before epoch {frontier}, control is at epoch {epoch}"
     rows = [
         [each.operator, each.port, "between" if each.worker is None else each.worker,
@@ -135,8 +136,8 @@ def explanation_text(report: reports.Explanation) -> str:
     ]  # fmt: skip
     if not rows and not parts:
         return f"{behind}; epoch {frontier} is over by now, nothing holds it back any more"
-    head = ["operator", "port", "worker", "epoch", "count", "kind", "declared at"]
-    return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(head, rows), *parts])
+    columns = ["operator", "port", "worker", "epoch", "count", "kind", "declared at"]
+    return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(columns, rows), *parts])
 
 
 def joined_text(join: reports.JoinedProcess) -> str:

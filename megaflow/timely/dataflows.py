@@ -48,6 +48,7 @@ class DataflowStatistics:
     batches_received: int  # of progress
     pointstamps: int  # places and times with a count, as this worker knows them
     fused: tuple[tuple[str, ...], ...] = ()  # names of operators that are run as one, the first of which does it
+    dropped: int = 0  # records, by buffers whose policy that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def _count(graph: Graph) -> DataflowStatistics:
         graph.caster.batches_received,
         sum(1 for _ in graph.tracker.pointstamps()),
         tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
+        graph.handoffs.dropped,
     )
 
 

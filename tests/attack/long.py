@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.attack import (
     hostile,
+    leaks,
     schedules,
     test_fuzz_bytes,
     test_fuzz_command_line,
@@ -42,6 +43,8 @@ def many(attack: Callable[[random.Random], None]) -> Callable[[random.Random], N
 ATTACKS: dict[str, Callable[[random.Random], None]] = {
     "schedule": schedules.attack,
     "killed": schedules.attack_to_death,
+    "joins": leaks.attack_with_joins,
+    "clients": leaks.attack_with_clients,
     "hostile": hostile.attack,
     "requests": test_fuzz_control.attack,
     "values": test_fuzz_bytes.attack_values,
@@ -52,7 +55,7 @@ ATTACKS: dict[str, Callable[[random.Random], None]] = {
 }
 
 SECONDS_OF_A_REPORT = 60.0
-ATTACK_SECONDS_MAX = 1200.0  # more than any needs; what takes longer hangs
+ATTACK_SECONDS_MAX = 1800.0  # more than any needs; what takes longer hangs
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

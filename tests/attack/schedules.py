@@ -28,6 +28,7 @@ from tests.cluster.processes import STATUS_SECONDS, Ended, Process
 
 PROCESSES_MAX = 5  # of a job: what two cores bear
 READING_SECONDS = 9.0  # of a job whose lines end by themselves
+STEP_SECONDS = 6.0  # that a command takes at most on the average, on a crowded machine: others have lines for so long
 
 WEIGHTS = {
     "move": 6, "balance": 3, "drain": 3, "map": 2, "dry-run": 1, "add": 4, "remove": 4, "join": 2, "leave": 2,
@@ -100,7 +101,7 @@ class Schedule:
     def __init__(self, rng: random.Random, steps: int, ending: str | None = None) -> None:
         """It is drawn whole; `ending`: one of ENDINGS or KILLS, by default any of the former."""
         self.ending = rng.choice(ENDINGS) if ending is None else ending
-        self.chain = Chain.draw(rng, READING_SECONDS if self.ending == "lines" else 600)
+        self.chain = Chain.draw(rng, READING_SECONDS if self.ending == "lines" else 30 + steps * STEP_SECONDS)
         self.at_a_time = rng.choice([0, 1, 2, 4])  # commands; 0: one, and carefully
         self.careful = self.at_a_time == 0
         self.steps = [Step.draw(rng, self.careful) for _ in range(steps)]

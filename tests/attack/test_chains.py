@@ -52,7 +52,7 @@ def swap_two_of_a_key(lines: list[tuple[str, int, str]]) -> None:
     [
         (lambda lines: lines.pop(40), "some lines are missing"),
         (lambda lines: lines.append(lines[7]), "some lines came twice"),
-        (lambda lines: lines.insert(8, (*lines.pop(8)[:2], "key77")), "has lines of others"),
+        (lambda lines: lines.insert(8, (*lines.pop(8)[:2], "key77")), "have lines of others"),
         (swap_two_of_a_key, "out of order"),
     ],
 )

@@ -97,6 +97,10 @@ class NoJob:
         assert timeout_seconds is None or 0 < timeout_seconds <= contact.TIMEOUT_SECONDS_MAX
         return self._answers.popleft()
 
+    def receive_available(self) -> list[Any]:
+        """Tell of no other place to ask."""
+        raise PeerLost("the job is over")
+
     def close(self) -> None:
         """Nothing was opened."""
 

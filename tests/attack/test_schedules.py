@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.attack import schedules
+from tests.attack import leaks, schedules
 from tests.attack.jobs import KILLS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -26,3 +26,11 @@ def test_a_job_is_exact_on_a_schedule_that_nobody_has_seen() -> None:
 @pytest.mark.parametrize(("seed", "who"), list(enumerate(KILLS)))
 def test_a_job_ends_at_once_when_somebody_is_killed_in_the_midst(seed: int, who: str) -> None:
     schedules.play(random.Random(seed), 4, who)
+
+
+def test_processes_that_join_and_leave_or_fail_to_leave_nothing_behind() -> None:
+    leaks.attack_with_joins(random.Random(1), rounds=10)
+
+
+def test_clients_that_come_and_go_leave_nothing_behind() -> None:
+    leaks.attack_with_clients(random.Random(1), rounds=5)

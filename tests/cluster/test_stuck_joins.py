@@ -14,9 +14,11 @@ from tests.cluster.processes import Process, Run, wait_until
 pytestmark = pytest.mark.cluster
 
 # A process that starts while there is a file `hold` beside the app names itself in `pid` and waits there until that is
-# gone: while it loads the program (`load`), or while it builds the dataflow, when it has been let in (`build`).
+# gone: while it loads the program (`load`), or while it builds the dataflow, when it has been let in (`build`); or it
+# suspends itself when it is a member and has not taken its capabilities (`member`).
 HELD = """
-import os, pathlib, time
+import os, pathlib, signal, time
+from megaflow.timely.rescale.joiner import Joiner
 
 hold, pid = (pathlib.Path(__file__).with_name(name) for name in ("hold", "pid"))
 
@@ -26,7 +28,14 @@ def wait(where):
         while hold.exists():
             time.sleep(0.05)
 
+def suspend(joiner, graph, granted):
+    pid.write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    fill(joiner, graph, granted)
+
 wait("load")
+if hold.exists() and hold.read_text() == "member":
+    fill, Joiner._fill = Joiner._fill, suspend
 
 def dataflow(flow):
     wait("build")
@@ -79,7 +88,7 @@ def joining(run: Run) -> list[str]:
     return [each["waits"] for each in run.status()["joining"]]
 
 
-@pytest.mark.parametrize("where", ["load", "build"])
+@pytest.mark.parametrize("where", [pytest.param("load", marks=pytest.mark.slow), "build"])
 def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for_it(
     job: Callable[..., Job], where: str
 ) -> None:
@@ -98,6 +107,27 @@ def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
+def test_a_member_that_is_suspended_before_it_takes_part_is_named_as_a_member_and_waited_for(
+    job: Callable[..., Job],
+) -> None:
+    held = job(*PATIENT)
+    command = held.add_one_that_hangs("member")
+    pid = int(held.pid.read_text())
+    wait_until(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text())
+    why = f"(pid {pid}), asked for "
+    held.run.status_when(lambda record: [each for each in record["joining"] if each["workers"]])
+    for question in ("status", "explain"):
+        said = held.run.control(question).stdout
+        assert why in said and " s ago, joins as worker 1: no answer from worker 1 (settling)" in said, said
+    os.kill(pid, signal.SIGCONT)
+    assert command.wait(60) == 0
+    held.end_input()
+    code, output, said = held.run.end()
+    assert code == 0 and output == "('a', 1)\n", said
+
+
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_joiner_that_hangs(job: Callable[..., Job]) -> None:
     held = job(*PATIENT)
     held.add_one_that_hangs("build")
@@ -106,6 +136,7 @@ def test_a_stop_does_not_wait_for_a_joiner_that_hangs(job: Callable[..., Job]) -
     assert held.run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_others_join_and_leave_beside_a_joiner_that_loads_its_program(job: Callable[..., Job]) -> None:
     held = job(*PATIENT)
     held.add_one_that_hangs("load")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from typing import Any
 
 import pytest
 
@@ -49,11 +48,6 @@ def runner(start: Callable[..., Run]) -> Iterator[tuple[Run, Process]]:
         yield run, command
 
 
-def plan_of(run: Run) -> dict[str, Any]:
-    plan: dict[str, Any] = run.status()["plan"]
-    return plan
-
-
 def end_well(run: Run) -> None:
     assert run.process.stdin is not None
     run.process.stdin.close()
@@ -63,7 +57,7 @@ def end_well(run: Run) -> None:
 
 def test_a_removal_whose_command_was_killed_is_resumed_to_its_end(runner: tuple[Run, Process]) -> None:
     run, command = runner
-    assert plan_of(run)["running"] and plan_of(run)["removes"] == 1
+    assert run.status()["plan"]["removes"] == 1
     command.kill()
     run.status_when(lambda record: not record["plan"]["running"])
     assert "127 of 128 bins left, then worker 1 leaves" in run.control("status").stdout
@@ -95,6 +89,7 @@ def test_a_suspended_runner_keeps_nobody_out_and_is_refused_when_it_wakes_up(run
     end_well(run)
 
 
+@pytest.mark.slow
 def test_a_client_whose_coordinator_left_before_its_first_question_is_told_where_the_next_one_is(
     start: Callable[..., Run],
 ) -> None:

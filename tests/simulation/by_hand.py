@@ -63,7 +63,7 @@ class ByHand:
         self.held: Collection[Lane] = ()
         self.delivered: list[tuple[int, int, Lane, Any, Any]] = []  # (source, target, lane, time, batch), no progress
         for index in ids:
-            worker = Worker(self.network.allocator(index), founding(ids), Scope, (lambda: 0.0, lambda: 0.0))
+            worker = Worker(self.network.add(index, index), founding(ids), Scope, (lambda: 0.0, lambda: 0.0))
             records: InputHandle[Any] = InputHandle()
             commands: InputHandle[Any] = InputHandle()
             with worker.dataflow("by hand") as scope:

@@ -289,7 +289,9 @@ class Joins:
             return (), "it waits for another change"
         stage, silent = known
         committed = stage in (ChangeStage.MINTING, ChangeStage.SETTLING)
-        return ids if committed else (), f"no answer from {workers_text(silent)} ({stage})"
+        # new workers wait for all members before they are ready, members for the new ones before they have settled
+        first = [worker for worker in silent if (worker in ids) is committed]
+        return ids if committed else (), f"no answer from {workers_text(first or silent)} ({stage})"
 
     @staticmethod
     def _row(address: Address, pid: int | None, seconds: float, workers: tuple[int, ...], waits: str) -> JoiningStatus:

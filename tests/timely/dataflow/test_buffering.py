@@ -90,6 +90,7 @@ def test_a_buffer_that_drops_keeps_so_many(policy: Any, kept: list[int]) -> None
     bench.send(*range(10))
     bench.settle()
     assert bench.told.waiting == 3 and bench.told.dropped == 3
+    assert bench.hand.workers[0].statistics().dataflows[0].dropped == 3
     assert [event for event in bench.events if isinstance(event, RecordsDropped)] == [RecordsDropped(0, 1, 3)]
     bench.open()
     assert bench.taken == kept

@@ -101,7 +101,7 @@ class Hands:
             worker.post(index, TOPIC, LinkLost(ids))
 
     def _add(self, index: int, admission: Admission | None) -> Worker:
-        allocator = self.network.allocator(index)
+        allocator = self.network.add(index, index // self.each if admission is None else admission.process)
         allocator.park = partial(self._park, index)  # type: ignore[method-assign]
         allocator.promote = partial(self._promote, index)  # type: ignore[method-assign]
         allocator.forget = partial(self._forget, index)  # type: ignore[method-assign]

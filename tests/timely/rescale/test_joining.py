@@ -13,6 +13,7 @@ from megaflow.timely import Capability, InputHandle, OperatorInfo, Pipeline, Pro
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.operators.sources import UnorderedHandle
 from megaflow.timely.progcaster import Progcaster
+from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined
 from tests.timely.rescale.by_hand import Hands
 from tests.timely.rescale.parts import Part, begin, close, hello
@@ -534,6 +535,37 @@ def test_a_newcomer_may_die_at_any_moment_before_the_commit(steps: int) -> None:
     else:
         assert steps < 4, "it was one any later"
         go_on_without(hands, parts, 1)
+
+
+@pytest.mark.parametrize("steps", range(14))
+def test_a_join_may_be_called_off_at_any_moment_and_is_aborted_or_goes_on_to_its_end(steps: int) -> None:
+    hands = Hands(2)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    joiner, part = begin(hands, server=1)
+    for _ in range(steps):
+        hands.go_on()
+    coordination = hands.workers[0].rescaling.coordination
+    stage = coordination.stage_of((2,))
+    coordination.call_off((2,), "it hangs")
+    if stage is not None and stage[0] in (ChangeStage.ADMITTED, ChangeStage.PREPARING):
+        assert steps < 5, "it was to be a member any later"
+        with pytest.raises(JoinDenied, match="did not join"):
+            hands.settle()
+        del hands.workers[2]
+        hands.settle()
+        [[aborted], [same]] = hands.events[0], hands.events[1]
+        assert isinstance(aborted, Aborted) and aborted == same and aborted.ids == (2,)
+        assert aborted.reason.startswith("it hangs (no answer from worker ")
+        go_on_without(hands, parts, 1)
+    else:
+        hands.settle()
+        assert [type(event) for event in hands.events[0]] == [Joined] and not joiner.rescaling.joining
+        parts[2] = part
+        for each in parts.values():
+            each.numbers.send_batch([0, 1, 2])
+        close(hands, *parts.values())
+        assert [each.seen for each in parts.values()] == [[n] * 3 for n in range(3)]
 
 
 def test_a_newcomer_that_is_silent_is_given_up() -> None:

@@ -90,6 +90,7 @@ class Handoffs:
         self.bounds = Bounds()  # may be changed before the start
         self.started = False
         self.refused = False  # an operator was told "full" since this was cleared
+        self.dropped = 0  # records, written by buffers
         self._dataflow = dataflow
         self._allocator = allocator
         self._run_queue = run_queue

@@ -93,6 +93,7 @@ def buffer(
         if excess > 0 and policy in ("drop_newest", "drop_oldest"):
             source.drop(excess, newest=policy == "drop_newest")
             told.dropped += excess
+            builder.graph.handoffs.dropped += excess
             builder.graph.context.log.dropped(builder.graph.number, builder.node.index, excess)
         elif excess > 0 and policy == "fail":
             raise ProgramError(
