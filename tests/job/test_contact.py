@@ -12,7 +12,7 @@ from megaflow.control.launcher_messages import BusyReport, WhoIsBusy
 from megaflow.control.messages import StatusQuery
 from megaflow.control.reports import BusyWorker
 from megaflow.errors import JobNotFound, UsageError
-from megaflow.job import contact
+from megaflow.job import contact, side_door
 from megaflow.job.contact import conversation, find_contact
 from megaflow.job.job_file import Job, process_namespace, process_start, publish, withdraw
 from megaflow.job.launcher.door_keeper import DoorKeeper
@@ -57,6 +57,7 @@ def mute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(contact, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(contact, "QUIET_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(side_door, "LAUNCHER_SECONDS", 30.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         host, port = listener.getsockname()
         job = Job("count", os.getpid(), process_start(os.getpid()), host, port, "s", process_namespace())
