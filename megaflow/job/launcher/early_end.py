@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
 from megaflow.control.messages import ExplainQuery, StatusQuery
-from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity
+from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity, workers_text
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.busy_workers import who_is_busy
 from megaflow.job.launcher.children import Children
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
-QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
+QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits a while for busy workers
 FORCE_SECONDS = 2.5  # likewise, by force: for the status alone
 HOLDERS_SHOWN = 3
 BUSY_SHOWN = 3
@@ -49,7 +49,7 @@ class LastQuestion:
         with contextlib.suppress(MegaflowError, OSError):  # then this is all that is known
             client = self._connect(*self._address)
             with contextlib.closing(Conversation(client, QUESTION_SECONDS, self._connect)) as talk:
-                self.status = talk.ask(StatusQuery(False, True))
+                self.status = talk.ask(StatusQuery(loads=True, partial=True))
                 if self._with_holders:
                     self.explanation = talk.ask(ExplainQuery())
         self.is_over = True
@@ -142,6 +142,9 @@ def what_is_left(
     parts = [f"not worked off: {', '.join(left)}"] if left else []
     if status is None and not all_ended:
         parts.append("what the workers still have is not known: nobody answered")
+    elif status is not None and status.silent:
+        has = "has" if len(status.silent) == 1 else "have"
+        parts.append(f"what {workers_text(status.silent)} still {has} is not known: no answer")
     elif not left:
         parts.append("no line, timer or record was left")
     holders = [

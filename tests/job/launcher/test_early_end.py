@@ -5,11 +5,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
+from megaflow.control.messages import Done, Request, StatusQuery
 from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
@@ -112,6 +114,31 @@ def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch)
     over = threading.Event()
     question = LastQuestion(COORDINATOR, b"secret", over.set)
     assert over.wait(30) and question.is_over and question.status is None
+
+
+def test_the_question_does_not_wait_for_a_worker_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    known = replace(status(worker(0, 2, 1, 3)), silent=(1,))
+
+    class FakeClient:
+        def send(self, request: Request) -> None:
+            asked.append(request)
+
+        def receive(self, timeout_seconds: float) -> Done:
+            return Done(asked[-1].id, known)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(Client, "connect", lambda *_: FakeClient())
+    over = threading.Event()
+    question = LastQuestion(COORDINATOR, b"secret", over.set, with_holders=False)
+    assert over.wait(30) and question.status == known
+    assert [each.body for each in asked] == [StatusQuery(loads=True, partial=True)]
+    told = what_is_left(known, None, [])
+    assert told.startswith("not worked off: worker 0: 1 of the 2 lines that it has read and 3 timers; what worker 1 ")
+    nothing = what_is_left(replace(status(worker(0, 1, 1)), silent=(1, 2)), None, [])
+    assert nothing == "what workers 1, 2 still have is not known: no answer"
 
 
 def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQuestion]) -> None:
