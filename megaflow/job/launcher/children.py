@@ -236,11 +236,12 @@ class Children:
         for child in children:
             child.release()
 
-    def blame(self, failures: Sequence[str]) -> ClusterError | None:
+    def blame(self, failures: Sequence[str], unreached: ClusterError | None = None) -> ClusterError | None:
         """Return why the job failed, judging by those that have exited by themselves; None if it did not.
 
         A process that was killed is the cause of all that the others report. Next comes the first failure that was
-        reported (`failures`), then a process that others have lost, then one that ended early without a report.
+        reported (`failures`), then a process that others have lost, then one that ended early without a report, then
+        one that could not be connected to (`unreached`).
         """
         for child in self.all:
             if child.pipe is not None:
@@ -259,10 +260,10 @@ class Children:
         for child in ended:
             if child.running or child.exit_code:
                 return self._loss_of(child, lost)
-        for child in self.members:
+        for child in self.members if unreached is None else ():
             if child.running and child.client is None:
                 return self._loss_of(child, lost)
-        return None
+        return unreached
 
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         bins = remedy = ""

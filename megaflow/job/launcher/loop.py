@@ -169,7 +169,7 @@ class Loop:
         failing = self._failing_since
         timeout = EXIT_SECONDS if failing is None else failing + GRACE_SECONDS - time.monotonic()
         self.children.wait_for_exit(max(0.0, timeout))
-        error = self.children.blame(self._failures) or self._lost
+        error = self.children.blame(self._failures, self._lost)
         if error is not None and self.early_end.is_forced:
             raise ClusterError(FORCED) from error
         if error is not None:

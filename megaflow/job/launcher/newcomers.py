@@ -4,7 +4,8 @@
    Until the coordinator says that a process has joined (`ProcessJoined`) its death is reported to the coordinator only,
    which may wait for one no longer and have it killed (`EndProcess`).
 2. When a process has joined, the launcher first waits for its outputs, too, and then connects to it: before that the
-   process sends nothing (see `megaflow.job.worker.output`). A thread connects, as the process may be in a long step.
+   process sends nothing (see `megaflow.job.worker.output`). A thread connects, as the process may be in a long step,
+   and waits for as long as it is: if the launcher has started the process, its end ends that, too.
 3. The launcher first hears of a process that was started by hand when it has joined.
 4. The ends of all processes that the launcher has started are noticed here, those included that the job began with.
 """
@@ -22,6 +23,8 @@ from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.spec import Address
+
+STEP_SECONDS = 1_000_000.0  # of the longest step: eleven days; the system counts in milliseconds, and only to 2**31
 
 Start: TypeAlias = Callable[[int, Address, bool], list[Child]]
 """Start so many processes that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
@@ -69,7 +72,7 @@ class Newcomers:
         self.selector.register(child.pipe, selectors.EVENT_READ, functools.partial(self._hear, child, number))
 
     def joined(self, message: ProcessJoined, secret: bytes, timeout_seconds: float) -> Child:
-        """Note that a process is part of the job, and connect to it."""
+        """Note that a process is part of the job, and connect to it; `timeout_seconds` is for one started by hand."""
         address = (message.host, message.port)
         child = self.children.at(address)
         if child is None or child.is_member:
@@ -77,7 +80,8 @@ class Newcomers:
             self.children.all.append(child)
         child.join(message.workers)
         self.connecting.add(child)
-        connect = functools.partial(self._connect, child, secret, timeout_seconds)
+        patience = timeout_seconds if child.process is None else STEP_SECONDS
+        connect = functools.partial(self._connect, child, secret, patience)
         threading.Thread(target=connect, name="megaflow-connect", daemon=True).start()
         return child
 

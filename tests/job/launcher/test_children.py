@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from megaflow.errors import PeerFailed
+from megaflow.errors import ClusterError, PeerFailed
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher import children as children_module
 from megaflow.job.launcher.children import Child, Children, start_process
@@ -135,3 +135,12 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fail)
             assert refused() == before
+
+
+def test_one_that_could_not_be_connected_to_is_blamed_with_the_reason_and_last(children: Children) -> None:
+    start(children, "import time; time.sleep(60)", 0)
+    unreached = ClusterError("worker 0 did not answer within 30 s")
+    assert children.blame([], unreached) is unreached
+    dead = start(children, fails(3), 1)
+    assert dead.process is not None and dead.process.wait() == 3
+    assert "worker 1 " in str(children.blame([], unreached))

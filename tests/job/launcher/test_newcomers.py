@@ -17,7 +17,7 @@ from megaflow.errors import ClusterError, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher import children
 from megaflow.job.launcher.children import Child, Children
-from megaflow.job.launcher.newcomers import Newcomers
+from megaflow.job.launcher.newcomers import STEP_SECONDS, Newcomers
 from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess, listening
 from megaflow.timely.communication.client import Client
 
@@ -145,6 +145,19 @@ def test_who_has_joined_is_counted_first_and_then_connected_to(bench: Bench) -> 
     assert bench.newcomers.connecting or len(bench.told) == 1
     assert bench.wait_for(2)[1] is child
     assert not bench.newcomers.connecting
+
+
+def test_one_that_is_in_a_long_step_is_waited_for_as_its_end_would_be_seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience: dict[int, float] = {}
+    monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: patience.update({child.workers[0]: seconds}))
+    bench.codes = [SLEEPS]
+    bench.newcomers.start(REQUEST)
+    bench.newcomers.joined(ProcessJoined("127.0.0.1", 5000, (7,)), b"secret", 1.0)
+    bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (8,)), b"secret", 1.0)
+    bench.wait_for(3)
+    assert patience[7] == STEP_SECONDS and patience[8] == 1.0
 
 
 def test_a_process_that_was_started_by_hand_is_first_heard_of_when_it_has_joined(bench: Bench) -> None:
