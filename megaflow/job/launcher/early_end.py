@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
 from megaflow.control.messages import ExplainQuery, StatusQuery
-from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity
+from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity, workers_text
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.busy_workers import who_is_busy
 from megaflow.job.launcher.children import Children
@@ -49,7 +49,7 @@ class LastQuestion:
         with contextlib.suppress(MegaflowError, OSError):  # then this is all that is known
             client = self._connect(*self._address)
             with contextlib.closing(Conversation(client, QUESTION_SECONDS, self._connect)) as talk:
-                self.status = talk.ask(StatusQuery(False, True))
+                self.status = talk.ask(StatusQuery(loads=True, partial=True))
                 if self._with_holders:
                     self.explanation = talk.ask(ExplainQuery())
         self.is_over = True
@@ -142,6 +142,8 @@ def what_is_left(
     parts = [f"not worked off: {', '.join(left)}"] if left else []
     if status is None and not all_ended:
         parts.append("what the workers still have is not known: nobody answered")
+    elif status is not None and status.silent:
+        parts.append(f"{workers_text(status.silent)} did not answer: what is left there is not known")
     elif not left:
         parts.append("no line, timer or record was left")
     holders = [

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
+from megaflow.control.messages import ExplainQuery, StatusQuery
 from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
@@ -45,6 +47,11 @@ def test_lines_and_timers_are_told_by_worker_and_who_holds_them() -> None:
 def test_it_is_said_that_nothing_was_left_and_that_nothing_is_known() -> None:
     assert what_is_left(status(worker(0, 10, 10, None)), None, []) == "no line, timer or record was left"
     assert what_is_left(None, None, []) == "what the workers still have is not known: nobody answered"
+
+
+def test_it_is_not_said_that_nothing_was_left_where_a_worker_has_not_answered() -> None:
+    silent = replace(status(worker(0, 10, 10)), silent=(1, 2))
+    assert what_is_left(silent, None, []) == "workers 1, 2 did not answer: what is left there is not known"
 
 
 class FakeQuestion:
@@ -112,6 +119,29 @@ def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch)
     over = threading.Event()
     question = LastQuestion(COORDINATOR, b"secret", over.set)
     assert over.wait(30) and question.is_over and question.status is None
+
+
+def test_the_last_question_is_answered_though_a_worker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    answers = [status(worker(0, 2, 1)), explanation()]
+
+    class Talk:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def ask(self, question: Any) -> Any:
+            asked.append(question)
+            return answers[len(asked) - 1]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(Client, "connect", lambda *_: None)
+    monkeypatch.setattr(early_end, "Conversation", Talk)
+    over = threading.Event()
+    question = LastQuestion(COORDINATOR, b"secret", over.set)
+    assert over.wait(30) and (question.status, question.explanation) == tuple(answers)
+    assert asked == [StatusQuery(loads=True, partial=True), ExplainQuery()]
 
 
 def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQuestion]) -> None:
