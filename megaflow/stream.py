@@ -63,7 +63,11 @@ class Stream(Generic[T]):
         return Stream(linear.filter_(self.port, f))
 
     def map_in_place(self, f: Callable[[T], None]) -> Stream[T]:
-        """Let `f` change each record itself; records are shared with other consumers of this stream."""
+        """Let `f` change each record itself; what it returns is dropped.
+
+        Where others may have the records, too, as when a stream has several readers, each is copied first, by
+        `copy.deepcopy`, so that no branch sees what another one changed. Raises ProgramError for one that cannot be.
+        """
         return Stream(linear.map_in_place(self.port, f))
 
     def inspect(self, f: Callable[[T], object]) -> Stream[T]:

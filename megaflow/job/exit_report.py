@@ -75,5 +75,5 @@ class ReportPipe:
     def close(self) -> None:
         """Close the reading end."""
         if self._reading >= 0:
-            os.close(self._reading)
-            self._reading = -1
+            file, self._reading = self._reading, -1  # first: a Ctrl-C may come between, and it is closed once
+            os.close(file)

@@ -78,5 +78,5 @@ class SignFile:
         """Close the file; what was read last stays."""
         with self._lock:
             if self.file >= 0:
-                os.close(self.file)
-                self.file = -1
+                file, self.file = self.file, -1  # first: a Ctrl-C may come between, and it is closed once
+                os.close(file)

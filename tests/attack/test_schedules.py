@@ -1,4 +1,4 @@
-"""A few schedules of the attack, and one that nobody has seen before; `python -m tests.attack` plays many."""
+"""A few schedules of the attack, the same each time; `python -m tests.attack` plays those that nobody has seen."""
 
 import random
 
@@ -14,12 +14,6 @@ STEPS = 8
 
 @pytest.mark.parametrize("seed", [2, 5, 12])
 def test_a_job_is_exact_whatever_it_is_commanded(seed: int) -> None:
-    schedules.play(random.Random(seed), STEPS)
-
-
-def test_a_job_is_exact_on_a_schedule_that_nobody_has_seen() -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")  # pytest shows it if it fails
     schedules.play(random.Random(seed), STEPS)
 
 

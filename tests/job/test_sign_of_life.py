@@ -3,6 +3,9 @@
 import os
 import threading
 
+import pytest
+
+from megaflow.job.exit_report import ReportPipe
 from megaflow.job.sign_of_life import BUSY_WRITTEN_MAX, READ_BYTES, LongStep, SignFile, SignOfLife, write_sign
 from megaflow.timely.dataflow.running_place import TEXT_MAX
 
@@ -18,6 +21,23 @@ def test_the_last_sign_is_read_and_stays_known() -> None:
     file.close()
     assert file.read() == SignOfLife(3.0)
     file.close()
+
+
+def test_a_file_is_closed_once_though_a_ctrl_c_comes_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def interrupted(file: int) -> None:
+        close(file)
+        raise KeyboardInterrupt
+
+    pipe = ReportPipe()
+    pipe.close_writing()
+    for each in (SignFile(1.0), pipe):
+        monkeypatch.setattr(os, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            each.close()
+        each.close()
+        monkeypatch.undo()
 
 
 def test_what_is_half_written_is_not_taken() -> None:

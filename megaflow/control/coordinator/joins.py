@@ -13,7 +13,8 @@ and for those that wait anew from the end of each change that they may have wait
 
 1. One whose turn has not come (no `JoinDue` of its address was granted here) holds nothing and cannot come to hold
    anything: the engine lets nobody begin without this ruling. It counts as failed at once, the launcher is to kill it
-   (`EndProcess`), and should it ask nevertheless it is refused until the launcher says that it has ended.
+   (`EndProcess`), and should it ask nevertheless it is refused until the launcher says that it has ended. Until then
+   no part is handed over: another controller would let it in, and the launcher would kill a member.
 2. One whose turn has come may be past the point of no return, which only the engine knows (see rule 5 of
    `megaflow.timely.rescale.sequencer`). So the engine is asked to call its join off, again and again, and it counts as
    failed only when the engine says that it did (`ChangeRefused`): then it is killed. If the engine says `Joined`, it
@@ -91,6 +92,11 @@ class Joins:
     def begun(self) -> bool:
         """Whether the engine is about a join."""
         return bool(self._joining)
+
+    @property
+    def keeps_out(self) -> bool:
+        """Whether some were given up and have not ended: only here it is known that they may not join."""
+        return bool(self._given_up)
 
     @property
     def requests(self) -> list[Add]:

@@ -84,7 +84,7 @@ class MembershipRequests:
     @property
     def may_hand_over(self) -> bool:
         """Whether that waits for nothing here any more."""
-        return self.handing_over and not (self._tables or self.joins.under_way)
+        return self.handing_over and not (self._tables or self.joins.under_way or self.joins.keeps_out)
 
     @property
     def asked(self) -> list[Asked]:
@@ -258,6 +258,8 @@ class MembershipRequests:
             return "Spark is staging a batch, or has staged one that is not taken in"
         if self._moves or self.joins.under_way:
             return "bins are moving" if self._moves else "a process is joining"
+        if self.joins.keeps_out:
+            return "a process that was given up on its way in has not ended"
         return "the last command has not taken effect, see megaflow control explain"
 
     def _give_tables(self, out: list[Instruction], now: float) -> None:

@@ -278,13 +278,15 @@ def start_process(
     spec_of: Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec],
 ) -> tuple[Child, ChildSpec]:
     """Start one process, and return it with the spec that it is to be sent. Raises OSError."""
-    pipe, sign = ReportPipe(), SignFile(time.monotonic())
+    pipe, sign = ReportPipe(), None
     try:
+        sign = SignFile(time.monotonic())
         files = (listener.fileno(), pipe.writing, sign.file)
         process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=STDERR, pass_fds=files, process_group=0)
     except BaseException:
         pipe.close()
-        sign.close()
+        if sign is not None:
+            sign.close()
         raise
     finally:
         pipe.close_writing()

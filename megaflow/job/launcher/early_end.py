@@ -23,7 +23,7 @@ from megaflow.job.launcher.children import Children
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
-QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits for a worker that is busy
+QUESTION_SECONDS = 5.0  # for the status and for what holds it back, each of which waits a while for busy workers
 FORCE_SECONDS = 2.5  # likewise, by force: for the status alone
 HOLDERS_SHOWN = 3
 BUSY_SHOWN = 3
@@ -143,7 +143,8 @@ def what_is_left(
     if status is None and not all_ended:
         parts.append("what the workers still have is not known: nobody answered")
     elif status is not None and status.silent:
-        parts.append(f"{workers_text(status.silent)} did not answer: what is left there is not known")
+        has = "has" if len(status.silent) == 1 else "have"
+        parts.append(f"what {workers_text(status.silent)} still {has} is not known: no answer")
     elif not left:
         parts.append("no line, timer or record was left")
     holders = [

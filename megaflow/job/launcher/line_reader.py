@@ -5,8 +5,9 @@
 2. It is AHEAD_BYTES ahead at most; then it waits until lines were taken. It wakes the loop only if that waits for
    lines, with as few as there are: so lines of a slow source go at once, and those of a fast one many at a time.
 3. The lines are a list to which the thread appends and from whose start the loop takes. `_put` and `_ended` are written
-   by the thread, `_taken` by the loop; `_is_awaited` is set by the loop before it looks for lines, and read by the
-   thread after it has appended some, so one of the two sees what the other has done.
+   by the thread, `_taken` by the loop; `_is_awaited` is set by the loop before it looks for the end and for lines, in
+   this order, and read by the thread after it has appended some or ended, so one of the two sees what the other has
+   done.
 4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
 5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
    blocks it stays behind, and nobody waits for it.
@@ -52,8 +53,8 @@ class LineReader:
 
         If there are none yet, this thread is to be woken when there are. Raises what the source has raised.
         """
-        ended = self._ended
         self._is_awaited = True
+        ended = self._ended
         if count := len(self._lines):
             self._is_awaited = False
             lines = self._lines[:count]

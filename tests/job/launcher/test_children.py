@@ -1,5 +1,7 @@
 """Who is blamed for the end of a job, and what is said of them."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +10,9 @@ import pytest
 
 from megaflow.errors import PeerFailed
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher import children as children_module
+from megaflow.job.launcher.children import Child, Children, start_process
+from megaflow.job.spec import Founder
 
 ADDRESSES = [("127.0.0.1", 2101 + index) for index in range(4)]
 
@@ -114,3 +118,20 @@ def test_an_address_that_is_used_again_means_the_newest_process(children: Childr
     children.all += [first, second]
     assert children.at(ADDRESSES[0]) is second
     assert children.at(ADDRESSES[1]) is None
+
+
+def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **more: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    def refused() -> int:
+        """Try it; return how many files are open after that."""
+        with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(OSError, match="Too many"):
+            start_process(Founder(0, ()), listener, lambda *_: pytest.fail("it was started"))
+        return len(os.listdir("/dev/fd"))
+
+    before = len(os.listdir("/dev/fd"))
+    for place, name in ((subprocess, "Popen"), (children_module, "SignFile")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fail)
+            assert refused() == before

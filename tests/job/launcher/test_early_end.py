@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
-from megaflow.control.messages import ExplainQuery, StatusQuery
+from megaflow.control.messages import Done, Request, StatusQuery
 from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
@@ -47,11 +47,6 @@ def test_lines_and_timers_are_told_by_worker_and_who_holds_them() -> None:
 def test_it_is_said_that_nothing_was_left_and_that_nothing_is_known() -> None:
     assert what_is_left(status(worker(0, 10, 10, None)), None, []) == "no line, timer or record was left"
     assert what_is_left(None, None, []) == "what the workers still have is not known: nobody answered"
-
-
-def test_it_is_not_said_that_nothing_was_left_where_a_worker_has_not_answered() -> None:
-    silent = replace(status(worker(0, 10, 10)), silent=(1, 2))
-    assert what_is_left(silent, None, []) == "workers 1, 2 did not answer: what is left there is not known"
 
 
 class FakeQuestion:
@@ -121,27 +116,29 @@ def test_a_question_that_reaches_nobody_is_over(monkeypatch: pytest.MonkeyPatch)
     assert over.wait(30) and question.is_over and question.status is None
 
 
-def test_the_last_question_is_answered_though_a_worker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_question_does_not_wait_for_a_worker_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    answers = [status(worker(0, 2, 1)), explanation()]
+    known = replace(status(worker(0, 2, 1, 3)), silent=(1,))
 
-    class Talk:
-        def __init__(self, *_: Any) -> None:
-            pass
+    class FakeClient:
+        def send(self, request: Request) -> None:
+            asked.append(request)
 
-        def ask(self, question: Any) -> Any:
-            asked.append(question)
-            return answers[len(asked) - 1]
+        def receive(self, timeout_seconds: float) -> Done:
+            return Done(asked[-1].id, known)
 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(Client, "connect", lambda *_: None)
-    monkeypatch.setattr(early_end, "Conversation", Talk)
+    monkeypatch.setattr(Client, "connect", lambda *_: FakeClient())
     over = threading.Event()
-    question = LastQuestion(COORDINATOR, b"secret", over.set)
-    assert over.wait(30) and (question.status, question.explanation) == tuple(answers)
-    assert asked == [StatusQuery(loads=True, partial=True), ExplainQuery()]
+    question = LastQuestion(COORDINATOR, b"secret", over.set, with_holders=False)
+    assert over.wait(30) and question.status == known
+    assert [each.body for each in asked] == [StatusQuery(loads=True, partial=True)]
+    told = what_is_left(known, None, [])
+    assert told.startswith("not worked off: worker 0: 1 of the 2 lines that it has read and 3 timers; what worker 1 ")
+    nothing = what_is_left(replace(status(worker(0, 1, 1)), silent=(1, 2)), None, [])
+    assert nothing == "what workers 1, 2 still have is not known: no answer"
 
 
 def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQuestion]) -> None:

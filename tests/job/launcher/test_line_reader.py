@@ -68,6 +68,36 @@ def test_an_iterable_is_pulled_no_further_than_it_may(line: str) -> None:
     assert not bench.reader._thread.is_alive() and pulled <= taken + limit
 
 
+def test_the_end_is_noticed_though_it_comes_while_the_loop_looks() -> None:
+    class EndingReader(LineReader):
+        """Ends when the loop looks whether it has ended, for the first time, and just after that."""
+
+        _has_ended = False
+
+        @property
+        def _ended(self) -> bool:
+            before = self._has_ended
+            if threading.current_thread() is threading.main_thread() and not before:
+                go_on.set()
+                self._thread.join(WAIT_SECONDS)
+            return before
+
+        @_ended.setter
+        def _ended(self, ended: bool) -> None:  # type: ignore[override]
+            self._has_ended = ended
+
+    go_on, woken = threading.Event(), threading.Event()
+
+    def nothing() -> Iterator[str]:
+        assert go_on.wait(WAIT_SECONDS)
+        yield from ()
+
+    with closing(EndingReader(IterableLines(nothing()), woken.set)) as reader:
+        reader.start()
+        assert reader.take() == ([], 0) and woken.is_set()
+        assert reader.take() is None
+
+
 def test_lines_come_though_the_next_one_does_not() -> None:
     go_on = threading.Event()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from megaflow.errors import ProgramError
 from megaflow.program import Worker
 from megaflow.timely import InputHandle, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
@@ -87,6 +88,47 @@ def test_map_in_place_changes_the_records_themselves() -> None:
     records = [[1], [2]]
     captured = example(lambda scope: scope.to_stream(records).map_in_place(lambda record: record.append(0)).capture())
     assert captured == [(0, [[1, 0], [2, 0]])]
+
+
+@pytest.mark.parametrize("fusion", ["on", "off"])
+@pytest.mark.parametrize("way", ["beside", "above", "broadcast"])
+def test_what_one_branch_changes_in_place_another_one_does_not_see(
+    way: str, fusion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGAFLOW_FUSION", fusion)
+
+    def build(scope: Any) -> Any:
+        stream = scope.to_stream([[1], [2]])
+        match way:
+            case "beside":
+                before, after = stream.inspect(seen.append), stream
+            case "above":
+                before, after = stream.map(lambda record: record), stream.filter(len).map(lambda record: record)
+            case _:
+                before, after = stream, stream.broadcast()
+        branches = [after.map_in_place(lambda record: record.append(0)), before.map(list), after.map(list)]
+        return [branch.capture() for branch in branches]
+
+    seen: list[Any] = []
+    changed, *others = example(build)
+    assert changed == [(0, [[1, 0], [2, 0]])]
+    assert others == [[(0, [[1], [2]])]] * 2
+    assert seen in ([], [[1], [2]])
+
+
+def test_what_nobody_else_has_is_changed_itself() -> None:
+    given = [[1]]
+    example(lambda scope: scope.to_stream(given).filter(len).map_in_place(lambda record: record.append(0)).capture())
+    assert given == [[1, 0]]
+
+
+def test_a_record_that_cannot_be_copied_is_named_with_the_remedy() -> None:
+    def build(scope: Any) -> Any:
+        stream = scope.to_stream([threading.Lock()])
+        return [stream.map_in_place(lambda lock: None).capture(), stream.capture()]
+
+    with pytest.raises(ProgramError, match=r"others may have this lock, too, and it cannot be copied .* use map"):
+        example(build)
 
 
 def test_consumers_of_one_stream_do_not_disturb_each_other() -> None:

@@ -28,6 +28,7 @@ from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.fusion.codegen import FusedFunction, Operation
 from megaflow.timely.dataflow.fusion.partition import Group, partition
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.own_records import give_copies
 from megaflow.timely.dataflow.signature import SWITCH
 from megaflow.timely.path_summary import identity
 from megaflow.timely.progress.propagation_order import Edge, positions
@@ -48,6 +49,7 @@ def start(graph: Graph, fusion: bool = True) -> None:
     nor on, and if it asks for a check that there is not.
     """
     checks.wanted()
+    give_copies(graph)
     asked = os.environ.get(SWITCH) or "on"
     if asked not in ("on", "off"):
         raise BuildError(f"{SWITCH}={asked}: it must be off; or on, or not set, for what dataflow(fusion=…) says")

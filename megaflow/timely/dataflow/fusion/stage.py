@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Stage:
     inputs: Sequence[Input[Any]]
     outputs: Sequence[Output[Any]]
     names: Mapping[str, object] = field(default_factory=dict)  # what such a function calls by name beside `f`
+    in_place: InPlace[Any] | None = None  # of a "map_in_place"
 
 
 def run_whole(

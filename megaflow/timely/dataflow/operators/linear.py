@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, Output
 from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.dataflow.pact import Pact, Pipeline
 from megaflow.timely.order import Time
 
@@ -28,16 +29,18 @@ def linear(
     pact: Pact = _STAY,
     kind: stages.Kind | None = None,
     f: Callable[..., Any] | None = None,
+    in_place: InPlace[Any] | None = None,
 ) -> Port[Any]:
     """Build an operator that turns each batch into another of the same time; an empty one is not sent.
 
-    `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said.
+    `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said. `in_place`: `f` once more, if
+    it changes records.
     """
 
     def make(source: Input[T], output: Output[Any]) -> Callable[[], None]:
         return stages.run_whole([source], [output], lambda time, batch: stages.ship(output, time, apply(time, batch)))
 
-    return _one_to_one(port, name, make, pact, kind, f)
+    return _one_to_one(port, name, make, pact, kind, f, in_place)
 
 
 def _one_to_one(
@@ -47,12 +50,13 @@ def _one_to_one(
     pact: Pact,
     kind: stages.Kind | None,
     f: Callable[..., Any] | None,
+    in_place: InPlace[Any] | None = None,
 ) -> Port[Any]:
     builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 
-    stage = stages.Stage(kind, f, [source], [output]) if kind is not None else None
+    stage = stages.Stage(kind, f, [source], [output], in_place=in_place) if kind is not None else None
     builder.build_releasing(make(source, output), stage)
     return result
 
@@ -115,15 +119,19 @@ def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
 def map_in_place(port: Port[T], f: Callable[[T], None]) -> Port[T]:
     """Let `f` change each record itself; what it returns is dropped.
 
-    The list is copied, its records are not: they are shared with the stream's other consumers.
+    The list is copied; its records are where others may have them, too: see `own_records`.
     """
+    own = InPlace(f)
 
     def apply(time: Time, batch: list[T]) -> list[T]:
+        if own.copies:
+            left = iter(batch)  # for the error's note
+            return [own.on_copy(record) for record in left]
         for record in batch:
             f(record)
         return list(batch)
 
-    return linear(port, "MapInPlace", apply, kind="map_in_place", f=f)
+    return linear(port, "MapInPlace", apply, kind="map_in_place", f=f, in_place=own)
 
 
 def inspect(port: Port[T], f: Callable[[T], object]) -> Port[T]:
