@@ -41,6 +41,8 @@ class OperatorBuilder:
 
     def __init__(self, scope: Scope, name: str) -> None:
         """An operator of `scope`; inputs come from streams of that scope. Raises BuildError if its block has ended."""
+        if not isinstance(scope, Scope):
+            raise BuildError(f"OperatorBuilder: a {type(scope).__name__} is no scope; give it that of a `with` block")
         self._name = name
         self._scope = scope.ref
         self._builder = NodeBuilder(scope.ref, name)
@@ -57,6 +59,11 @@ class OperatorBuilder:
         or at another input), when a frontier moves that it is told of, or when its activator asks for it.
         """
         self._check_open("new_input")
+        if not isinstance(stream, Stream):
+            raise BuildError(
+                f"new_input: {self._title()} is fed by a stream, not by a {type(stream).__name__}; "
+                "scope.to_stream(…) makes one of an iterable"
+            )
         paths: dict[int, Summary] = {}
         made = self._builder.new_input(stream.port, pact, paths, notify)
         self._paths.append(paths)
@@ -75,6 +82,8 @@ class OperatorBuilder:
         """
         self._check_open("new_output")
         advances: dict[int, Summary] | None = None
+        if isinstance(depends_on, Input):  # which can be iterated over, too
+            raise BuildError(f"new_output: {self._title()}: depends_on takes a list of inputs; write [input]")
         if depends_on is not None:
             amounts = depends_on if isinstance(depends_on, Mapping) else dict.fromkeys(depends_on, 0)
             advances = {self._number(each): self._checked(amount) for each, amount in amounts.items()}
@@ -92,6 +101,8 @@ class OperatorBuilder:
         later the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
         """
         self._check_open("build")
+        if not callable(build):
+            raise BuildError(f"build: {self._title()}: {build!r} is no function; give it build(capabilities, info)")
         if not self._inputs and not self._outputs:
             raise BuildError(f"{self._title()}: it has neither an input nor an output; add some before build")
         self._built = True

@@ -158,8 +158,9 @@ def consumed(use: Callable[[Any, Any, Any], object]) -> None:
         (lambda time, near, far: time.delayed(3, far), r"no path leads from this input to output 1 of 'Split'"),
         (lambda time, near, far: far.session(time), r"no path leads from this input to output 1 of 'Split'"),
         (lambda time, near, far: far.session(time.retain()), r"is not a capability of output 1 of 'Split'"),
+        (lambda time, near, far: near.session(time.time), r"session: 0 gives no right to send at output 0 of 'Split'"),
     ],
-    ids=["retain", "delayed", "session", "another output's capability"],
+    ids=["retain", "delayed", "session", "another output's capability", "a bare time"],
 )
 def test_nothing_is_sent_where_no_path_was_declared(use: Any, message: str) -> None:
     with pytest.raises(CapabilityError, match=message):
@@ -200,6 +201,14 @@ def test_what_cannot_be_meant_is_refused_when_it_is_said() -> None:
         source = builder.new_input(stream, Pipeline)
         with pytest.raises(BuildError, match=r"new_output: Mine \(.*\) depends on .* none of its inputs"):
             builder.new_output(depends_on=[foreign])
+        with pytest.raises(BuildError, match=r"Mine \(.*\): depends_on takes a list of inputs; write"):
+            builder.new_output(depends_on=source)  # type: ignore[arg-type]
+        with pytest.raises(BuildError, match=r"Mine \(.*\) is fed by a stream, not by a list; scope.to_stream"):
+            builder.new_input([1], Pipeline)  # type: ignore[arg-type]
+        with pytest.raises(BuildError, match=r"build: Mine \(.*\): None is no function"):
+            builder.build(None)  # type: ignore[arg-type]
+        with pytest.raises(BuildError, match="OperatorBuilder: a Stream is no scope"):
+            OperatorBuilder(stream, "Mine")
         for amount in (-1, 1.5, True):
             with pytest.raises(BuildError, match=rf"advances time by {amount!r}; .* an int of at least 0"):
                 builder.new_output(depends_on={source: amount})  # type: ignore[dict-item]

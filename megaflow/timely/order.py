@@ -23,8 +23,8 @@ class Timestamp(Protocol):
     """What a class of times has: `worker.dataflow(timestamp=YourClass)` then counts in it.
 
     Times are values: never changed, equal and hashed by what they hold, and the codec takes them between processes. A
-    frozen dataclass with `order=True` has all of that, and `<` where sorting its fields extends `less_equal`. What a
-    loop does to such times is a `PathSummary`.
+    frozen dataclass with `order=True` has all of that, and `<` where sorting its fields extends `less_equal` (sets are
+    not sorted by `<`). What a loop does to such times is a `PathSummary`.
     """
 
     @classmethod
@@ -165,6 +165,9 @@ def least_of(timestamp: Any) -> Time:
     if timestamp is int:
         return 0
     if isinstance(timestamp, type):
+        if timestamp in (Product, tuple):
+            example = "Product(0, 0)" if timestamp is Product else "(0, 0)"
+            raise BuildError(f"timestamp={timestamp.__name__}: give the least of the times that you mean, as {example}")
         if not hasattr(timestamp, "minimum"):
             raise BuildError(
                 f"timestamp={timestamp.__name__}: a class of times has a class method minimum(); see Timestamp"
@@ -182,6 +185,8 @@ def _check_least(least: Any) -> None:
     elif kind is int:
         if least != 0:
             raise BuildError(f"timestamp: the least of all ints that are times is 0, not {least!r}")
+    elif isinstance(least, type):
+        raise BuildError(f"timestamp: in a tuple or Product stands the least time, as 0, not a class: {least.__name__}")
     elif not hasattr(kind, "less_equal") or kind.__lt__ is vars(object)["__lt__"] or kind.__hash__ is None:
         raise BuildError(
             f"timestamp: {least!r} is not the least of some times; give int, a tuple or Product of such, or a class "

@@ -159,7 +159,7 @@ def _checked(step: Step, least: Time) -> Step:
             if all(map(_is_zero, checked)):
                 return 0
             return Product(checked[0], checked[1]) if isinstance(least, Product) else tuple(checked)
-    if type(least) in (Product, tuple) or any(not hasattr(step, name) for name in _METHODS):
+    if type(least) in (Product, tuple) or isinstance(step, type) or any(not hasattr(step, name) for name in _METHODS):
         what = "with a step for each part" if type(least) in (Product, tuple) else "or a PathSummary of such times"
         raise ValueError(f"0 or, as times are like {least!r}, a {type(least).__name__} {what}")
     if type(step).__repr__ is vars(object)["__repr__"]:  # workers compare how it is shown

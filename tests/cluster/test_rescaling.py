@@ -152,6 +152,7 @@ def test_processes_have_as_many_workers_as_the_others_and_leave_together(job: Ca
     count.control("add-workers", "1", "--balance")
     assert count.control("remove-workers", "--id", "1")["workers"] == [0, 1], "one of them coordinates"
     assert count.bins() == {4: 16, 5: 16}
+    assert any("workers 4 to 5 (" in line and line.endswith(") have joined\n") for line in count.run.said)
     count.end_well()
 
 

@@ -247,7 +247,7 @@ class Loop:
             case messages.ProcessJoined(workers=workers):
                 self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
-                self.report(f"{child} has joined")
+                self.report(f"{child} {'have' if len(workers) > 1 else 'has'} joined")
             case _:
                 raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
 

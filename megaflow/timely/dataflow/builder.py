@@ -77,14 +77,19 @@ class Output(Generic[T]):
         return room if room > 0 else BATCH_RECORDS  # one batch more is granted to those who have waited
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
-        """Send at the capability's time. Raises CapabilityError if it is released or another output's."""
+        """Send at the capability's time. Raises CapabilityError if it is none, is released, or is another output's."""
         if isinstance(capability, Capability):
             if not capability.belongs_to(self):
                 raise CapabilityError(f"session: {capability!r} is not a capability of {self.title}; retain one for it")
             if not capability.held:
                 raise CapabilityError(f"session: {capability!r} may not send any more; open the session before release")
-        else:
+        elif isinstance(capability, CapabilityRef):
             capability.check(self)
+        else:
+            raise CapabilityError(
+                f"session: {capability!r} gives no right to send at {self.title}; open it with a capability, or with "
+                "what came with a batch as its time"
+            )
         if self._open:
             self._open[-1].flush()
         session: Session[T] = Session(self, capability.time)

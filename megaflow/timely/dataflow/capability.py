@@ -160,8 +160,10 @@ class Capability:
 def check_time(verb: str, present: Time, time: Time) -> None:
     """Raise TimeError unless `time` is of the kind of `present`: an int, or say a Product as deep in its scopes."""
     if not alike(time, present):
+        name = type(time).__name__
+        what = "this" if type(time) is type(present) else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
         raise TimeError(
-            f"{verb}({time!r}): a {type(time).__name__} is not a time of this scope; "
+            f"{verb}({time!r}): {what} is not a time of this scope; "
             f"times here are like {present!r}, of type {type(present).__name__}"
         )
 

@@ -71,6 +71,9 @@ class FrontierNotificator:
 
         Times come in an order that extends theirs. What `f` requests meanwhile is notified too if it is due.
         """
+        given: object = frontiers
+        if isinstance(given, Antichain):  # which can be iterated over, too
+            raise CapabilityError("for_each: give it the frontiers of all inputs in a list, as [input.frontier]")
         self._frontiers = frontiers
         self._collect()
         self._notifying = True

@@ -6,7 +6,9 @@ code takes that case first, as it is nearly always the case.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
+from megaflow.errors import TimeError
 from megaflow.timely.order import Time, less_equal, less_than, sort_key
 
 _Elements = tuple[Time, ...]
@@ -181,8 +183,23 @@ def _minimal(times: Sequence[Time]) -> _Elements:
         return ()
     if type(times[0]) is int:
         return (min(times),)
+    if len(times) == 1:
+        return (times[0],)
     accepted: list[Time] = []
-    for time in sorted(times, key=sort_key):
+    ordered = sorted(times, key=sort_key)
+    if not all(type(part) is int for part in sort_key(ordered[0])):
+        _check_sorted(ordered)
+    for time in ordered:
         if not _any_less_equal(accepted, time):
             accepted.append(time)
     return tuple(accepted)
+
+
+def _check_sorted(times: list[Time]) -> None:
+    """Raise TimeError where neighbours show that `<`, by which frontiers are found, is not as `Timestamp` says."""
+    for a, b in pairwise(times):
+        if not (sort_key(a) < sort_key(b) or a == b) or less_than(b, a):
+            raise TimeError(
+                f"{a!r} and {b!r} cannot be sorted: `<` of a class of times has to decide between any two that differ, "
+                "and agree with less_equal; see Timestamp"
+            )

@@ -190,6 +190,7 @@ def test_a_join_that_returns_nothing_is_an_error_that_names_the_operator() -> No
         ({"merge": max, "records": 3}, "a policy of its own"),
         ({"merge": max, "when_full": "fail"}, "a policy of its own"),
         ({"merge": 3}, "a function of two records"),
+        ({"handle": 3}, r"handle=3; give it a BufferHandle\(\)"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(given: Any, message: str) -> None:

@@ -165,6 +165,8 @@ def test_a_request_without_a_right_is_refused() -> None:
     capability.release()
     with pytest.raises(CapabilityError, match=r"notify_at: .*7.*released.*request before release"):
         notificator.notify_at(capability)
+    with pytest.raises(CapabilityError, match=r"frontiers of all inputs in a list, as \[input.frontier\]"):
+        notificator.for_each(Antichain([7]), print)  # type: ignore[arg-type]
     with pytest.raises(CapabilityError, match=r"notify_at\(7\): this is not a capability.*at\(time.retain\(\)\)"):
         notificator.notify_at(7)  # type: ignore[arg-type]
 

@@ -48,7 +48,7 @@ def test_a_program_sends_at_times_that_it_advances_to_and_probes_wait_for_them()
     assert probe.less_than(Divisor(12)) and not probe.less_than(Divisor(6)) and not probe.less_equal(Divisor(4))
     with pytest.raises(TimeError, match=r"advance_to\(Divisor\(number=8\)\): the input is at Divisor\(number=6\)"):
         handle.advance_to(Divisor(8))
-    with pytest.raises(TimeError, match="a int is not a time of this scope"):
+    with pytest.raises(TimeError, match="an int is not a time of this scope"):
         handle.advance_to(7)
     handle.close()
     hand.settle()
@@ -224,6 +224,8 @@ class Unhashable(Divisor):
     ("timestamp", "complaint"),
     [
         (float, "float: a class of times has a class method minimum()"),
+        (Product, r"=Product: give the least of the times that you mean, as Product\(0, 0\)"),
+        (Product(int, 0), "in a tuple or Product stands the least time, as 0, not a class: int"),
         (0.5, "0.5 is not the least of some times"),
         (3, "the least of all ints that are times is 0, not 3"),
         ((), r"\(\) is not the least"),
@@ -259,6 +261,7 @@ class Hidden:
     [
         (Divisor, Hidden(), "and a Hidden must be shown by what it holds"),
         (Divisor, 1, "0 or, as times are like Divisor.*, a Divisor or a PathSummary of such times"),
+        (Divisor, Resting, "0 or, as times are like Divisor.*, a Divisor or a PathSummary of such times"),
         (Divisor, Resting(2, rests=1), "0 or a PathSummary that moves every time strictly on: .*, which is not after"),
         ((0, 0), 1, r"0 or, as times are like \(0, 0\), a tuple with a step for each part"),
         ((0, 0), (1, 2, 3), "0 or, as times are like .*, a tuple with a step for each part"),

@@ -1,11 +1,14 @@
 """Antichain and MutableAntichain against sets and counters."""
 
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from megaflow.errors import TimeError
 from megaflow.timely.order import Product, Time, from_coordinates, less_equal, less_than
 from megaflow.timely.progress.antichain import Antichain, MutableAntichain
 
@@ -104,3 +107,38 @@ def test_updates_that_cancel_do_not_pile_up() -> None:
         assert antichain.update_iter([(9, 1)]) == []
         assert antichain.update_iter([(9, -1)]) == []
     assert len(list(antichain.counts())) == 2
+
+
+@dataclass(frozen=True, order=True)
+class Tags:
+    """Sets by inclusion, which `<` does not sort: of two sets neither need be before the other."""
+
+    tags: frozenset[str]
+
+    def less_equal(self, other: "Tags") -> bool:
+        return self.tags <= other.tags
+
+
+@dataclass(frozen=True, order=True)
+class Falling:
+    """Numbers, sorted from their greatest to their least."""
+
+    number: int
+
+    def less_equal(self, other: "Falling") -> bool:
+        return self.number >= other.number
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [Tags(frozenset("a")), Tags(frozenset("b"))],
+        [Product(Tags(frozenset("a")), 1), Product(Tags(frozenset("b")), 0)],
+        [Falling(1), Falling(2)],
+    ],
+    ids=["no order", "no order in a product", "another order"],
+)
+def test_times_that_cannot_be_sorted_by_their_order_are_refused(times: list[Any]) -> None:
+    """A frontier would be wrong, and a loop of the dataflow would never come to its end."""
+    with pytest.raises(TimeError, match=r"and .* cannot be sorted: `<` of a class of times has to decide between any"):
+        MutableAntichain((time, 1) for time in times)

@@ -70,6 +70,8 @@ def buffer(
 ) -> Port[T]:
     """Build a buffer; the arguments are those of `Stream.buffer`."""
     policy = _checked(records, when_full, merge)
+    if handle is not None and not isinstance(handle, BufferHandle):
+        raise BuildError(f"buffer: handle={handle!r}; give it a BufferHandle()")
     builder = NodeBuilder(port.scope, f"Buffer({policy if records is None else f'{policy}, {records}'})")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
     output, result = builder.new_output()
