@@ -9,8 +9,9 @@ A value, a part of the sequencer, which begins what `take_next` returns.
    ruling on a process that is not due is dropped: the request was denied in between, or handed over, and the next
    coordinator's program is asked anew.
 3. A join that is due waits for its ruling alone: nothing else begins, so it begins under the membership that was ruled
-   on. A leave that is due waits for as long as the program has work to do for it first, and joins pass it: that work
-   may be to wait for processes that join. No leave passes another.
+   on, also before a leave that is granted meanwhile; it is not refused any more, of which the program would not hear. A
+   leave that is due waits for as long as the program has work to do for it first, and joins pass it: that work may be
+   to wait for processes that join. No leave passes another.
 4. The coordinator's own process leaves under another coordinator: its request stays in the queue, and the queue is
    handed over. A program that supervises does that when it is at rest; without one it is done at once (`hands_over`).
 """
@@ -71,7 +72,9 @@ class ChangeQueue:
         `next_id` is the first that a new worker would have. Refuses what cannot be, and asks the program about the
         rest.
         """
-        for ask in tuple(self.waiting):
+        joins = [ask for ask in self.waiting if isinstance(ask, JoinAsk)]
+        granted = joins[:1] if self._due.get(JoinAsk) in self._granted else []
+        for ask in (*granted, *self.waiting):
             if self.hands_over or (JoinAsk in self._due and self._due[JoinAsk] not in self._granted):
                 break
             if ask not in self.waiting:
