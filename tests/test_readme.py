@@ -9,7 +9,15 @@ import pytest
 
 from megaflow.testing import SimulatedCluster
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_files_that_it_names_are_there_and_its_lines_fit() -> None:
+    named = re.findall(r"`((?:apps|tests)/[\w/.]*)`", README)
+    assert named and not [name for name in named if not (ROOT / name).exists()]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert not [line for text in (README, changelog) for line in text.splitlines() if len(line) > 120]
 
 
 def code_with(words: str) -> str:

@@ -84,7 +84,7 @@ def less_equal(a: Time, b: Time) -> bool:
             return False
         a, b = a.outer, b.outer
     if type(a) is Product or type(b) is Product:
-        raise TypeError(f"{a!r} and {b!r} are times of scopes of different depth and cannot be compared")
+        raise TypeError(f"{a!r} and {b!r} cannot be compared: times of different kinds, or scopes of different depth")
     if type(a) is tuple and type(b) is tuple and len(a) == len(b):
         return next((less_equal(x, y) for x, y in zip(a, b, strict=True) if x != y), True)
     if type(a) is type(b) and hasattr(a, "less_equal"):

@@ -35,11 +35,15 @@ from megaflow.control.messages import (
     CommandProgress,
     CommitRequest,
     Done,
+    ExplainQuery,
     IngestPorts,
     Moved,
     Refused,
+    RemoveWorker,
     Request,
     SourceEnded,
+    StatusQuery,
+    TryBins,
 )
 from megaflow.errors import ClusterError, CommandRefused, JobNotFound, MegaflowError, PeerLost
 from megaflow.timely.communication.client import Client
@@ -56,6 +60,8 @@ POLL_SECONDS: Final = 0.1
 REPEATABLE: Final = (IngestPorts, CommitRequest, SourceEnded)
 """Questions that may be asked again though they were accepted: ports are only told, a batch is committed once by its
 query and number, and a query ends once."""
+QUESTIONS: Final = (StatusQuery, ExplainQuery, TryBins)
+"""What changes nothing, whether it is answered or not: the first that a command asks."""
 
 
 class Stopped(Exception):
@@ -94,6 +100,7 @@ class Conversation:
         self._quiet = quiet
         self._why = "a worker may be in a long step of user code"  # nothing is heard
         self._id = 0
+        self._waits = ""  # what becomes of the last question if nothing is heard
         self.accepted: int | None = None  # the epoch of the last command, once it is accepted
         self._heard: CommandProgress | None = None  # of the last command
         self._told: Moved | None = None  # where the coordinator is, said to whoever was connected
@@ -115,6 +122,8 @@ class Conversation:
         for _ in range(MOVES_MAX):
             self._id += 1
             self.accepted = self._heard = None
+            changes = not (isinstance(body, QUESTIONS) or (isinstance(body, RemoveWorker) and body.ask_only))
+            self._waits = "what was asked for waits there" if changes else "the question has changed nothing"
             try:
                 self._client.send(Request(self._id, body))
                 answer = self._await_answer(show, grace_seconds)
@@ -206,5 +215,5 @@ class Conversation:
             what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
             return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
         if self.accepted is None:
-            return f"the job did not answer {waited}; {self._why}; what was asked for waits there"
+            return f"the job did not answer {waited}; {self._why}; {self._waits}"
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"

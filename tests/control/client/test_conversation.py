@@ -24,6 +24,7 @@ from megaflow.control.messages import (
     SourceEnded,
     StatusQuery,
     StopJob,
+    TryBins,
 )
 from megaflow.errors import CommandRefused, MegaflowError, NoAnswer, PeerLost
 from megaflow.timely.communication.tcp import address_text
@@ -179,8 +180,15 @@ def test_a_time_limit_holds_and_its_error_says_why(timeout: float, times: int) -
     one = Conversation(still, timeout, quiet=why.pop)  # type: ignore[arg-type]
     who = "worker 1" if times else "a worker"
     with pytest.raises(MegaflowError, match=f"within {timeout:g} s; {who}.* waits there"):
-        one.ask(StatusQuery())
+        one.ask(StopJob())
     assert sum(still.given) == pytest.approx(timeout) and why == []
+
+
+@pytest.mark.parametrize("question", [StatusQuery(), TryBins((1,)), RemoveWorker(1, ask_only=True)])
+def test_a_question_that_is_not_answered_has_changed_nothing(question: object) -> None:
+    one = Conversation(Still(), 1.0)  # type: ignore[arg-type]
+    with pytest.raises(MegaflowError, match=r"within 1 s; .*; the question has changed nothing$"):
+        one.ask(question)
 
 
 def test_what_the_reason_raises_ends_the_question() -> None:

@@ -145,7 +145,7 @@ def why_not_by_fields(cls: type) -> str | None:
 @lru_cache(maxsize=1024)
 def _why_not_by_fields(cls: type) -> str | None:
     if not _is_own(cls):
-        return "its class is none of the program's own modules"
+        return "its class is in none of the program's own modules"
     return built_in_base(cls) or next((f"its class has {hook}" for hook in HOOKS if has_own(cls, hook)), None)
 
 
