@@ -271,6 +271,7 @@ def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., J
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run], tmp_path: Path) -> None:
     folder, out = tmp_path / "books", tmp_path / "out.jsonl"
@@ -287,7 +288,7 @@ def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run],
         if meanwhile is not None:
             done = meanwhile()
             assert done.returncode == 0, done.stderr
-        wait_until(lambda: out.exists() and len(out.read_text().splitlines()) == expected.total(), 120)
+        wait_until(lambda: out.exists() and len(out.read_text().splitlines()) == expected.total(), 250)
 
     run = start(WORDCOUNT, "--lines", f"spark:text:{folder}", "--processes", "2", "--output", f"jsonl:{out}")
     add_files(0)
