@@ -19,6 +19,8 @@ settings.load_profile("patient")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started this in the background; some tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup did; some tests close a terminal
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 QUICK = ("timely/", "simulation/")  # where cases are run twice
 
