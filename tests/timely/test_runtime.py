@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 30.0
 def no_thread_is_left_behind() -> Iterator[None]:
     """Whatever a test does to the workers: a thread that is left would keep the program from ending."""
     yield
-    left = [thread for thread in threading.enumerate() if thread.name.startswith("megaflow-")]
+    left = [each for each in threading.enumerate() if each.name.startswith("megaflow-") and not each.daemon]
     for thread in left:
         thread.join(PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in left), left
