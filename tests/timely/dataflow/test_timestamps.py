@@ -24,6 +24,7 @@ from megaflow.timely import (
     Time,
     example,
 )
+from tests.simulation.scenarios import hold_back
 from tests.timely.times import LEASTS, Divisor, Times
 from tests.timely.workers import EVERY, by_hand, drain, run
 
@@ -322,21 +323,8 @@ def test_keyed_operators_of_one_time_work_at_any() -> None:
         words = scope.to_stream([("a", 6), ("b", 4), ("a", 6)]).delay(lambda record, time: Divisor(record[1]))
         machine = words.state_machine(lambda key, value, state: ((state or 0) + 1, [(key, (state or 0) + 1)]))
         summed = words.aggregate(lambda key, value, state: (state or 0) + value, lambda key, state: (key, state))
-        exchanged = words.unary_frontier(Exchange(lambda record: record[1]), "Same", hold)
+        exchanged = words.unary_frontier(Exchange(lambda record: record[1]), "Same", hold_back)
         return machine.capture(), summed.capture(), exchanged.capture()
-
-    def hold(capability: Any, info: Any) -> Any:
-        capability.release()
-        stash: dict[Any, list[Any]] = {}
-
-        def logic(source: Any, output: Any) -> None:
-            for time, data in source:
-                stash.setdefault(time.retain(), []).extend(data)
-            for held in [each for each in stash if not source.frontier.less_equal(each.time)]:
-                with held, output.session(held) as session:
-                    session.give_iterator(stash.pop(held))
-
-        return logic
 
     machine, summed, exchanged = example(build, Divisor)
     assert machine == [(Divisor(4), [("b", 1)]), (Divisor(6), [("a", 1), ("a", 2)])]
