@@ -5,9 +5,10 @@
 3. Callbacks of the poller only note a failure; `check`, called before and after each poll, closes down and raises.
    The first failure wins, and is passed on to all peers before the connections close: so all processes name the same
    cause, and not the peers that stopped because of it.
-4. Normal end: every worker finishes; the process's goodbye leaves after everything else and shuts its direction;
-   the process reads on until each member's goodbye has come. An end of stream without one is a lost peer. The process
-   does not wait for newcomers and departed peers, but gives them a moment to take what is on its way to them.
+4. Normal end: every worker finishes. Which one is the last is settled under `_state`, as it takes itself out: that one
+   takes leave for all, the others touch nothing any more. The process's goodbye leaves after everything else and shuts
+   its direction; the process reads on until each member's goodbye has come. An end of stream without one is a lost
+   peer. The process does not wait for newcomers and departed peers, but gives them a moment to take what is on its way.
 5. A fork of the process, made by the user's code, first closes its copies of all descriptors and says nothing: the
    connections are those of the process alone, and end with it. It shares the set that the kernel's selector watches,
    too, so it unregisters nothing. It may do as it likes and end, but if it comes back to the engine, by returning or by
@@ -141,14 +142,15 @@ class TcpFabric:
         self.check()
         if self._entry is not None:
             self._entry.finished(index)
+        for peer in self.peers.finished(index):
+            peer.part()
         with self._state:
             self._unfinished.remove(index)
             self.inboxes[index].finish()
-            if self._unfinished:
+            others = bool(self._unfinished)
+            if others:
                 self.polling = self._unfinished[0]
-        for peer in self.peers.finished(index):
-            peer.part()
-        if self._unfinished:
+        if others:
             self.inboxes[self.polling].wake()  # it may be waiting as one that does not poll
             self.poller.wake()
             return

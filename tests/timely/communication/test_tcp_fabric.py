@@ -8,6 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.tcp import is_silent
+from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import EVERYBODY, MAX_FRAME_BYTES, pack_message
 
 Collect = Callable[[Allocator, int], list[Envelope]]
@@ -159,6 +161,50 @@ def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(make_c
     b.finish()
     sending.result(30)
     assert a.pending_bytes == 0
+
+
+def test_of_two_workers_that_finish_at_once_only_the_last_takes_leave(make_cluster: Any, monkeypatch: Any) -> None:
+    """The first is overtaken where it has just taken itself out, and would close what the other has closed already."""
+    cluster = make_cluster(2, workers=2)
+    ends = cluster.connect()
+    fabric = cluster.fabrics[0]
+    out = threading.Event()
+    rest: list[Future[None]] = []
+
+    class Window:
+        """The lock under which workers take themselves out; once it is free, the other worker is faster."""
+
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            mine = threading.current_thread() is threading.main_thread()
+            left = len(fabric._unfinished)
+            self.lock.release()
+            if not mine and left == 0:
+                out.set()
+            elif mine and left == 1 and not rest:
+                rest.append(cluster.run(ends[1].finish))
+                assert out.wait(30)
+
+    def poll(seconds: float | None, flush: bool = True) -> None:
+        """The first worker sees of the others' end nothing but that it is over."""
+        if threading.current_thread() is threading.main_thread():
+            end_others()
+        else:
+            TcpFabric.poll(fabric, seconds, flush)
+
+    def end_others() -> None:
+        rest.extend(cluster.run(end.finish) for end in ends[2:])
+        for each in rest:
+            each.result(30)
+
+    monkeypatch.setattr(fabric, "_state", Window())
+    monkeypatch.setattr(fabric, "poll", poll)
+    ends[0].finish()
+    end_others()
 
 
 def test_a_parked_worker_is_woken_by_a_message_well_under_ten_ms(make_cluster: Any) -> None:
