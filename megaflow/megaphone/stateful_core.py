@@ -15,12 +15,13 @@ from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
 from megaflow.megaphone.control_stream import control_for
+from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.folds import check_key
@@ -39,9 +40,9 @@ class Core:
         name: str,
         store: BinStore,
         router: Router,
-        data: Sequence[Input[Any]],
-        state: Input[Chunk],
-        output: Output[Any],
+        data: Sequence[AnyInput[Any]],
+        state: AnyInput[Chunk],
+        output: AnyOutput[Any],
         context: Context,
     ) -> None:
         self.name = name
@@ -52,6 +53,7 @@ class Core:
         self.output = output
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
+        self.nested = False  # whether times are flat tuples: see `flat_times`; set when the operator is built
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
         self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
@@ -98,7 +100,6 @@ class Core:
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
         for time, parcel in self.state.drain():
-            assert isinstance(time, int)
             for chunk in parcel:
                 self._installer.install(time, chunk)
 
@@ -184,10 +185,11 @@ def build(
         if owner == context.allocator.index:
             store.install(bin, [])
     builder = NodeBuilder(scope, name)
-    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed]
+    data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
     state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    core = Core(name, store, router, data, state, output, context)
+    core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context)
+    core.nested = bool(scope.rounds)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
