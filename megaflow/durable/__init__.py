@@ -4,4 +4,5 @@ This floor lies under `megaphone`, whose operators make blocks, and under the jo
 words, and it needs of the engine only the codec. It knows no operator, worker or time but as names and numbers.
 
 blocks      what a cut writes: the changed keys, whole bins and timers of an operator, as columns
+restored    the states and timers of an operator, rebuilt from the blocks of a checkpoint
 """

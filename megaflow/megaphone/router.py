@@ -42,6 +42,7 @@ from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput
 from megaflow.megaphone.control_stream import founders_of
+from megaflow.megaphone.journal import Journal
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
@@ -61,6 +62,7 @@ def route(
     store: BinStore,
     name: str,
     make_splitter: type[Splitter],
+    journal: Journal | None = None,
 ) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
     """Build F for data that comes by these ports. Without `control` the table never changes.
 
@@ -95,8 +97,8 @@ def route(
         Forwarder(data, output, make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, shipper, store.count, history, context)
-    router = Router(name, forwarders, control_input, applied, shipper, context)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, context, journal)
+    router = Router(name, forwarders, control_input, applied, shipper, context, journal)
 
     builder.build_releasing(router.run)
 
@@ -159,12 +161,14 @@ class Router:
         applied: Input[Any],
         shipper: Shipper,
         context: Context,
+        journal: Journal | None = None,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
         self._name = name  # of the stateful operator
         self._forwarders = forwarders
         self.control = control
         self._applied = applied
+        self._journal = journal
         self.shipper = shipper  # to be told what S has installed
         self._now = context.now
         self._worker = context.allocator.index
@@ -204,4 +208,6 @@ class Router:
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
             assert isinstance(time, int)
+            if self._journal is not None:
+                self._journal.before(time)
             self.shipper.ship(time, moves)

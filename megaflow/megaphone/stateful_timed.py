@@ -34,7 +34,7 @@ from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.timers import Timers
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.capability import mint
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
 
@@ -61,9 +61,10 @@ class TimedFolds:
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
-        self._handle = Timers(core.name, self._set_timer)
+        self._handle = Timers(core.name, self._set_timer if core.journal is None else self._set_timer_durably)
+        self._apply = self._apply_now if core.journal is None else self._apply_durably
         self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
-        self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
+        self._held = core.held  # at the least time of stash and timers; None: both are empty
 
     def _nothing(self, time: int) -> list[list[list[Any]]]:
         return [[] for _ in self._data]
@@ -78,7 +79,7 @@ class TimedFolds:
                 self._core.waiting += len(batch)
         frontiers = [each.frontier for each in (*self._data, self._state)]
         left = _TIMES_PER_RUN
-        while (time := self._least()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
+        while (time := self.waiting()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
             if not left:
                 self._core.activate()
                 break
@@ -86,12 +87,19 @@ class TimedFolds:
             self._apply(time)
         self._hold(time)
 
-    def _least(self) -> int | None:
+    def waiting(self) -> int | None:
         """The first time at which something waits."""
         due, kept = self._timers.least(), self._stash.least()
         return kept if due is None or (kept is not None and kept < due) else due
 
-    def _apply(self, time: int) -> None:
+    def _apply_durably(self, time: int) -> None:
+        journal = self._core.journal
+        assert journal is not None
+        journal.before(time)
+        journal.fire(time)
+        self._apply_now(time)
+
+    def _apply_now(self, time: int) -> None:
         inputs = self._stash.take(time) or self._nothing(time)
         core = self._core
         began = core.meter.now()
@@ -124,6 +132,11 @@ class TimedFolds:
         self._core.try_travel(key, payload, PAYLOAD)
         self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
 
+    def _set_timer_durably(self, time: int, key: Any, payload: Any) -> None:
+        self._set_timer(time, key, payload)
+        assert self._core.journal is not None
+        self._core.journal.set_timer(self._core.store.bin_of_key(key), (time, key, payload))
+
     def _outputs(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
         """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs.
 
@@ -134,7 +147,10 @@ class TimedFolds:
         out: list[Any] = []
         timers.time = time
         try:
-            for key in groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group):
+            keys = groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group)
+            if self._core.journal is not None:
+                self._core.journal.touch(keys)
+            for key in keys:
                 before = states.get(key)
                 timers.key = key
                 records = [group.get(key) or [] for group in groups]
