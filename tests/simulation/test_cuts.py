@@ -50,11 +50,15 @@ FAULTS = {
         "[timer for each in changed for bin, timer in each.timers if ...]",
         "[timer for each in changed for bin, timer in each.timers if bin in store.bins]",
     ),
-    "the cut comes after its own time": Fault(
-        "Journal.before", "self._registered[0][0] <= time", "self._registered[0][0] < time"
+    "S applies records of the checkpoint's time before it cuts": Fault(
+        "StateMachine._apply_durably", "journal.before(time)", "journal.before(time - 1)"
     ),
-    "S applies records before it cuts": Fault("StateMachine._apply_durably", "journal.before(time)", "None"),
-    "S fires timers before it cuts": Fault("TimedFolds._apply_durably", "journal.before(time)", "None"),
+    "S fires timers of the checkpoint's time before it cuts": Fault(
+        "TimedFolds._apply_durably", "journal.before(time)", "journal.before(time - 1)"
+    ),
+    "F ships bins that move at the checkpoint's time before they are cut": Fault(
+        "Router._install", "self._journal.before(time)", "self._journal.before(time - 1)"
+    ),
     "an idle S does not look at its state frontier": Fault("Core.keep", "(*self.data, self.state)", "self.data"),
     "an idle S does not look at its data frontiers": Fault("Core.keep", "(*self.data, self.state)", "(self.state,)"),
     "an idle S does not look at what waits": Fault("Core.keep", "(waiting is None or waiting >= next)", "True"),
@@ -106,7 +110,7 @@ def test_a_planted_fault_is_found_within_200_runs_with_checkpoints(name: str) ->
     check_found(FAULTS[name], "cuts")
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", one_quick(FAULTS))
 def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
     planted(FAULTS[name])
 
