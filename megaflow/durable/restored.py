@@ -21,7 +21,7 @@ class Restored:
     """What one operator begins with."""
 
     states: dict[int, dict[Any, Any]]  # bin -> key -> state; of every bin that was asked for and has been written
-    timers: dict[int, list[tuple[int, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
+    timers: dict[int, list[tuple[Any, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
 
 
 def restore(
@@ -39,7 +39,7 @@ def restore(
     blocks = [(number, block) for number, written in chain for block in written if block.operator == operator]
     bases = {block.bin: number for number, block in blocks if block.kind is BlockKind.BIN}  # the newest comes last
     states: dict[int, dict[Any, Any]] = {bin: {} for bin in bases if bin is not None and bin in bins}
-    timers: list[tuple[int, int, Any, Any]] = []
+    timers: list[tuple[Any, int, Any, Any]] = []
     for number, block in blocks:
         if block.bin is not None and (block.bin not in bins or number < bases[block.bin]):
             continue
@@ -55,8 +55,8 @@ def restore(
                 states[bin].pop(key, None)
             else:
                 states[bin][key] = state
-    due: dict[int, list[tuple[int, Any, Any]]] = {}
+    due: dict[int, list[tuple[Any, Any, Any]]] = {}
     for when, bin, key, payload in sorted(timers, key=lambda timer: timer[0]):
-        if when >= time:
+        if (when if type(when) is int else when[0]) >= time:  # in a nested scope (outer time, round, …)
             due.setdefault(bin, []).append((when, key, payload))
     return Restored(states, due)

@@ -22,6 +22,7 @@ What a cut writes follows `since`, the last checkpoint that is committed, whatev
     key of a bin that left is not written: who owns the bin writes it whole.
  7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
     due before t has fired and is left out.
+In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
 What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
 """
 
@@ -35,6 +36,7 @@ from typing import Any, Final
 from megaflow.durable.restored import Restored
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
 from megaflow.megaphone.unwritten import CutSink, OperatorCut, Unwritten
@@ -72,7 +74,7 @@ class Journal:
         self._store = store
         self._sink = sink
         self._now = now
-        self._registered: deque[tuple[int, Checkpoint]] = deque()  # by time, not cut yet
+        self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
         self._present = _Interval()
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = -1  # the last cut known to be
@@ -82,7 +84,7 @@ class Journal:
 
     # When to cut ------------------------------------------------------------------------
 
-    def register(self, time: int, checkpoint: Checkpoint) -> None:
+    def register(self, time: FlatTime, checkpoint: Checkpoint) -> None:
         """Note that F has read the command. Raises ProtocolError if it follows what is not known any more."""
         if checkpoint.since is not None and checkpoint.since < self._committed:
             raise ProtocolError(
@@ -92,13 +94,13 @@ class Journal:
         self._registered.append((time, checkpoint))
         self.wake()
 
-    def before(self, time: int) -> None:
+    def before(self, time: FlatTime) -> None:
         """Cut all that is registered up to this time, of which something is about to be done."""
         while self._registered and self._registered[0][0] <= time:
             self._cut(*self._registered.popleft())
 
     @property
-    def next(self) -> int | None:
+    def next(self) -> FlatTime | None:
         """The first time that is registered and not cut."""
         return self._registered[0][0] if self._registered else None
 
@@ -119,7 +121,7 @@ class Journal:
         """Note that a timer is set."""
         self._present.timers.append((bin, timer))
 
-    def fire(self, time: int) -> None:
+    def fire(self, time: FlatTime) -> None:
         """Note that the timers of a time are about to fire."""
         if self._unwritten is not None:
             self._unwritten.save_timers(time)
@@ -150,7 +152,7 @@ class Journal:
                 self.wake()
                 return
 
-    def _cut(self, time: int, checkpoint: Checkpoint) -> None:
+    def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
         """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
         self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
         number, since, store = checkpoint.number, checkpoint.since, self._store
@@ -159,7 +161,7 @@ class Journal:
         self._present.number = number
         changed, self._present = self._intervals.copy(), _Interval()
         self._intervals.append(self._present)
-        cut = OperatorCut(number, since, time, self._operator, tuple(sorted(store.bins)))
+        cut = OperatorCut(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
         keys: set[Any] = set()
         if since is None:
             whole = dict.fromkeys(cut.bins)

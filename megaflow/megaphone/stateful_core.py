@@ -16,13 +16,15 @@ from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
 from megaflow.megaphone.control_stream import control_for
+from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
+from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.folds import check_key
@@ -41,9 +43,9 @@ class Core:
         name: str,
         store: BinStore,
         router: Router,
-        data: Sequence[Input[Any]],
-        state: Input[Chunk],
-        output: Output[Any],
+        data: Sequence[AnyInput[Any]],
+        state: AnyInput[Chunk],
+        output: AnyOutput[Any],
         context: Context,
         journal: Journal | None = None,
     ) -> None:
@@ -56,7 +58,7 @@ class Core:
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
         self.journal = journal  # None: it is not durable
-        self.held: Capability | None = None  # for timers that it begins with; set when the operator is made
+        self.nested = False  # whether times are flat tuples: see `flat_times`; set when the operator is built
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
         self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
@@ -103,13 +105,12 @@ class Core:
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
         for time, parcel in self.state.drain():
-            assert isinstance(time, int)
             if self.journal is not None:
                 self.journal.before(time)
             for chunk in parcel:
                 self._installer.install(time, chunk)
 
-    def keep(self, waiting: int | None) -> None:
+    def keep(self, waiting: FlatTime | None) -> None:
         """Cut what S has nothing to do for before, and write a slice; `waiting`: the first time at which it has.
 
         Durable operators do so after each run. What cuts earlier: see `journal`.
@@ -162,7 +163,7 @@ class Policy(Protocol):
     def run(self) -> None:
         """Do one invocation: install state, apply what is due."""
 
-    def waiting(self) -> int | None:
+    def waiting(self) -> FlatTime | None:
         """Return the first time at which it has something to apply, due or not; None if there is none."""
 
 
@@ -176,7 +177,7 @@ class PassOn:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def waiting(self) -> int | None:
+    def waiting(self) -> FlatTime | None:
         """Nothing waits."""
         return None
 
@@ -218,19 +219,16 @@ def build(
             store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
     store.watcher = journal
     builder = NodeBuilder(scope, name)
-    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed]
+    data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
     state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    core = Core(name, store, router, data, state, output, context, journal)
+    core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context, journal)
+    core.nested = bool(scope.rounds)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         core.activate = info.activator.activate
-        if (first := store.timers.least()) is None:
-            capabilities[0].release()
-        else:
-            capabilities[0].downgrade(first)
-            core.held = capabilities[0]
         policy = make_policy(core)
+        capabilities[0].release()  # now that what is held for restored timers has been minted
         if journal is None:
             return policy.run
         journal.wake = core.activate

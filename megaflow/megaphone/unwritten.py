@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, pack, pack_timers
 from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.timers import Timer
 
 RUN_BYTES: Final = 1 << 16
@@ -33,7 +34,7 @@ class OperatorCut:
 
     number: int  # of the checkpoint
     since: int | None  # number of the committed one that the deltas follow; None: all bins are written whole
-    time: int
+    time: int  # in a nested scope the outer one
     operator: str
     bins: tuple[int, ...]  # owned at the cut, sorted
 
@@ -98,7 +99,7 @@ class Unwritten:
         while bin in self._bins:
             self._write_bin(bin)
 
-    def save_timers(self, time: int) -> None:
+    def save_timers(self, time: FlatTime) -> None:
         """Write the timers that are due at this time or before, as they are about to fire."""
         while self._timers and self._timers[-1][0] <= time:
             self._write_timers()

@@ -65,18 +65,18 @@ FAULTS = {
     "timers due at the checkpoint's time are not written": Fault(
         "Journal._cut", "entry[1][0] >= time", "entry[1][0] > time"
     ),
-    "timers due at the checkpoint's time are not restored": Fault("restore", "when >= time", "when > time"),
+    "timers due at the checkpoint's time are not restored": Fault(
+        "restore", "... >= time", "(when if type(when) is int else when[0]) > time"
+    ),
     "keys that are gone are not written": Fault(
         "Unwritten._write_keys",
         "self._send(...)",
         "keys = [key for key in keys if key in self._store.states]\n"
         "self._send(pack(BlockKind.DELTA, self._operator, None, keys, list(map(self._store.states.get, keys))))",
     ),
-    "a restored timer has no capability": Fault(
-        "build.make", "core.held = capabilities[0]", "capabilities[0].release()"
-    ),
-    "a restored timer's capability stays at the beginning": Fault(
-        "build.make", "capabilities[0].downgrade(first)", "capabilities[0].downgrade(first + 1)"
+    "nothing is held for restored timers": Fault("TimedFolds.__init__", "self._hold(self.waiting())", "None"),
+    "what is held for restored timers is too late": Fault(
+        "TimedFolds.__init__", "self._hold(self.waiting())", "self._hold(self.waiting() and self.waiting() + 1)"
     ),
     "a state changes before it is written": Fault("Journal.touch", "self._unwritten is not None", "False"),
     "a key of a waiting bin changes before it is written": Fault(
