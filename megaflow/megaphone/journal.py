@@ -39,7 +39,7 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
-from megaflow.megaphone.unwritten import CutSink, OperatorCut, Unwritten
+from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
 
 SLICE_SECONDS: Final = 0.002
 """That a cut is written at a time, while records wait."""
@@ -77,7 +77,7 @@ class Journal:
         self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
         self._present = _Interval()
         self._intervals = [self._present]  # since the last committed cut, oldest first
-        self._committed = -1  # the last cut known to be
+        self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
         self._owed = 0  # keys of bases that are to be written, by what was written as deltas
         self._turn: deque[int] = deque()  # bins whose base is still to be written in this round
@@ -161,7 +161,7 @@ class Journal:
         self._present.number = number
         changed, self._present = self._intervals.copy(), _Interval()
         self._intervals.append(self._present)
-        cut = OperatorCut(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
+        cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
         keys: set[Any] = set()
         if since is None:
             whole = dict.fromkeys(cut.bins)

@@ -51,7 +51,7 @@ class Checkpoint:
     `since`: the number of the last one that is committed, which this one's deltas follow; None: all is written whole.
     """
 
-    number: int
+    number: int  # from 1 on
     since: int | None = None
 
 
@@ -144,9 +144,9 @@ def validate(
                 _check_member(command, worker, members, joined)
                 raise CommandRefused(f"{command}: worker {worker} has the routing table already")
         case Checkpoint(number, since):
-            if type(number) is not int or number < 0:
-                raise CommandRefused(f"{command}: the number of a checkpoint is an int from 0 on, not {number!r}")
-            if since is not None and (type(since) is not int or not 0 <= since < number):
+            if type(number) is not int or number < 1:
+                raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
+            if since is not None and (type(since) is not int or not 1 <= since < number):
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map, Bootstrap or Checkpoint")

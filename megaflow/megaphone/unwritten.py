@@ -29,7 +29,7 @@ RUN_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCut:
+class Piece:
     """What one operator on one worker keeps for one checkpoint: all before `time` of its bins."""
 
     number: int  # of the checkpoint
@@ -39,7 +39,7 @@ class OperatorCut:
     bins: tuple[int, ...]  # owned at the cut, sorted
 
 
-CutSink: TypeAlias = Callable[[OperatorCut, Block | None], None]
+CutSink: TypeAlias = Callable[[Piece, Block | None], None]
 """Takes the blocks of each cut as they are made; None: that was the last one of it."""
 
 
@@ -48,7 +48,7 @@ class Unwritten:
 
     def __init__(
         self,
-        cut: OperatorCut,
+        cut: Piece,
         store: BinStore,
         keys: set[Any],
         bins: Iterable[int],

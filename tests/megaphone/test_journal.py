@@ -12,7 +12,7 @@ from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.journal import SLICE_SECONDS, Journal
 from megaflow.megaphone.routing import Checkpoint, Command, validate
-from megaflow.megaphone.unwritten import RUN_BYTES, OperatorCut
+from megaflow.megaphone.unwritten import RUN_BYTES, Piece
 
 BINS = 16
 
@@ -41,7 +41,7 @@ class Operator:
     def wake(self) -> None:
         self.woken += 1
 
-    def sink(self, cut: OperatorCut, block: Block | None) -> None:
+    def sink(self, cut: Piece, block: Block | None) -> None:
         if block is None:
             self.complete.append(cut.number)
         else:
@@ -78,7 +78,7 @@ class Operator:
 @pytest.mark.parametrize(
     "command, reason",
     [
-        (Checkpoint(-1), "an int from 0 on, not -1"),
+        (Checkpoint(0), "an int from 1 on, not 0"),
         (Checkpoint("a"), "not 'a'"),  # type: ignore[arg-type]
         (Checkpoint(3, 3), "since=3 must be the number of an earlier checkpoint"),
         (Checkpoint(3, True), "since=True must be"),
@@ -90,7 +90,7 @@ def test_a_checkpoint_with_a_wrong_number_is_refused(command: Command, reason: s
 
 
 def test_a_checkpoint_may_follow_an_earlier_one_or_none() -> None:
-    for command in Checkpoint(0), Checkpoint(7, 2):
+    for command in Checkpoint(1), Checkpoint(7, 2):
         validate(command, 8, {0})
 
 

@@ -24,7 +24,7 @@ from megaflow.durable.restored import Restored, restore
 from megaflow.megaphone import journal, stateful, unwritten
 from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.routing import Checkpoint, Command
-from megaflow.megaphone.unwritten import OperatorCut
+from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
@@ -176,11 +176,11 @@ def oracle(kinds: Sequence[str], records: Sequence[tuple[int, Any]], cuts: Seque
 class Written:
     """What the workers wrote: by checkpoint and operator, (worker, cut) -> blocks; and which of them are complete."""
 
-    cuts: dict[OperatorCut, dict[int, list[Block]]] = field(default_factory=lambda: defaultdict(dict))
-    complete: set[tuple[OperatorCut, int]] = field(default_factory=set)
+    cuts: dict[Piece, dict[int, list[Block]]] = field(default_factory=lambda: defaultdict(dict))
+    complete: set[tuple[Piece, int]] = field(default_factory=set)
 
     def sink(self, worker: int) -> journal.CutSink:
-        def take(cut: OperatorCut, block: Block | None) -> None:
+        def take(cut: Piece, block: Block | None) -> None:
             assert (cut, worker) not in self.complete, f"worker {worker} goes on with {cut}"
             blocks = self.cuts[cut].setdefault(worker, [])
             if block is None:
@@ -190,7 +190,7 @@ class Written:
 
         return take
 
-    def of(self, number: int, operator: str) -> list[tuple[OperatorCut, int, list[Block]]]:
+    def of(self, number: int, operator: str) -> list[tuple[Piece, int, list[Block]]]:
         """The pieces of one operator in a checkpoint: (cut, worker, blocks)."""
         cuts = [cut for cut in self.cuts if (cut.number, cut.operator) == (number, operator)]
         return [(cut, worker, blocks) for cut in cuts for worker, blocks in self.cuts[cut].items()]
@@ -228,7 +228,7 @@ def plan(seed: int) -> Plan:
     else:
         scenario, changes = (draw_changes if seed % 3 == 1 else draw_hand_overs)(seed)
     kinds = [*scenario.kinds] if scenario.two_in_a_row else [scenario.kinds[0]]
-    commands = with_checkpoints(random, scenario.commands, range(scenario.times + 3), None, 0)
+    commands = with_checkpoints(random, scenario.commands, range(scenario.times + 3), None, 1)
     return Plan(seed, scenario.workers, kinds, scenario.feeds, commands, changes)
 
 
