@@ -98,6 +98,9 @@ class RoutingBacklog:
 
 def names(command: routing.Command, worker: WorkerId) -> bool:
     """Tell whether a command gives this worker a bin, or makes it the server of another."""
-    if isinstance(command, routing.Map):
-        return worker in command.workers
-    return worker == (command.server if isinstance(command, routing.Bootstrap) else command.worker)
+    match command:
+        case routing.Map(workers):
+            return worker in workers
+        case routing.Move(_, named) | routing.Bootstrap(named, _):
+            return worker == named
+    return False

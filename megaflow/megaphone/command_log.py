@@ -4,7 +4,7 @@ A command is *read*, in the order of the numbers; that gives the right to send w
 the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `bin_transfer`). It is *obeyed*:
 listed under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration
 of the history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the
-table: see `bootstrap`.
+table: see `bootstrap`. A Checkpoint is none of this: the journal registers it as it is read.
 """
 
 from megaflow.errors import CommandRefused, ProtocolError
@@ -13,6 +13,7 @@ from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
 from megaflow.megaphone.flat_ends import AnyInput
 from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.megaphone.journal import Journal
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.progress.antichain import Antichain
@@ -32,6 +33,7 @@ class ControlInput:
         bins: int,
         history: routing.RoutingHistory | None,
         context: Context,
+        journal: Journal | None = None,
     ) -> None:
         """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet."""
         self.history = history or routing.RoutingHistory(())
@@ -39,6 +41,7 @@ class ControlInput:
         self._inputs = inputs
         self._shipper = shipper
         self._bins = bins
+        self._journal = journal  # None: the operator is not durable, or keeps nothing
         self._membership = context.membership
         self._worker = context.allocator.index
         self._newcomer = RoutingBacklog(self._worker) if history is None else None  # until it is told the table
@@ -70,6 +73,10 @@ class ControlInput:
         for time, batch in commands.drain():
             for numbered in batch:
                 self._check_number(time, numbered.number)
+                if isinstance(numbered.command, routing.Checkpoint):  # for a newcomer, too: it may own bins by then
+                    if self._journal is not None:
+                        self._journal.register(time, numbered.command)
+                    continue
                 self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
                     self._obey(time, numbered)

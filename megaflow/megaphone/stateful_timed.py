@@ -63,9 +63,12 @@ class TimedFolds:
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
-        self._handle = (NestedTimers if core.nested else Timers)(core.name, self._set_timer)
+        kind = NestedTimers if core.nested else Timers
+        self._handle = kind(core.name, self._set_timer if core.journal is None else self._set_timer_durably)
+        self._apply = self._apply_now if core.journal is None else self._apply_durably
         self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
         self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
+        self._hold(self.waiting())  # for timers that it begins with; minted from the initial capability
 
     def _nothing(self, time: FlatTime) -> list[list[list[Any]]]:
         return [[] for _ in self._data]
@@ -79,7 +82,7 @@ class TimedFolds:
                 self._core.waiting += len(batch)
         frontiers = [each.frontier for each in (*self._data, self._state)]
         left = _TIMES_PER_RUN
-        while (time := self._least()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
+        while (time := self.waiting()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
             if not left:
                 self._core.activate()
                 break
@@ -87,12 +90,19 @@ class TimedFolds:
             self._apply(time)
         self._hold(time)
 
-    def _least(self) -> FlatTime | None:
+    def waiting(self) -> FlatTime | None:
         """The first time at which something waits."""
         due, kept = self._timers.least(), self._stash.least()
         return kept if due is None or (kept is not None and kept < due) else due
 
-    def _apply(self, time: FlatTime) -> None:
+    def _apply_durably(self, time: FlatTime) -> None:
+        journal = self._core.journal
+        assert journal is not None
+        journal.before(time)
+        journal.fire(time)
+        self._apply_now(time)
+
+    def _apply_now(self, time: FlatTime) -> None:
         inputs = self._stash.take(time) or self._nothing(time)
         core = self._core
         began = core.meter.now()
@@ -125,6 +135,11 @@ class TimedFolds:
         self._core.try_travel(key, payload, PAYLOAD)
         self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
 
+    def _set_timer_durably(self, time: FlatTime, key: Any, payload: Any) -> None:
+        self._set_timer(time, key, payload)
+        assert self._core.journal is not None
+        self._core.journal.set_timer(self._core.store.bin_of_key(key), (time, key, payload))
+
     def _outputs(self, time: FlatTime, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
         """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs.
 
@@ -135,7 +150,10 @@ class TimedFolds:
         out: list[Any] = []
         timers.time = at = unflattened(time)
         try:
-            for key in groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group):
+            keys = groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group)
+            if self._core.journal is not None:
+                self._core.journal.touch(keys)
+            for key in keys:
                 before = states.get(key)
                 timers.key = key
                 records = [group.get(key) or [] for group in groups]
@@ -178,8 +196,8 @@ class NestedFolds(TimedFolds):
     """
 
     def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
-        super().__init__(core, fold)
         self._rights: dict[FlatTime, Capability] = {}  # at the times of stash and timers
+        super().__init__(core, fold)
 
     def _hold(self, least: FlatTime | None) -> None:
         wanted = self._stash.keys() | self._timers.times()
