@@ -402,8 +402,9 @@ def test_a_planted_fault_is_found_within_200_loops(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_STORES))
-def test_a_planted_fault_is_found_within_200_stores(name: str) -> None:
-    check_found(FAULTS_OF_STORES[name], "stores")
+def test_a_planted_fault_is_found_within_1000_stores(name: str) -> None:
+    """Some need three accidents in a row; a seed takes a twentieth of a second."""
+    check_found(FAULTS_OF_STORES[name], "stores", 5 * SEEDS)
 
 
 @pytest.mark.parametrize("name", FAULTS_OF_FOLDERS)
@@ -416,9 +417,9 @@ def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> 
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
 
 
-def check_found(fault: Fault, kind: str) -> None:
+def check_found(fault: Fault, kind: str, seeds: int = SEEDS) -> None:
     """Plant a fault and search."""
-    done = search(kind, SEEDS, fault)
+    done = search(kind, seeds, fault)
     assert done.returncode == 3, f"not found: {done.stdout}{done.stderr}"
 
 
@@ -430,7 +431,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops"])
+@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores"])
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)
