@@ -267,9 +267,27 @@ FAULTS_OF_PROCESSES = {
     ),
 }
 
+FAULTS_OF_OBJECTS = {
+    "what was met before travels as a row, and once more": Fault(
+        "Rows.begin", "self._met.nodes.keys().isdisjoint(ids)", "True"
+    ),
+    "an object that is in a batch twice becomes two": Fault("Rows.begin", "len(ids) != len(self._objects)", "False"),
+    "a row is referred to before it is whole": Fault("Rows.number_of", "not self._complete", "False"),
+    "dicts with the same keys in another order are of one shape": Fault(
+        "take_dicts_apart",
+        "not keys == [*values[1]] == [*values[-1]]",
+        "False",
+        (Fault("take_dicts_apart", "met != keys * len(values)", "{*met} != {*keys}"),),
+    ),
+    "of two further references to a row the first has no number": Fault(
+        "Rows.number_of", "self._anchors += place, *number", "self._anchors[:] = place, *number"
+    ),
+}
+
 ALL_FAULTS = (
     FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_PARTITIONS | FAULTS_OF_HAND_OVERS | FAULTS_OF_PROCESSES
-)
+    | FAULTS_OF_OBJECTS
+)  # fmt: skip
 
 
 def one_quick(faults: Iterable[str]) -> list[Any]:
@@ -309,6 +327,11 @@ def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> 
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_OBJECTS))
+def test_a_planted_fault_is_found_within_200_values(name: str) -> None:
+    check_found(FAULTS_OF_OBJECTS[name], "objects")
+
+
 def check_found(fault: Fault, kind: str) -> None:
     """Plant a fault and search."""
     done = search(kind, SEEDS, fault)
@@ -323,7 +346,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes"])
+@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "objects"])
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)
