@@ -72,10 +72,10 @@ def lower(value: Any, depth: int = 0) -> Node:
     met = _met.get() if _sharing else None
     if met is None or kind in _COPIED:
         return lowered(value, depth)
-    node = met.reference_to(value)
-    if node is None:
-        node = lowered(value, depth)
-        met.nodes[id(value)] = value, node
+    if id(value) in met.nodes:
+        return met.reference_to(value)
+    node = lowered(value, depth)
+    met.nodes[id(value)] = value, node
     return node
 
 

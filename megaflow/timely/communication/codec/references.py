@@ -28,10 +28,8 @@ class Met:
         self._count = 0  # of numbers
 
     def reference_to(self, value: object) -> Node:
-        """Return the node of a further reference to an object; None if this is the first."""
-        found = self.nodes.get(id(value))
-        if found is None:
-            return None
+        """Return the node of a further reference to an object that is among `nodes`."""
+        found = self.nodes[id(value)]
         if isinstance(found, Rows):
             return [tags.SHARED, found.number_of(value)]
         _, first = found

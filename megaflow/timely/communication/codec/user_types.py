@@ -14,8 +14,9 @@ Which classes are made by their fields when a peer names them, besides dataclass
  3. A metaclass other than `type` and `ABCMeta` could run code when its class is looked at: refused before it is.
  4. Values are put into slots by the descriptors that `__slots__` has made, and else into the `__dict__` that Python
     keeps, never by `setattr`; those of a batch by `object.__setattr__`, where no class in the MRO has a data descriptor
-    of that name, which alone it would run. A name that the class uses for a method or a data descriptor (a property,
-    say) is refused: an object that the program has made holds no such value, and one that does would behave as no other.
+    of that name, the only code that it would run. A name that the class uses for a method or a data descriptor (a
+    property, say) is refused: an object that the program has made holds no such value, and one that does would behave
+    as no other.
 """
 
 import dataclasses
