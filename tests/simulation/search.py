@@ -10,7 +10,7 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import cuts, graphs, loops, membership, partitions, scenarios
+    from tests.simulation import cuts, folders, graphs, loops, membership, partitions, scenarios, stores
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
@@ -22,6 +22,8 @@ def searches() -> dict[str, Callable[[int], object]]:
         "cuts": cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
+        "stores": stores.run,
+        "folders": folders.run,
     }
 
 
