@@ -267,6 +267,23 @@ FAULTS_OF_PROCESSES = {
     ),
 }
 
+FAULTS_OF_OBJECTS = {
+    "what was met before travels as a row, and once more": Fault(
+        "Rows.begin", "self._met.nodes.keys().isdisjoint(ids)", "True"
+    ),
+    "an object that is in a batch twice becomes two": Fault("Rows.begin", "len(ids) != len(self._objects)", "False"),
+    "a row is referred to before it is whole": Fault("Rows.number_of", "not self._complete", "False"),
+    "dicts with the same keys in another order are of one shape": Fault(
+        "take_dicts_apart",
+        "not keys == [*values[1]] == [*values[-1]]",
+        "False",
+        (Fault("take_dicts_apart", "met != keys * len(values)", "{*met} != {*keys}"),),
+    ),
+    "of two further references to a row the first has no number": Fault(
+        "Rows.number_of", "self._anchors += place, *number", "self._anchors[:] = place, *number"
+    ),
+}
+
 FAULTS_OF_LOOPS = {
     "F looks at the last of the outer times at which a loop still is": Fault(
         "FlatInput.frontier", "flattened(elements[0], self._length)", "flattened(elements[-1], self._length)"
@@ -361,6 +378,7 @@ ALL_FAULTS = (
     | FAULTS_OF_LOOPS
     | FAULTS_OF_STORES
     | FAULTS_OF_FOLDERS
+    | FAULTS_OF_OBJECTS
 )
 
 
@@ -417,6 +435,11 @@ def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> 
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_OBJECTS))
+def test_a_planted_fault_is_found_within_200_values(name: str) -> None:
+    check_found(FAULTS_OF_OBJECTS[name], "objects")
+
+
 def check_found(fault: Fault, kind: str, seeds: int = SEEDS) -> None:
     """Plant a fault and search."""
     done = search(kind, seeds, fault)
@@ -431,7 +454,9 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores"])
+@pytest.mark.parametrize(
+    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores", "objects"]
+)
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)
