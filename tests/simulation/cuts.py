@@ -247,8 +247,11 @@ def with_checkpoints(
 
 @contextmanager
 def small_slices(random: Random) -> Iterator[None]:
-    """In the block, a slice of a cut is one key in most seeds, and a turn of S one batch in some."""
+    """In the block, a slice of a cut is one key in most seeds, a turn of S one batch in some, and changes are noted in
+    a way that is drawn anew at each cut."""
     usual = journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
+    choose = journal.choose
+    journal.choose = lambda *counts, **more: random.choice([*journal.Noting])  # type: ignore[assignment]
     if random.random() < 0.7:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
     if random.random() < 0.4:
@@ -257,6 +260,7 @@ def small_slices(random: Random) -> Iterator[None]:
         yield
     finally:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
+        journal.choose = choose
 
 
 def go(
