@@ -110,6 +110,7 @@ class Journal:
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
+        self.seconds = 0.0  # that the last cut has taken up to now, by the clock
         self.records = 0  # that were applied since the last cut; written by S
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
         self._noting = Noting.SPARSE
@@ -155,7 +156,9 @@ class Journal:
     def touch(self, keys: Collection[Any]) -> None:
         """Note that S is about to apply something to these keys."""
         if self._unwritten is not None:
+            began = self._now()
             self._unwritten.save(keys)
+            self.seconds += self._now() - began
         if self._noting is Noting.SPARSE:
             self._present.keys.update(keys)
 
@@ -210,19 +213,23 @@ class Journal:
 
     def write(self, all: bool = False) -> None:
         """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
-        end = self._now() + SLICE_SECONDS
-        while (rest := self._unwritten) is not None:
+        if (rest := self._unwritten) is None:
+            return
+        began = self._now()
+        rest.write_some()
+        while not rest.is_written() and (all or self._now() < began + SLICE_SECONDS):
             rest.write_some()
-            if rest.is_written():
-                self._unwritten = None
-                self._sink(rest.cut, None)
-            elif not all and self._now() >= end:
-                self.wake()
-                return
+        self.seconds += self._now() - began
+        if rest.is_written():
+            self._unwritten = None
+            self._sink(rest.cut, None)
+        else:
+            self.wake()
 
     def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
         """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
         self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
+        began, self.seconds = self._now(), 0.0
         self._merge()
         number, since, store = checkpoint.number, checkpoint.since, self._store
         if since is not None:
@@ -248,6 +255,7 @@ class Journal:
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         self._unwritten = Unwritten(cut, store, keys, whole, timers, self._sink)
+        self.seconds += self._now() - began
         self.wake()
 
     def _bases(self, keys: int) -> Iterable[int]:

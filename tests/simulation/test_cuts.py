@@ -91,7 +91,6 @@ FAULTS = {
     "a payload changes before it is written": Fault("Journal.fire", "self._unwritten is not None", "False"),
     "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
     "deltas of the base's own cut do not count": Fault("restore", "number >= bases[bin]", "number > bases[bin]"),
-    "older bases count": Fault("restore", "number < bases[block.bin]", "False"),
     "a newcomer does not hear of checkpoints": Fault(
         "ControlInput.read", "self._journal is not None", "self._journal is not None and newcomer is None"
     ),
