@@ -4,9 +4,9 @@ import pytest
 
 from tests.simulation.loops import run, run_components
 
-SEEDS = 60
-_FAST = 4
-_SEEDS_PER_TEST = 4
+SEEDS = 30  # of each kind
+_FAST = 3
+_SEEDS_PER_TEST = 3
 
 
 def some_fast(seeds: int, fast: int, step: int) -> list[object]:
