@@ -26,6 +26,7 @@ from megaflow.timely.dataflow.context import Context, View
 from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
@@ -119,6 +120,7 @@ class Graph:
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.run_queue = RunQueue()
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
+        self.gathering = Gathering(context.now)
         self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
         self.where: str | None = None  # what operators give for the line of their declaration; None: the user's line
@@ -284,6 +286,7 @@ class Graph:
         self.run_queue.run(self._invoke)
         self.send_progress()
         self.handoffs.settle(self.context.audience)
+        self.gathering.settle(bool(self.run_queue))
 
     def show_frontiers(self) -> None:
         """Propagate, and put those who watch a moved frontier in the run queue."""
@@ -319,6 +322,7 @@ class Graph:
         for edges in self.listeners.values():
             edges.clear()
         self.run_queue.clear()
+        self.gathering.clear()
         for queue in self.queues:
             queue.clear()
         self._tracker = self._progcaster = None
