@@ -276,9 +276,8 @@ class Graph:
     @property
     def complete(self) -> bool:
         """Nothing can happen any more, on any worker."""
-        return (
-            self.changes.is_empty() and not self._moved and self.tracker.is_complete() and not self.caster.is_holding()
-        )
+        quiet = self.changes.is_empty() and not self._moved and not self.caster.is_holding()
+        return quiet and self.tracker.is_complete()
 
     def step(self) -> None:
         """Show frontiers, run what is in the run queue, broadcast what it did."""
@@ -286,7 +285,7 @@ class Graph:
         self.run_queue.run(self._invoke)
         self.send_progress()
         self.handoffs.settle(self.context.audience)
-        self.gathering.settle(bool(self.run_queue))
+        self.gathering.settle(busy=bool(self.run_queue))
 
     def show_frontiers(self) -> None:
         """Propagate, and put those who watch a moved frontier in the run queue."""
@@ -310,8 +309,7 @@ class Graph:
 
     def shut(self) -> None:
         """Note that nothing will run again, and tell the log."""
-        self.over = True
-        emit = self.context.log.emit
+        self.over, emit = True, self.context.log.emit
         if emit is not None:
             for node in self.nodes:
                 emit(OperatorShut(self.number, node.index))
@@ -322,7 +320,6 @@ class Graph:
         for edges in self.listeners.values():
             edges.clear()
         self.run_queue.clear()
-        self.gathering.clear()
         for queue in self.queues:
             queue.clear()
         self._tracker = self._progcaster = None
@@ -330,7 +327,7 @@ class Graph:
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
         lists = self.nodes, self.queues, self.edges, self.initial, self.views
-        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.handlers):
+        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.gathering, self.handlers):
             each.clear()
         self.changes.drain()
 
@@ -345,7 +342,6 @@ class Graph:
         try:
             node.logic()
         except BaseException as error:
-            self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise
         if not self.handoffs.refused and any(queue.batches for queue in node.queues):
