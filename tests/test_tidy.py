@@ -13,7 +13,7 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
+    "megaflow/control/messages.py": (460, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
@@ -40,6 +40,7 @@ SHARED_BASENAMES = {
 }
 SHARED_CLASS_NAMES = {
     "Client": "a connection to a port; in the driver, the Protocol of what is at its other end",
+    "Commit": "what a store says is durable; in a change of the membership, the message that has all obey it",
     "Coordinator": "of a job; in the feed of Spark, the one that it talks to",
     "HandOver": "public in megaflow.testing, and the coordinator's event that follows from it",
     "Member": "a worker's part in the membership; in the simulation, the Protocol of a simulated worker",
@@ -61,6 +62,11 @@ CLOCKS_AND_DICE = {
 
 # Decided by values alone; these stay pure forever.
 PURE = (
+    "megaflow/durable/blocks.py",
+    "megaflow/durable/commits.py",
+    "megaflow/durable/incarnation.py",
+    "megaflow/durable/segments.py",
+    "megaflow/durable/store.py",
     "megaflow/megaphone/bins.py",
     "megaflow/control/coordinator/controller.py",
     "megaflow/control/client/load_balance.py",
@@ -76,6 +82,9 @@ PURE = (
     "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
+    "megaflow/megaphone/journal.py",
+    "megaflow/megaphone/unwritten.py",
+    "megaflow/durable/restored.py",
     "megaflow/timely/communication/wire.py",
     "megaflow/timely/membership.py",
     "megaflow/timely/order.py",
@@ -88,6 +97,7 @@ SHELL = (
     "megaflow/cli/",
     "megaflow/control/worker/agent.py",
     "megaflow/control/worker/port_roles.py",
+    "megaflow/durable/local_folder.py",
     "megaflow/job/",
     "megaflow/spark/",
     "megaflow/testing/",

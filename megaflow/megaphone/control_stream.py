@@ -14,6 +14,7 @@ from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.dataflow.scopes import check_same, describe
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time
 
@@ -70,8 +71,11 @@ def set_default(port: Port[Numbered]) -> None:
 def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[Numbered] | None:
     """The numbered commands for an operator with this many bins; None if it has no control at all.
 
-    Raises BuildError if another operator on the same stream has another number of bins.
+    Raises BuildError if another operator on the same stream has another number of bins, and for a stream of a nested
+    scope: commands have the times of the root, wherever the operator is.
     """
+    if control is not None and (scope.rounds or control.scope.rounds):
+        _check_outside(control, scope)
     controls = scope.graph.extension(Controls)
     numbered = controls.default if control is None else controls.numbered.get(control)
     if numbered is None:
@@ -87,3 +91,14 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[N
     if (numbered.scope.graph, numbered.scope.depth) == (scope.graph, scope.depth):
         return Port(scope, numbered.node, numbered.output)  # commands need not enter a region
     return numbered
+
+
+def _check_outside(control: Port[Any], scope: ScopeRef) -> None:
+    """Raise BuildError unless `control` is a stream of the root's times, of the dataflow of `scope`."""
+    if control.scope.graph is not scope.graph:
+        check_same(control.scope, scope, "control")
+    if control.scope.rounds:
+        raise BuildError(
+            f"control: commands have int times, which also move state in loops, but those of {describe(control.scope)} "
+            f"are like {control.scope.least!r}; give the stream as it is outside, without enter()"
+        )

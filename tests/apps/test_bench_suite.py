@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from apps.bench import latency, rounds
+from apps.bench import encoding, latency, processor_time, rounds
 from apps.bench.backpressure import drift
 from apps.bench.random_keys import KEYS_QUICK, MEMORY, RATE, RECORDS_PER_KEY, write_numbers
 from apps.bench.random_keys import steps as number_steps
@@ -135,7 +136,7 @@ def test_contenders_take_turns_and_what_fails_is_told_and_left_out() -> None:
 
 
 def test_every_workload_is_there_and_its_goals_are_told_in_words() -> None:
-    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in range(1, 11)]
+    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in (*range(1, 11), 18)]
     assert [workload.id for workload in chosen("s9,S2")] == ["S2", "S9"] and chosen("") == list(WORKLOADS)
     assert all(goal.text() for workload in WORKLOADS for goal in workload.goals)
     assert all(workload.goals for workload in WORKLOADS)
@@ -203,11 +204,25 @@ def test_random_numbers_are_the_same_each_time_and_of_so_many_keys(tmp_path: Pat
     assert len(one_file.splitlines()) == 500 and KEYS_QUICK * RECORDS_PER_KEY == 500_000
 
 
+def test_states_of_each_shape_arrive_as_they_were_and_what_they_cost_is_shown() -> None:
+    shown = CliRunner().invoke(encoding.main, ["--keys", "20", "--repeat", "1"])
+    assert shown.exit_code == 0 and all(name in shown.output for name in encoding.STATES)
+
+
 @pytest.mark.cluster
 def test_rounds_are_measured_with_one_worker_with_two_processes_and_bare() -> None:
     found = {step.name: step.run()[step.name] for step in rounds.steps(20)}
     assert list(found) == [PLAIN, rounds.ONE, rounds.BARE, rounds.TWO]
     assert all(row[rounds.MIDDLE][0] > 0 for row in found.values())
+
+
+@pytest.mark.cluster
+def test_processor_time_is_that_of_all_processes_without_their_start() -> None:
+    loop, single, two = processor_time.steps((1, 2), 200_000)
+    [(name, found)] = loop.run().items()
+    assert name == PLAIN and found[processor_time.COST][0] > 0
+    for each, peers in ((single, 1), (two, 2)):
+        assert list(each.run()) == [processor_time.row(peers)]
 
 
 class Stalling(list[int]):

@@ -1,0 +1,210 @@
+"""Launchers and workers that use a store on a simulated disk, and what must be true whatever happens to them.
+
+Each checkpoint has a *stamp* of its own, its epoch: so the oracle can tell whose it is, though two launchers that both
+believe that the store is theirs give out the same numbers.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+from megaflow.durable.blocks import BlockKind, CutHeader, pack, states_of
+from megaflow.durable.commits import Commit, OperatorCut, needed
+from megaflow.durable.incarnation import begin, read_commits
+from megaflow.durable.inspection import inspect, verify_segment
+from megaflow.durable.segments import SegmentReader, SegmentRef, make_segments, segment_name
+from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import CommitInDoubt, StoreFenced
+from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
+from tests.durable.real_disk import RealDisk
+
+APP = "count.py"
+BINS = 4
+
+
+class Launcher:
+    """A launcher with two workers, which cut a checkpoint whenever it asks; each process opens the disk by itself."""
+
+    def __init__(self, history: "History", open_store: Callable[[], Store], kept: int = 2) -> None:
+        self._history = history
+        self._stores = [open_store() for _ in range(2)]  # of the workers
+        self.in_doubt: Commit | None = None
+        self._in_flight: tuple[Commit, list[SegmentRef]] | None = None  # written, and not committed yet
+        store = open_store()
+        self.incarnation = begin(store, APP, kept)
+        history.begun(self)
+        self._checkpoints = count(self.incarnation.latest.checkpoint + 1)
+        self._sequences = [map(_named(self.incarnation.latest.incarnation, worker), count(1)) for worker in (0, 1)]
+
+    def checkpoint(self, whole: bool = False) -> bool:
+        """Let the workers cut, and commit; return whether it is committed. A failing disk ends it, and nothing more."""
+        if self.in_doubt is not None:
+            return self._commit(self.in_doubt)
+        if self._in_flight is None:
+            self.cut(whole)
+        made, self._in_flight = self._in_flight, None
+        return made is not None and self._commit(*made)
+
+    def cut(self, whole: bool) -> None:
+        """Let the workers write their segments, for the next `checkpoint` to commit."""
+        latest = self.incarnation.latest
+        number, stamp = next(self._checkpoints), self._history.stamp()
+        written: list[SegmentRef] = []
+        try:
+            for worker, (store, names) in enumerate(zip(self._stores, self._sequences, strict=True)):
+                header = CutHeader(number, stamp, latest.checkpoint or None, worker)
+                kind = BlockKind.BIN if whole else BlockKind.DELTA
+                bins = range(worker, BINS, 2) if whole else [None]
+                blocks = [pack(kind, "count", bin, ["key"], [stamp]) for bin in bins]
+                for ref, parts in make_segments(header, blocks, names):
+                    written.append(ref)
+                    store.put(ref.name, parts)
+                self._collect()  # while segments are in flight
+        except OSError:
+            self.incarnation.give_up(each.name for each in written)
+            return
+        bases = (number,) * BINS if whole else latest.operators[0].bases if latest.operators else (None,) * BINS
+        operators = (OperatorCut("count", "state_machine", bases),)
+        segments = needed(operators, latest.segments + tuple(written))
+        commit = replace(latest, checkpoint=number, time=stamp, operators=operators, segments=segments)
+        self._in_flight = commit, written
+
+    def _commit(self, commit: Commit, written: Sequence[SegmentRef] = ()) -> bool:
+        self._history.trying(self, commit)
+        self.in_doubt = None
+        try:
+            self.incarnation.commit(commit)
+        except CommitInDoubt:
+            self.in_doubt = commit
+            return False
+        except OSError:
+            self._history.trying(self, None)
+            self.incarnation.give_up(each.name for each in written)
+            return False
+        self._history.acknowledge(self, commit)
+        self._collect()
+        return True
+
+    def _collect(self) -> None:
+        with contextlib.suppress(OSError):
+            self.incarnation.collect()
+
+
+def _named(incarnation: int, worker: int) -> Callable[[int], str]:
+    return lambda sequence: segment_name(incarnation, worker, sequence)
+
+
+class History:
+    """What was promised to the world, and what may be found after a crash."""
+
+    def __init__(self) -> None:
+        self.live: Launcher | None = None  # the last that began
+        self.acknowledged = 0  # stamp of the newest; 0: none
+        self._tried: int | None = None  # stamp that may be there, too
+        self._stamps = count(1)
+
+    def stamp(self) -> int:
+        return next(self._stamps)
+
+    def trying(self, launcher: Launcher, commit: Commit | None) -> None:
+        if launcher is self.live:
+            self._tried = commit and commit.time
+
+    def acknowledge(self, launcher: Launcher, commit: Commit) -> None:
+        assert launcher is self.live, "a launcher that was fenced acknowledges a checkpoint"
+        self.acknowledged, self._tried = commit.time, None
+
+    def begun(self, launcher: Launcher) -> None:
+        """A launcher has recovered the newest acknowledged checkpoint or one newer; from now on that is kept."""
+        latest = launcher.incarnation.latest
+        if self.live is not None and self.live.incarnation.latest.incarnation > latest.incarnation:
+            return  # it has been fenced already, and will find out
+        assert latest.time in (self.acknowledged, self._tried), (latest.time, self.acknowledged, self._tried)
+        self.live, self.acknowledged, self._tried = launcher, latest.time, None
+
+
+def check_kept(store: Store) -> list[Commit]:
+    """Each commit that counts has all of its segments, as they were written; return these, newest first."""
+    commits = read_commits(store)
+    for commit in commits:
+        for segment in commit.segments:
+            verify_segment(store, segment)
+            check_content(store, segment)
+    return commits
+
+
+def check_content(store: Store, segment: SegmentRef) -> None:
+    """A segment has what its cut has put into it."""
+    reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
+    assert all(states_of(block) == [reader.header.time] for block in reader.blocks())
+
+
+class Scene:
+    """A disk, who uses it, and what was promised."""
+
+    def __init__(self, seed: int = 0, kept: int = 1, disk: RealDisk | None = None) -> None:
+        self.disk = disk or SimulatedDisk(random.Random(seed))
+        self.history = History()
+        self.launchers: list[Launcher] = []  # that have not ended, fenced ones that do not know it included
+        self._kept = kept
+
+    def open(self) -> Store:
+        return FolderStore(self.disk.open())
+
+    def launcher(self) -> Launcher:
+        return Launcher(self.history, self.open, self._kept)
+
+    def begin(self) -> None:
+        """A launcher takes the store over, unless the disk fails or another one is quicker."""
+        with contextlib.suppress(Crashed, StoreFenced, CommitInDoubt, OSError):
+            self.launchers.append(self.launcher())
+
+    def checkpoint(self, launcher: Launcher, whole: bool = False) -> None:
+        """A launcher commits a checkpoint, unless the disk fails; it may end."""
+        try:
+            launcher.checkpoint(whole)
+        except (Crashed, StoreFenced):
+            self.launchers = [each for each in self.launchers if each is not launcher]
+
+    def overtake(self, checkpoints: int, and_cut: bool = False) -> None:
+        """In the middle of what a launcher does, another one takes the store over and goes on for a while.
+
+        With `and_cut` it has segments in flight when the first one goes on.
+        """
+        before = list(self.launchers)
+        self.begin()
+        for at in range(checkpoints):
+            for launcher in [each for each in self.launchers if each not in before]:
+                self.checkpoint(launcher, whole=at % 2 == 0)
+        for launcher in [each for each in self.launchers if each not in before and and_cut]:
+            if launcher.in_doubt is None:
+                with contextlib.suppress(Crashed):
+                    launcher.cut(whole=True)
+
+    def lose_power(self) -> None:
+        self.launchers.clear()
+        self.disk.lose_power()
+
+    def check(self) -> None:
+        """What is kept is whole. Nothing happens to who looks."""
+        happenings, self.disk.happenings = self.disk.happenings, {}
+        check_kept(self.open())
+        self.disk.happenings = happenings
+
+    def check_end(self) -> None:
+        """A launcher can go on, the power may fail once more, and nothing is left that nobody needs."""
+        self.disk.happenings.clear()
+        self.disk.capacity = None
+        self.check()
+        last = self.launcher()
+        for whole in (False, True) * self._kept:
+            assert last.checkpoint(whole)
+        newest, *_ = kept = check_kept(self.open())
+        assert len(kept) == self._kept and newest.time == self.history.acknowledged
+        self.disk.lose_power()
+        assert self.launcher().incarnation.latest.time == newest.time
+        content = inspect(self.open())
+        assert not content.damage and not content.unnamed, content
