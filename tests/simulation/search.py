@@ -10,7 +10,18 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import cuts, folders, graphs, loops, membership, object_graphs, partitions, scenarios, stores
+    from tests.simulation import (
+        cuts,
+        folders,
+        graphs,
+        loop_cuts,
+        loops,
+        membership,
+        object_graphs,
+        partitions,
+        scenarios,
+        stores,
+    )
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
@@ -21,6 +32,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "processes": membership.run_processes,
         "objects": object_graphs.run,
         "cuts": cuts.run,
+        "loop cuts": loop_cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
         "stores": stores.run,
