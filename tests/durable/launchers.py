@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from megaflow.durable.blocks import BlockKind, CutHeader, pack, states_of
@@ -137,7 +138,7 @@ def check_kept(store: Store) -> list[Commit]:
 
 def check_content(store: Store, segment: SegmentRef) -> None:
     """A segment has what its cut has put into it."""
-    reader = SegmentReader(segment.name, lambda start, length: store.read(segment.name, start, length), segment.length)
+    reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
     assert all(states_of(block) == [reader.header.time] for block in reader.blocks())
 
 
