@@ -6,6 +6,8 @@ children, newcomers    the processes it started, and those that join
 launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
 output_file         what `--output` names, and the files that it protects
+store_keeper        the store of durable state; kept_input: what that says of the input's files
+checkpointing       checkpoints under way; commit_draft: what is known of one
 stop_request        its own request to stop; early_end: the end of a job that has not worked off everything
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long
 python_function     `megaflow.run`
