@@ -10,7 +10,19 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import cuts, folders, graphs, loops, membership, object_graphs, partitions, scenarios, stores
+    from tests.simulation import (
+        cuts,
+        folders,
+        graphs,
+        jobs,
+        loop_cuts,
+        loops,
+        membership,
+        object_graphs,
+        partitions,
+        scenarios,
+        stores,
+    )
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
@@ -19,8 +31,11 @@ def searches() -> dict[str, Callable[[int], object]]:
         "partitions": partitions.run,
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
         "processes": membership.run_processes,
+        "jobs": jobs.run,
+        "crashes": jobs.run_crash,
         "objects": object_graphs.run,
         "cuts": cuts.run,
+        "loop cuts": loop_cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
         "stores": stores.run,
