@@ -11,9 +11,9 @@ from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone import routing
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
-from megaflow.timely.dataflow.builder import Input
+from megaflow.megaphone.introduction import Introduction, Numbering
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability, mint
-from megaflow.timely.dataflow.context import Context
 from megaflow.timely.progress.antichain import Antichain
 
 _CLOSED = Antichain()
@@ -30,9 +30,15 @@ class ControlInput:
         shipper: Shipper,
         bins: int,
         history: routing.RoutingHistory | None,
-        context: Context,
+        builder: NodeBuilder,
+        numbering: Numbering | None,
     ) -> None:
-        """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet."""
+        """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet.
+
+        `numbering`: who numbers the commands here; None: they come numbered. `builder`: F's.
+        """
+        context = builder.graph.context
+        self.node = builder.node.index
         self.history = history or routing.RoutingHistory(())
         self._name = name
         self._inputs = inputs
@@ -40,10 +46,14 @@ class ControlInput:
         self._bins = bins
         self._membership = context.membership
         self._worker = context.allocator.index
-        self._newcomer = RoutingBacklog(self._worker) if history is None else None  # until it is told the table
+        # until it is told the table
+        self._newcomer = RoutingBacklog(self._worker, numbering is None) if history is None else None
         self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
         self._commands: dict[int, list[routing.Command]] = {}  # time control has not passed -> obeyed commands
         self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
+        self._introduction = (
+            None if numbering is None else Introduction(builder.graph, self.node, numbering, self._state)
+        )
 
     @property
     def ready(self) -> bool:
@@ -51,14 +61,24 @@ class ControlInput:
         return self._newcomer is None
 
     @property
+    def needs_bootstrap(self) -> bool:
+        """Whether it is for a Bootstrap to say which table there is, and none has come."""
+        return self._newcomer is not None and self._newcomer.called is None
+
+    @property
     def forgotten(self) -> bool:
         """Whether the table will never be known: control has ended without a Bootstrap for this worker."""
-        return self._newcomer is not None and self._newcomer.called is None and self.frontier.is_empty()
+        return self.needs_bootstrap and self.frontier.is_empty()
 
     @property
     def frontier(self) -> Antichain:
         """The times for which commands may still come."""
         return self._inputs[0].frontier if self._inputs is not None else _CLOSED
+
+    def follow(self) -> None:
+        """Look who has joined."""
+        if self._introduction is not None:
+            self._introduction.follow()
 
     def read(self) -> None:
         """Take in all that has arrived. Raises ProtocolError unless the numbers are consecutive."""
@@ -80,7 +100,7 @@ class ControlInput:
                     self._shipper.credited(time, each)
                 elif newcomer is not None:  # else a Bootstrap was not needed: this worker knows the table
                     newcomer.receive(each)
-        if newcomer is not None and (state := newcomer.answer()) is not None:
+        if newcomer is not None and (state := (self._introduction or newcomer).answer()) is not None:
             self._start(newcomer, state)
 
     def decide(self, passed: Antichain) -> None:
@@ -106,8 +126,8 @@ class ControlInput:
     def _check_number(self, time: int, number: int) -> None:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
-                f"control: command {number} came at time {time}, but {self._next_number} was due; "
-                "commands must be injected on one worker"
+                f"control of {self._name}: command {number} came at time {time}, but {self._next_number} was due; "
+                "commands must be injected on one worker, and not be broadcast() by the program: the operator does that"
             )
         self._next_number = number + 1
 
@@ -129,6 +149,8 @@ class ControlInput:
             case routing.Bootstrap(server, worker) if server == self._worker:
                 with self._serving.pop(numbered.number):
                     self._shipper.routing.ship_to(worker, time, [self._state(numbered.number + 1)])
+        if self._introduction is not None:
+            self._introduction.obeyed(numbered.number + 1)
 
     def _state(self, next: int) -> RoutingState:
         """What is known now, when all commands below `next` have been obeyed and no other."""
@@ -143,5 +165,10 @@ class ControlInput:
         for each in state.undecided:
             assert isinstance(each.time, int)
             self._commands[each.time] = list(each.commands)
+        if self._introduction is not None:
+            self._introduction.obeyed(state.next)
+        if self._next_number is None:
+            self._next_number = state.next
         for time, numbered in newcomer.later:
-            self._obey(time, numbered)
+            if numbered.number >= state.next:
+                self._obey(time, numbered)

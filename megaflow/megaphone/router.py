@@ -42,6 +42,7 @@ from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput
 from megaflow.megaphone.control_stream import founders_of
+from megaflow.megaphone.introduction import Numbering
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
@@ -61,8 +62,9 @@ def route(
     store: BinStore,
     name: str,
     make_splitter: type[Splitter],
+    numbering: Numbering | None = None,
 ) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
-    """Build F for data that comes by these ports. Without `control` the table never changes.
+    """Build F for data that comes by these ports. Without `control` the table never changes; `numbering`: see there.
 
     Return F of this worker; what S is built on: a port for each data input, and the state; and what to call with S's
     output, to close the loop.
@@ -95,7 +97,7 @@ def route(
         Forwarder(data, output, make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, shipper, store.count, history, context)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering)
     router = Router(name, forwarders, control_input, applied, shipper, context)
 
     builder.build_releasing(router.run)

@@ -14,7 +14,7 @@ from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.control_stream import control_for
+from megaflow.megaphone.control_stream import control_for, numbering_of
 from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
@@ -84,6 +84,14 @@ class Core:
         """Why the worker may not leave: bins would be lost with it; None if it owns none."""
         owned = len(self.store.bins)
         return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
+
+    def follow(self) -> None:
+        """Tell workers that have joined, if that is for F."""
+        self._router.control.follow()
+
+    def untold(self) -> int | None:
+        """The node of F, if it needs a Bootstrap."""
+        return self._router.control.node if self._router.control.needs_bootstrap else None
 
     def keys(self) -> int:
         """How many keys have state here. Cost: O(1)."""
@@ -176,9 +184,11 @@ def build(
     is called once, when `core` is complete.
     """
     scope = ports[0].scope
-    commands = control_for(scope, control, bins)
+    commands = control_for(scope, control, bins, name)
     store = BinStore(bins, hash)
-    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter)
+    router, routed, states, close_loop = route(
+        ports, commands, store, name, make_splitter, numbering_of(scope, control)
+    )
     context = scope.graph.context
     for bin, owner in enumerate(router.control.history.active):
         if owner == context.allocator.index:

@@ -140,9 +140,7 @@ FAULTS = {
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in (self._data[0], self._state)]",
     ),
-    "S holds nothing for timers": Fault(
-        "TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"
-    ),
+    "S holds nothing for timers": Fault("TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"),
     "S lets go of its capability when the first of several times is applied": Fault(
         "TimedFolds._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
     ),
@@ -267,8 +265,24 @@ FAULTS_OF_PROCESSES = {
     ),
 }
 
+FAULTS_OF_INTRODUCTIONS = {
+    "a worker sees who has joined only when the change is done": Fault(
+        "number_commands.apply", "numbering.look()", "pass"
+    ),
+    "F tells what it knows, and not what it knew": Fault(
+        "Introduction._tell", "self._cut(number) if number == obeyed else None", "self._cut(obeyed)"
+    ),
+    "a newcomer claims nothing before it knows the table": Fault("RoutingBacklog.read", "return owns", "return False"),
+}
+
 ALL_FAULTS = (
-    FAULTS | FAULTS_OF_GRAPHS | FAULTS_OF_CHANGES | FAULTS_OF_PARTITIONS | FAULTS_OF_HAND_OVERS | FAULTS_OF_PROCESSES
+    FAULTS
+    | FAULTS_OF_GRAPHS
+    | FAULTS_OF_CHANGES
+    | FAULTS_OF_PARTITIONS
+    | FAULTS_OF_HAND_OVERS
+    | FAULTS_OF_PROCESSES
+    | FAULTS_OF_INTRODUCTIONS
 )
 
 
@@ -304,6 +318,11 @@ def test_a_planted_fault_is_found_within_200_runs_with_several_workers_in_a_proc
     check_found(FAULTS_OF_PROCESSES[name], "processes")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_INTRODUCTIONS))
+def test_a_planted_fault_is_found_within_200_runs_without_a_bootstrap(name: str) -> None:
+    check_found(FAULTS_OF_INTRODUCTIONS[name], "introductions")
+
+
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_PARTITIONS))
 def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> None:
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
@@ -323,7 +342,9 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes"])
+@pytest.mark.parametrize(
+    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "introductions"]
+)
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
     done = search(kind, 20)
