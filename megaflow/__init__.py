@@ -17,6 +17,7 @@ What programs call:
 What is below:
     timely                   the engine: timely dataflow, with workers that join and leave
     megaphone                state in bins that move between workers
+    durable                  what is written of states, and where: not part of a job yet
 What is above:
     control                  commands on a running job: moves, joins, leaves, load, status
     spark                    lines from Spark Structured Streaming

@@ -10,6 +10,10 @@
     ├── CommandRefused        a command on a running job is refused; nothing changed
     │   └── JobNotFound       there is no such job, or several match
     ├── SourceError           an input cannot be read
+    ├── StoreError            a store of durable state cannot be used
+    │   ├── StoreDamaged      what is in it is not what was written
+    │   ├── StoreFenced       another launcher has taken it over
+    │   └── CommitInDoubt     whether a commit is durable is not known
     ├── NoAnswer              a job or worker did not answer in time
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
@@ -63,6 +67,22 @@ class JobNotFound(CommandRefused):
 
 class SourceError(MegaflowError):
     """An input cannot be read: a missing file, invalid text, an ended Spark query."""
+
+
+class StoreError(MegaflowError):
+    """A store of durable state cannot be used: it is in use, damaged, of another version, or none."""
+
+
+class StoreDamaged(StoreError):
+    """What is in a store is not what was written."""
+
+
+class StoreFenced(StoreError):
+    """Another launcher has taken the store over: this one has no part in the job any more."""
+
+
+class CommitInDoubt(StoreError):
+    """A disk failed so that a commit may be durable or not: it can be neither acknowledged nor given up."""
 
 
 class NoAnswer(MegaflowError):

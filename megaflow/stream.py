@@ -15,7 +15,7 @@ from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
 from megaflow.megaphone.stateful import Fold, StateMachine
 from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build
-from megaflow.megaphone.stateful_timed import BinaryFold, TimedFolds, UnaryFold
+from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, timed_folds
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.graph import Port, ScopeRef
@@ -300,6 +300,10 @@ class Stream(Generic[T]):
         it. Per key, values come in time order, those of one time in the order of their arrival. Outputs carry the
         time of their record.
 
+        In a nested scope time order is: the outer time, then the round. So round 0 of t + 1 waits here for the last
+        round of t, and a state never shows what is later. Commands have int times wherever the operator is, and move
+        bins between outer times: at t, after the last round of t - 1. The times of the dataflow must be ints.
+
         Outputs are a list of records, or another iterable of them: `[(key, state)]` for one record, `[]` or `()` for
         none. A str, bytes, dict or a tuple that is not empty is refused, for it is one record that would be split.
         An output must not be, or have in it, what the fold changes in place later: it is read later, and would show
@@ -329,7 +333,8 @@ class Stream(Generic[T]):
         time is closed. `timers.at(later, payload)` has the fold called for the key at that time, too, wherever the key
         is by then: `records` are the payloads that are due, in the order in which they were set, then the key's values
         in the order of their arrival; it may keep and change that list. Timers that are left when all inputs have
-        ended are due in the order of their times; a fold that sets one whenever one is due never ends. Keys, states
+        ended are due in the order of their times; a fold that sets one whenever one is due never ends. In a nested
+        scope `time` and `later` are Products, and `later` is in no coordinate less than `time`. Keys, states
         and payloads must be able to travel; what outputs and keys may be is said at `stateful_state_machine`.
 
         A time says what comes before what, and is no clock. In `megaflow run` it is the number of an epoch: what was
@@ -337,7 +342,7 @@ class Stream(Generic[T]):
         for a call when the next epoch is over, not after a number of seconds.
         """
         title = str(name or getattr(fold, "__name__", "stateful_unary"))
-        return self._owned(partial(TimedFolds, fold=fold), hash, control, bins, title)
+        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title)
 
     def stateful_binary(
         self: Stream[tuple[K, V]],
@@ -355,7 +360,7 @@ class Stream(Generic[T]):
         due: payloads are the first in `left`. Both halves of a bin move together.
         """
         title = str(name or getattr(fold, "__name__", "stateful_binary"))
-        return self._owned(partial(TimedFolds, fold=fold), hash, control, bins, title, [right])
+        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, [right])
 
     def distribute(
         self,

@@ -7,17 +7,26 @@ from typing import Any
 
 import pytest
 
+from apps.bench.migration import EXPERIMENTS as MIGRATION
+from apps.bench.rescaling import EXPERIMENTS as RESCALING
 from megaflow.testing import SimulatedCluster
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, CHANGELOG, SCALE = (
+    (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CHANGELOG", "SCALE")
+)
 
 
 def test_the_files_that_it_names_are_there_and_its_lines_fit() -> None:
-    named = re.findall(r"`((?:apps|tests)/[\w/.]*)`", README)
-    assert named and not [name for name in named if not (ROOT / name).exists()]
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert not [line for text in (README, changelog) for line in text.splitlines() if len(line) > 120]
+    named = re.findall(r"`((?:apps|tests|megaflow)/[\w/.]*|[A-Z]+\.md)`", README + SCALE)
+    assert {"CHANGELOG.md", "SCALE.md"} <= {*named} and not [name for name in named if not (ROOT / name).exists()]
+    lines = [*README.splitlines(), *CHANGELOG.splitlines(), *SCALE.splitlines()]
+    assert not [line for line in lines if len(line) > 120 and not (line.startswith("|") and line in SCALE)]
+
+
+def test_the_experiments_that_the_page_on_scale_names_are_those_of_the_benchmarks() -> None:
+    named = re.findall(r"\(`(\w+)`\)", SCALE)
+    assert {*named} <= {each.name for each in (*RESCALING, *MIGRATION)} and "workers" in named
 
 
 def code_with(words: str) -> str:

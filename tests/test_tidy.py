@@ -39,6 +39,7 @@ SHARED_BASENAMES = {
 }
 SHARED_CLASS_NAMES = {
     "Client": "a connection to a port; in the driver, the Protocol of what is at its other end",
+    "Commit": "what a store says is durable; in a change of the membership, the message that has all obey it",
     "Coordinator": "of a job; in the feed of Spark, the one that it talks to",
     "HandOver": "public in megaflow.testing, and the coordinator's event that follows from it",
     "Member": "a worker's part in the membership; in the simulation, the Protocol of a simulated worker",
@@ -60,6 +61,11 @@ CLOCKS_AND_DICE = {
 
 # Decided by values alone; these stay pure forever.
 PURE = (
+    "megaflow/durable/blocks.py",
+    "megaflow/durable/commits.py",
+    "megaflow/durable/incarnation.py",
+    "megaflow/durable/segments.py",
+    "megaflow/durable/store.py",
     "megaflow/megaphone/bins.py",
     "megaflow/control/coordinator/controller.py",
     "megaflow/control/client/load_balance.py",
@@ -75,6 +81,9 @@ PURE = (
     "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
+    "megaflow/megaphone/journal.py",
+    "megaflow/megaphone/unwritten.py",
+    "megaflow/durable/restored.py",
     "megaflow/timely/communication/wire.py",
     "megaflow/timely/membership.py",
     "megaflow/timely/order.py",
@@ -87,6 +96,7 @@ SHELL = (
     "megaflow/cli/",
     "megaflow/control/worker/agent.py",
     "megaflow/control/worker/port_roles.py",
+    "megaflow/durable/local_folder.py",
     "megaflow/job/",
     "megaflow/spark/",
     "megaflow/testing/",

@@ -25,6 +25,12 @@ FIRST = "-"  # what follows it where it is not part of the load
 KEYS_PER_LINE = 100  # when many are fed in at once: about 2 KB
 
 
+def words(flow: Flow) -> Stream[Any]:
+    """Count the words of lines, as `apps.wordcount` does. `flow.args`: how many bins."""
+    pairs = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
+    return pairs.stateful_state_machine(count, bins=int(flow.args[0]))
+
+
 def pinned_words(flow: Flow) -> Stream[Any]:
     """Count the words of lines, as `apps.wordcount` does, on workers that can never change."""
     words = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])

@@ -11,20 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size, verdict
-from apps.wordcount import count
+from apps.bench.rescaling_shapes import Stepped, stateful
 from megaflow.cli.text import table_text
-from megaflow.program import Worker
-from megaflow.scope import Scope
-from megaflow.timely.communication.codec.encode import encode
-from megaflow.timely.communication.local import LocalFabric
-from megaflow.timely.dataflow.input_handle import InputHandle
-from megaflow.timely.membership import founding
-from megaflow.timely.rescale.bootstrap_server import Server
-from megaflow.timely.rescale.host import Host
 
 WORKERS = 2
 LOOK_EPOCHS = 100  # before a mark
-KEYS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,49 +24,6 @@ class Sizes:
 
     first: int = size(1_000, "The epochs to compare with.")
     epochs: int = size(100_000, "How many epochs there are.")
-
-
-class Bench:
-    """The workers and their inputs, stepped by hand."""
-
-    def __init__(self) -> None:
-        fabric = LocalFabric(range(WORKERS))
-        everyone = founding(range(WORKERS))
-        clocks = (time.monotonic, time.monotonic)
-        self.records: list[InputHandle[Any]] = [InputHandle() for _ in everyone.ids]
-        self.commands: list[InputHandle[Any]] = [InputHandle() for _ in everyone.ids]
-        self.workers: list[Worker] = []
-        for index in everyone.ids:
-            allocator = fabric.allocator(index)
-            self.workers.append(Worker(allocator, everyone, Scope, clocks))
-            with self.workers[index].dataflow("progress") as scope:
-                pairs = scope.input_from(self.records[index]).map(lambda key: (key, 1)).exchange(lambda pair: pair[0])
-                control = scope.input_from(self.commands[index])
-                self.probe = pairs.stateful_state_machine(count, control=control).probe()
-        for handle in self.commands[1:]:
-            handle.close()
-
-    def advance(self, epoch: int) -> None:
-        """Send a record on each worker, go on to the next epoch, step everyone once."""
-        for index, handle in enumerate(self.records):
-            handle.send((epoch + index) % KEYS)
-            handle.advance_to(epoch + 1)
-        self.commands[0].advance_to(epoch + 1)
-        for worker in self.workers:
-            worker.step()
-
-    def look(self) -> tuple[int, int]:
-        """Return the pointstamps that worker 0 counts, and the bytes of its snapshot for a joiner."""
-        worker = self.workers[0]
-        graphs = {graph.number: graph for graph in worker.graphs()}
-        stamps = sum(1 for graph in graphs.values() for _ in graph.tracker.pointstamps())
-        host = Host(
-            worker.allocator, graphs, (), lambda: len(graphs), worker.now, lambda seconds, what: None, worker.post,
-            lambda envelopes: None,
-        )  # fmt: skip
-        server = Server(1, host)
-        server.stop()
-        return stamps, len(encode(server.snapshot))
 
 
 def marks(first: int, epochs: int) -> list[int]:
@@ -90,12 +38,13 @@ def marks(first: int, epochs: int) -> list[int]:
 
 def measure(sizes: Sizes) -> Record:
     """Go through the epochs; return the state at each mark."""
-    bench, wanted = Bench(), marks(sizes.first, sizes.epochs)
+    bench, wanted = Stepped(stateful, WORKERS), marks(sizes.first, sizes.epochs)
     points: list[dict[str, int]] = []
     seen: list[tuple[int, int]] = []
     began = time.perf_counter()
     for epoch in range(sizes.epochs):
         bench.advance(epoch)
+        bench.step()
         mark = wanted[len(points)]
         if epoch >= mark - LOOK_EPOCHS:
             seen.append(bench.look())
@@ -103,7 +52,7 @@ def measure(sizes: Sizes) -> Record:
             stamps, sizes_seen = zip(*seen)
             points.append({"epochs": mark, "pointstamps": max(stamps), "bytes": max(sizes_seen)})
             seen.clear()
-    assert not bench.probe.less_equal(sizes.epochs - LOOK_EPOCHS), "the workers keep up"
+    assert not bench.is_behind(sizes.epochs - LOOK_EPOCHS), "the workers keep up"
     return {"points": points, "seconds": time.perf_counter() - began, "first": sizes.first}
 
 

@@ -8,9 +8,13 @@ bootstrap       what a worker that has joined needs to route as all others do
 introduction    how a worker that joins an engine program is told that, without a Bootstrap
 router          F: sends records to the owners of their bins, and takes out the bins that move
 splitting       the loops of F
+flat_times, flat_ends
+                how both see the times of nested scopes, and why moves are exact there; their inputs and outputs
 chunks          a bin cut into pieces of bounded size
 bin_transfer    the pieces under way, and the credit that bounds them
 bin_trial       whether all that is in a bin can travel, before it is to
+journal         what has changed in an operator since the last checkpoint, and when to cut
+unwritten       what is still to be written of a cut
 stateful_core   S: what all kinds of it share, and the kind without a state
 stateful, stateful_timed
                 the other kinds: record by record; all records of a key and time, with timers

@@ -36,8 +36,9 @@ from typing import Any
 
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Freight, chunks
-from megaflow.timely.dataflow.builder import Output
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.megaphone.flat_ends import AnyOutput
+from megaflow.megaphone.flat_times import FlatTime
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.membership import WorkerId
 
 
@@ -52,33 +53,33 @@ class Shipper:
     """The bins that leave one worker, and the credit that it owes for those that come."""
 
     def __init__(
-        self, store: BinStore, output: Output[Chunk], worker: WorkerId, wall: Callable[[], float], name: str = ""
+        self, store: BinStore, output: AnyOutput[Chunk], worker: WorkerId, wall: Callable[[], float], name: str = ""
     ) -> None:
         """`name`: the stateful operator's, for errors."""
-        self.claimed: dict[int, Capability] = {}  # time of a command that is not shipped -> the state output's
-        self.expected: dict[int, Capability] = {}  # time at which bins may still come -> the routing output's
-        self.routing: Output[Any]  # takes credit and routing states; set if there is control
+        self.claimed: dict[FlatTime, Capability] = {}  # time of a command that is not shipped -> the state output's
+        self.expected: dict[FlatTime, Capability] = {}  # time at which bins may still come -> the routing output's
+        self.routing: AnyOutput[Any]  # takes credit and routing states; set if there is control
         self._store = store
         self._output = output
         self._worker = worker
         self._wall = wall
         self._name = name
-        self._shipping: int | None = None  # time of the reconfiguration whose bins leave now
+        self._shipping: FlatTime | None = None  # time of the reconfiguration whose bins leave now
         self._freight: dict[WorkerId, Freight] = {}  # target -> what it has still to be sent, never empty
-        self._whole: Counter[int] = Counter()  # expected time -> bins that have come
-        self._coming: dict[int, int] = {}  # expected and installed time -> bins that come
+        self._whole: Counter[FlatTime] = Counter()  # expected time -> bins that have come
+        self._coming: dict[FlatTime, int] = {}  # expected and installed time -> bins that come
 
-    def claim(self, time: int) -> None:
+    def claim(self, time: FlatTime) -> None:
         """Note that a command may take bins from here at this time; again, it does nothing."""
         if time not in self.claimed:
-            self.claimed[time] = mint(self._output, time)
+            self.claimed[time] = self._output.mint(time)
 
-    def expect(self, time: int) -> None:
+    def expect(self, time: FlatTime) -> None:
         """Note that a command may bring bins at this time; again, it does nothing."""
         if time not in self.expected:
-            self.expected[time] = mint(self.routing, time)
+            self.expected[time] = self.routing.mint(time)
 
-    def ship(self, time: int, moves: Iterable[tuple[int, WorkerId, WorkerId]]) -> None:
+    def ship(self, time: FlatTime, moves: Iterable[tuple[int, WorkerId, WorkerId]]) -> None:
         """Begin to send the bins that leave at this time, which is being installed; `moves`: (bin, from, to)."""
         assert not self._freight, f"reconfiguration {time} is installed before {self._shipping} is shipped"
         leaving: dict[WorkerId, list[int]] = {}
@@ -98,14 +99,14 @@ class Shipper:
             self._coming[time] = coming
             self._settle(time)
 
-    def credited(self, time: int, credit: Credit) -> None:
+    def credited(self, time: FlatTime, credit: Credit) -> None:
         """Send more to a worker that has installed a parcel."""
         if time == self._shipping and credit.worker in self._freight:
             self._freight[credit.worker].installed()
             self._send(credit.worker)
             self._finish()
 
-    def installed(self, time: int, chunk: Chunk) -> None:
+    def installed(self, time: FlatTime, chunk: Chunk) -> None:
         """Give credit for what has been installed here, if it is due.
 
         S calls this: what it has consumed and what is sent here are counted in one progress batch.
@@ -135,7 +136,7 @@ class Shipper:
         if not self._freight and self._shipping in self.claimed:
             self.claimed.pop(self._shipping).release()
 
-    def _settle(self, time: int) -> None:
+    def _settle(self, time: FlatTime) -> None:
         """Release the right to give credit once no more will be due."""
         if time in self._coming and self._coming[time] == self._whole[time]:
             del self._coming[time], self._whole[time]

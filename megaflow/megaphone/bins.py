@@ -10,12 +10,12 @@ Rules for `stable_hash`, on which all processes must agree:
 4. NaN is refused, wherever it hides in a key: it equals nothing (`folds` says what would come of it).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
 from numbers import Number
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 from zlib import crc32
 
@@ -170,6 +170,16 @@ def check_bins(bins: int) -> int:
     return bins.bit_length() - 1
 
 
+class BinWatcher(Protocol):
+    """What is told of a bin that is about to change its owner."""
+
+    def leaving(self, bin: int) -> None:
+        """A bin is about to be taken out."""
+
+    def arriving(self, bin: int, keys: Collection[Any]) -> None:
+        """These keys of a bin are about to be added."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The contents of a bin that was taken out."""
@@ -197,6 +207,7 @@ class BinStore:
         self.states: dict[Any, Any] = {}  # key -> state, never None
         self.bins: dict[int, dict[Any, None]] = {}  # owned bin -> its keys, in the order in which they came
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
+        self.watcher: BinWatcher | None = None  # set once the first bins are in
 
     def bin_of_key(self, key: Any) -> int:
         """Return the bin that the key falls into; raises UsageError for NaN, and if the user's hash gives no int."""
@@ -231,12 +242,16 @@ class BinStore:
 
         A state is released as its pair is drawn, so a bin never takes its memory twice.
         """
+        if self.watcher is not None:
+            self.watcher.leaving(bin)
         keys = self.bins.pop(bin)
         return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
 
     def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
         arrived = dict(pairs)
+        if self.watcher is not None:
+            self.watcher.arriving(bin, arrived)
         self.bins.setdefault(bin, {}).update(dict.fromkeys(arrived))
         expected = len(self.states) + len(arrived)
         self.states.update(arrived)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from megaflow.errors import ProtocolError
 from megaflow.megaphone import routing
+from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_than
 
@@ -55,14 +56,14 @@ class RoutingBacklog:
     """
 
     def __init__(self, worker: WorkerId, by_command: bool = True) -> None:
-        self.later: list[tuple[int, routing.Numbered]] = []  # (time, command) above its Bootstrap, by number
+        self.later: list[tuple[FlatTime, routing.Numbered]] = []  # (time, command) above its Bootstrap, by number
         self._worker = worker
         # number of its Bootstrap; None: it has not been read; -1: none is needed
         self.called: int | None = None if by_command else -1
-        self._given: int | None = None  # the least time at which a command gives it a bin
+        self._given: FlatTime | None = None  # the least time at which a command gives it a bin
         self._states: dict[int, RoutingState] = {}  # next -> what it was sent
 
-    def read(self, time: int, numbered: routing.Numbered) -> bool:
+    def read(self, time: FlatTime, numbered: routing.Numbered) -> bool:
         """Take a command; return whether it may take bins from this worker, or a state, which needs a capability.
 
         Raises ProtocolError if the command names this worker before it is bootstrapped.
@@ -75,7 +76,7 @@ class RoutingBacklog:
                 self.called = numbered.number
             elif names(command, self._worker):
                 raise ProtocolError(
-                    f"control: command {numbered.number} at time {time}, {command!s:.80}, names worker "
+                    f"control: command {numbered.number} at time {outermost(time)}, {command!s:.80}, names worker "
                     f"{self._worker}, which has joined and is not bootstrapped yet; it should have been refused"
                 )
             return False
@@ -99,6 +100,9 @@ class RoutingBacklog:
 
 def names(command: routing.Command, worker: WorkerId) -> bool:
     """Tell whether a command gives this worker a bin, or makes it the server of another."""
-    if isinstance(command, routing.Map):
-        return worker in command.workers
-    return worker == (command.server if isinstance(command, routing.Bootstrap) else command.worker)
+    match command:
+        case routing.Map(workers):
+            return worker in workers
+        case routing.Move(_, named) | routing.Bootstrap(named, _):
+            return worker == named
+    return False

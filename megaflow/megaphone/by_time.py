@@ -9,11 +9,13 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
+from megaflow.megaphone.flat_times import FlatTime
+
 V = TypeVar("V")
 
 
-class ByTime(dict[int, V], Generic[V]):
-    """A dict by time that knows its least time and makes an entry when its time is first asked for.
+class ByTime(dict[FlatTime, V], Generic[V]):
+    """A dict by flat time that knows its least time and makes an entry when its time is first asked for.
 
     An entry comes only with `queue[time]` and goes only with `take`.
 
@@ -28,25 +30,25 @@ class ByTime(dict[int, V], Generic[V]):
 
     __slots__ = ("_heap", "_make")
 
-    def __init__(self, make: Callable[[int], V]) -> None:
+    def __init__(self, make: Callable[[FlatTime], V]) -> None:
         """`make(time)` gives the first value of an entry."""
         super().__init__()
         self._make = make
-        self._heap: list[int] = []  # all times, and some that are gone
+        self._heap: list[FlatTime] = []  # all times, and some that are gone
 
-    def __missing__(self, time: int) -> V:
+    def __missing__(self, time: FlatTime) -> V:
         value = self[time] = self._make(time)
         heappush(self._heap, time)
         return value
 
-    def least(self) -> int | None:
+    def least(self) -> FlatTime | None:
         """Return the first time that has an entry, None if there is none. Cost: logarithmic, amortised."""
         heap = self._heap
         while heap and heap[0] not in self:
             heappop(heap)
         return heap[0] if heap else None
 
-    def take(self, time: int) -> V | None:
+    def take(self, time: FlatTime) -> V | None:
         """Remove the entry of a time and return it, None if there is none. Cost: constant, amortised."""
         value = self.pop(time, None)
         if len(self._heap) > 2 * len(self) + 8:  # or times that go before they are the least would fill it

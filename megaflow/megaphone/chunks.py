@@ -17,6 +17,7 @@ from typing import Any
 
 from megaflow.megaphone.bin_trial import PAYLOAD, STATE, check_pairs
 from megaflow.megaphone.bins import BinStore, Taken
+from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
@@ -134,7 +135,7 @@ class Installer:
     """The receiving end: puts chunks into the store of their new owner, keeps the ledger, and tells F of the worker."""
 
     def __init__(
-        self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[int, Chunk], None]
+        self, store: BinStore, worker: int, wall: Callable[[], float], installed: Callable[[FlatTime, Chunk], None]
     ) -> None:
         """`installed`: F's; called with each chunk and its time."""
         self._store = store
@@ -144,7 +145,7 @@ class Installer:
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
-    def install(self, time: int, chunk: Chunk) -> None:
+    def install(self, time: FlatTime, chunk: Chunk) -> None:
         """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""
         assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
@@ -154,7 +155,7 @@ class Installer:
         self._store.install(chunk.bin, chain.from_iterable(pairs), chain.from_iterable(timers))
         if chunk.last:
             seconds = max(0.0, self._wall() - chunk.taken_at)
-            self.ledger.append(LedgerRow(chunk.bin, time, chunk.source, self._worker, size, keys, seconds))
+            self.ledger.append(LedgerRow(chunk.bin, outermost(time), chunk.source, self._worker, size, keys, seconds))
         else:
             self._sizes[chunk.bin] = (size, keys)
         self._installed(time, chunk)

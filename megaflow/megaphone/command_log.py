@@ -4,16 +4,19 @@ A command is *read*, in the order of the numbers; that gives the right to send w
 the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `bin_transfer`). It is *obeyed*:
 listed under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration
 of the history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the
-table: see `bootstrap`.
+table: see `bootstrap`. A Checkpoint is none of this: the journal registers it as it is read.
 """
 
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone import routing
 from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
+from megaflow.megaphone.flat_ends import AnyInput
+from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.introduction import Introduction, Numbering
-from megaflow.timely.dataflow.builder import Input, NodeBuilder
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.megaphone.journal import Journal
+from megaflow.timely.dataflow.builder import NodeBuilder
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.progress.antichain import Antichain
 
 _CLOSED = Antichain()
@@ -26,12 +29,13 @@ class ControlInput:
     def __init__(
         self,
         name: str,
-        inputs: tuple[Input[routing.Numbered], Input[RoutingState | Credit]] | None,
+        inputs: tuple[AnyInput[routing.Numbered], AnyInput[RoutingState | Credit]] | None,
         shipper: Shipper,
         bins: int,
         history: routing.RoutingHistory | None,
         builder: NodeBuilder,
         numbering: Numbering | None,
+        journal: Journal | None = None,
     ) -> None:
         """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet.
 
@@ -44,12 +48,13 @@ class ControlInput:
         self._inputs = inputs
         self._shipper = shipper
         self._bins = bins
+        self._journal = journal  # None: the operator is not durable, or keeps nothing
         self._membership = context.membership
         self._worker = context.allocator.index
         # until it is told the table
         self._newcomer = RoutingBacklog(self._worker, numbering is None) if history is None else None
         self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
-        self._commands: dict[int, list[routing.Command]] = {}  # time control has not passed -> obeyed commands
+        self._commands: dict[FlatTime, list[routing.Command]] = {}  # time control has not passed -> obeyed commands
         self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
         self._introduction = (
             None if numbering is None else Introduction(builder.graph, self.node, numbering, self._state)
@@ -87,14 +92,17 @@ class ControlInput:
             return
         commands, sent = self._inputs
         for time, batch in commands.drain():
-            assert isinstance(time, int)
             for numbered in batch:
                 self._check_number(time, numbered.number)
+                if isinstance(numbered.command, routing.Checkpoint):  # for a newcomer, too: it may own bins by then
+                    if self._journal is not None:
+                        self._journal.register(time, numbered.command)
+                    continue
                 self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
                     self._obey(time, numbered)
+            self._reached(self._next_number)
         for time, answers in sent.drain():
-            assert isinstance(time, int)
             for each in answers:
                 if isinstance(each, Credit):
                     self._shipper.credited(time, each)
@@ -119,19 +127,19 @@ class ControlInput:
                     routing.validate(command, self._bins, self._membership().workers)
             except CommandRefused as error:
                 raise ProtocolError(
-                    f"control of {self._name}: the commands for time {time} cannot be carried out: {error}"
+                    f"control of {self._name}: the commands for time {outermost(time)} cannot be carried out: {error}"
                 ) from error
             self.history.append(time, self._commands.pop(time))
 
-    def _check_number(self, time: int, number: int) -> None:
+    def _check_number(self, time: FlatTime, number: int) -> None:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
-                f"control of {self._name}: command {number} came at time {time}, but {self._next_number} was due; "
-                "commands must be injected on one worker, and not be broadcast() by the program: the operator does that"
+                f"control of {self._name}: command {number} came at time {outermost(time)}, but {self._next_number} was "
+                "due; inject commands on one worker, and do not broadcast() them: the operator does that itself"
             )
         self._next_number = number + 1
 
-    def _claim(self, time: int, numbered: routing.Numbered, sends: bool) -> None:
+    def _claim(self, time: FlatTime, numbered: routing.Numbered, sends: bool) -> None:
         """Claim what the command may need; `sends`: whether this worker can have what it asks for."""
         match numbered.command:
             case routing.Move() | routing.Map() as command:
@@ -140,17 +148,21 @@ class ControlInput:
                 if names(command, self._worker):
                     self._shipper.expect(time)
             case routing.Bootstrap(server, _) if sends and server == self._worker:
-                self._serving[numbered.number] = mint(self._shipper.routing, time)
+                self._serving[numbered.number] = self._shipper.routing.mint(time)
 
-    def _obey(self, time: int, numbered: routing.Numbered) -> None:
+    def _obey(self, time: FlatTime, numbered: routing.Numbered) -> None:
+        self._reached(numbered.number)
         match numbered.command:
             case routing.Move() | routing.Map() as command:
                 self._commands.setdefault(time, []).append(command)
             case routing.Bootstrap(server, worker) if server == self._worker:
                 with self._serving.pop(numbered.number):
                     self._shipper.routing.ship_to(worker, time, [self._state(numbered.number + 1)])
-        if self._introduction is not None:
-            self._introduction.obeyed(numbered.number + 1)
+
+    def _reached(self, number: int | None) -> None:
+        """All commands below this number have been obeyed, unless no table is known yet."""
+        if self._introduction is not None and self._newcomer is None and number is not None:
+            self._introduction.obeyed(number)
 
     def _state(self, next: int) -> RoutingState:
         """What is known now, when all commands below `next` have been obeyed and no other."""
@@ -163,12 +175,11 @@ class ControlInput:
         self._newcomer = None
         self.history = state.history()
         for each in state.undecided:
-            assert isinstance(each.time, int)
             self._commands[each.time] = list(each.commands)
-        if self._introduction is not None:
-            self._introduction.obeyed(state.next)
+        self._reached(state.next)
         if self._next_number is None:
             self._next_number = state.next
         for time, numbered in newcomer.later:
             if numbered.number >= state.next:
                 self._obey(time, numbered)
+        self._reached(self._next_number)

@@ -16,6 +16,7 @@ from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.pact import Broadcast
+from megaflow.timely.dataflow.scopes import check_same, describe
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time
 
@@ -77,9 +78,12 @@ def numbering_of(scope: ScopeRef, control: Port[Any] | None) -> Numbering | None
 def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int, name: str = "") -> Port[Numbered] | None:
     """The numbered commands for the operator of this name with this many bins; None if it has no control at all.
 
-    Raises BuildError if another operator on the same stream has another number of bins, and for a stream that comes
-    out of a broadcast(): every worker would inject every command.
+    Raises BuildError if another operator on the same stream has another number of bins, for a stream that comes out of
+    a broadcast(), as every worker would inject every command, and for one of a nested scope: commands have the times
+    of the root, wherever the operator is.
     """
+    if control is not None and (scope.rounds or control.scope.rounds):
+        _check_outside(control, scope)
     controls = scope.graph.extension(Controls)
     numbered = controls.default if control is None else controls.numbered.get(control)
     if numbered is None:
@@ -105,4 +109,15 @@ def _check_injected(control: Port[Any], name: str) -> None:
         raise BuildError(
             f"control of {name!r} is a broadcast stream ({node.where}): each worker would read each command from every "
             "worker; inject commands on one worker and give the stream as it is: the operator broadcasts them itself"
+        )
+
+
+def _check_outside(control: Port[Any], scope: ScopeRef) -> None:
+    """Raise BuildError unless `control` is a stream of the root's times, of the dataflow of `scope`."""
+    if control.scope.graph is not scope.graph:
+        check_same(control.scope, scope, "control")
+    if control.scope.rounds:
+        raise BuildError(
+            f"control: commands have int times, which also move state in loops, but those of {describe(control.scope)} "
+            f"are like {control.scope.least!r}; give the stream as it is outside, without enter()"
         )

@@ -91,10 +91,12 @@ class Introduction:
         numbering.told.append(self._owe)
 
     def obeyed(self, number: int) -> None:
-        """F has obeyed all commands below this number: tell whoever waits for that."""
-        self._obeyed = number
-        if self._owed:
-            self._tell(number)
+        """F has obeyed all commands below this number, and obeys this one next: tell whoever waits for that."""
+        begins, self._obeyed = self._obeyed is None, number
+        for newcomer, due in list(self._owed.items()) if self._owed else ():
+            if due <= number:
+                del self._owed[newcomer]
+                self._send(newcomer, None if begins and due < number else self._cut(due))
 
     def follow(self) -> None:
         """Tell who has joined; await no more who was joining and was given up."""
@@ -112,18 +114,14 @@ class Introduction:
         return self._state
 
     def _owe(self, newcomer: WorkerId, number: int) -> None:
-        if self._obeyed is None and number == 0:  # it has injected nothing, and knows nothing
-            self._send(newcomer, None)
-            return
-        self._owed[newcomer] = number
-        if self._obeyed is not None:
-            self._tell(self._obeyed)
-
-    def _tell(self, obeyed: int) -> None:
-        for newcomer, number in list(self._owed.items()):
-            if number <= obeyed:
-                del self._owed[newcomer]
-                self._send(newcomer, self._cut(number) if number == obeyed else None)
+        if self._obeyed is None:
+            late = number == 0  # this worker has injected nothing, and knows nothing yet
+        else:
+            late = number < self._obeyed
+        if late or number == self._obeyed:
+            self._send(newcomer, None if late else self._cut(number))
+        else:
+            self._owed[newcomer] = number
 
     def _send(self, newcomer: WorkerId, state: RoutingState | None) -> None:
         graph = self._graph

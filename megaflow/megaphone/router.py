@@ -25,6 +25,9 @@ Why a move at t is exact (Megaphone, PVLDB 12(9), section 3.4)
     and records are routed under each by their own time.
 F and S of a worker share its bins, so taking one out is a pop, not a message.
 
+In a nested scope bins move at outer times, and "before" is meant in the order of `flat_times`, which says why all this
+holds there, too; the control input is of the root's times, and t leads to (t, 0).
+
 On a worker that has joined since the dataflow began F knows no table until it is sent one:
 `bootstrap` says how, and why that is exact, too.
 """
@@ -42,17 +45,19 @@ from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput
 from megaflow.megaphone.control_stream import founders_of
+from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
+from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.introduction import Numbering
+from megaflow.megaphone.journal import Journal
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline, Silent
-from megaflow.timely.order import Time
-from megaflow.timely.path_summary import identity
+from megaflow.timely.path_summary import Summary, identity
 from megaflow.timely.progress.antichain import Antichain
 
 
@@ -63,6 +68,7 @@ def route(
     name: str,
     make_splitter: type[Splitter],
     numbering: Numbering | None = None,
+    journal: Journal | None = None,
 ) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
     """Build F for data that comes by these ports. Without `control` the table never changes; `numbering`: see there.
 
@@ -70,35 +76,35 @@ def route(
     output, to close the loop.
     """
     scope = ports[0].scope
-    if type(scope.least) is not int:
-        advice = "leave() the loop first" if scope.rounds else f"times of this dataflow are like {scope.least!r}"
-        raise BuildError(f"{name}: stateful operators work in the root scope, with int times; {advice}")
     builder = NodeBuilder(scope, f"{name}.route", f"{store.count} bins")
-    here = identity(0)
+    if type(outer := builder.graph.builder.least(0)) is not int:
+        raise BuildError(f"{name}: stateful operators need a dataflow of int times; here they are like {outer!r}")
+    here, inside = identity(scope.depth), Summary((0,), (0,) * scope.rounds)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]
     state_output, state_port = builder.new_output()
     context, founders = builder.graph.context, founders_of(builder.graph)
     worker = context.allocator.index
-    shipper = Shipper(store, state_output, worker, context.wall, name)
-    commanded: tuple[Input[Numbered], Input[RoutingState | Credit]] | None = None
+    shipper = Shipper(store, flat_output(state_output, scope), worker, context.wall, name)
+    commanded: tuple[AnyInput[Numbered], AnyInput[RoutingState | Credit]] | None = None
     if control is not None:
-        leads_to = {len(ports): here, len(ports) + 1: here}  # the state and the routing output
-        commands: Input[Numbered] = builder.new_input(control, Pipeline(), leads_to)
+        leads_to = {len(ports): inside, len(ports) + 1: inside}  # the state and the routing output
+        commands = builder.new_input(control, Pipeline(), leads_to, crossing=bool(scope.rounds))
         routing: Input[RoutingState | Credit] = builder.new_input(None, Addressed(Lane.STATE), {}, notify=False)
-        shipper.routing, routing_port = builder.new_output()
+        routing_output, routing_port = builder.new_output()
+        shipper.routing = flat_output(routing_output, scope)
         builder.connect(routing, routing_port)
-        commanded = commands, routing
+        commanded = flat_input(commands, scope), flat_input(routing, scope)
     applied: Input[Any] = builder.new_input(None, Silent(), {})
     history: RoutingHistory | None = None
     if worker in founders or control is None:
         history = RoutingHistory(initial_table(store.count, founders))
     forwarders = [
-        Forwarder(data, output, make_splitter(store, worker, name))
+        Forwarder(flat_input(data, scope), flat_output(output, scope), make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering)
-    router = Router(name, forwarders, control_input, applied, shipper, context)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering, journal)
+    router = Router(name, forwarders, control_input, flat_input(applied, scope), shipper, context, journal)
 
     builder.build_releasing(router.run)
 
@@ -115,11 +121,11 @@ class Forwarder:
     both, so the two halves of a bin go to one worker.
     """
 
-    def __init__(self, data: Input[Any], output: Output[Any], splitter: Splitter) -> None:
+    def __init__(self, data: AnyInput[Any], output: AnyOutput[Any], splitter: Splitter) -> None:
         self._data = data
         self._output = output
         self._splitter = splitter
-        self._stash: ByTime[tuple[Capability, list[list[Any]]]] = ByTime(lambda time: (mint(output, time), []))
+        self._stash: ByTime[tuple[Capability, list[list[Any]]]] = ByTime(lambda time: (output.mint(time), []))
 
     def keep_all(self) -> bool:
         """Keep what has arrived; return whether anything waits."""
@@ -141,11 +147,10 @@ class Forwarder:
             else:
                 self._send(time, batch, history)
 
-    def _keep(self, time: Time, batch: list[Any]) -> None:
-        assert isinstance(time, int)
+    def _keep(self, time: FlatTime, batch: list[Any]) -> None:
         self._stash[time][1].append(batch)
 
-    def _send(self, time: Time, batch: list[Any], history: RoutingHistory) -> None:
+    def _send(self, time: FlatTime, batch: list[Any], history: RoutingHistory) -> None:
         for worker, part in self._splitter.split(batch, history.at(time)):
             self._output.ship_to(worker, time, part)
 
@@ -158,15 +163,17 @@ class Router:
         name: str,
         forwarders: Sequence[Forwarder],
         control: ControlInput,
-        applied: Input[Any],
+        applied: AnyInput[Any],
         shipper: Shipper,
         context: Context,
+        journal: Journal | None = None,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
         self._name = name  # of the stateful operator
         self._forwarders = forwarders
         self.control = control
         self._applied = applied
+        self._journal = journal
         self.shipper = shipper  # to be told what S has installed
         self._now = context.now
         self._worker = context.allocator.index
@@ -205,5 +212,6 @@ class Router:
         history = self.control.history
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
-            assert isinstance(time, int)
+            if self._journal is not None:
+                self._journal.before(time)
             self.shipper.ship(time, moves)

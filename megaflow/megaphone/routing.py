@@ -44,7 +44,18 @@ class Bootstrap:
     worker: WorkerId
 
 
-Command: TypeAlias = Move | Map | Bootstrap
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Keep, as checkpoint `number`, the effects of all records before the command's time; nothing moves.
+
+    `since`: the number of the last one that is committed, which this one's deltas follow; None: all is written whole.
+    """
+
+    number: int  # from 1 on
+    since: int | None = None
+
+
+Command: TypeAlias = Move | Map | Bootstrap | Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +141,13 @@ def validate(
                 raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
             _check_member(command, server, members, passing)
             _check_member(command, worker, members, passing)
+        case Checkpoint(number, since):
+            if type(number) is not int or number < 1:
+                raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
+            if since is not None and (type(since) is not int or not 1 <= since < number):
+                raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
         case _:
-            raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
+            raise CommandRefused(f"{command!r} is not a command; use Move, Map, Bootstrap or Checkpoint")
 
 
 def _check_member(

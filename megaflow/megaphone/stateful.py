@@ -8,6 +8,8 @@ S applies a record at s as soon as no data frontier is less than s and no state 
 Until then the record waits in S's stash under a capability of the output. State is
 installed on arrival, whatever the time: nothing is applied to it before it is whole.
 
+In a nested scope "before" is meant in the order of `flat_times`: outer times, then rounds.
+
 Outputs carry the time of the record that caused them. Records of one time are applied in
 the order of their arrival.
 
@@ -23,11 +25,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.flat_times import FlatTime
+from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
-from megaflow.timely.order import Time
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,9 +56,10 @@ class StateMachine:
         self._output = core.output
         self._meter = core.meter
         self._stash: ByTime[tuple[Capability, deque[list[Any]]]] = ByTime(self._entry)  # batches in arrival order
+        self._apply = self._apply_durably if core.journal is not None else self._apply_now
 
-    def _entry(self, time: int) -> tuple[Capability, deque[list[Any]]]:
-        return mint(self._output, time), deque()
+    def _entry(self, time: FlatTime) -> tuple[Capability, deque[list[Any]]]:
+        return self._output.mint(time), deque()
 
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived, for a turn."""
@@ -76,7 +80,6 @@ class StateMachine:
         while self._data.is_waiting():
             time, batch = self._data.take()
             if not self._due(time):
-                assert isinstance(time, int)
                 self._stash[time][1].append(batch)
                 self._core.waiting += len(batch)
                 continue
@@ -84,15 +87,30 @@ class StateMachine:
             if now() >= end:
                 return  # a queue that is not empty has it run again
 
-    def _due(self, time: Time) -> bool:
+    def _due(self, time: FlatTime) -> bool:
         return not self._data.frontier.less_than(time) and not self._state.frontier.less_equal(time)
 
-    def _apply(self, time: Time, batch: list[Any]) -> None:
+    def waiting(self) -> FlatTime | None:
+        """The first time that has come and is not applied."""
+        return self._stash.least()
+
+    def _apply_durably(self, time: FlatTime, batch: list[Any]) -> None:
+        journal = self._core.journal
+        assert journal is not None
+        journal.before(time)
+        try:
+            journal.touch({key for key, _ in batch})
+        except (TypeError, ValueError) as error:
+            complain_about(batch, self._core.name, error)
+            raise
+        self._apply_now(time, batch)
+
+    def _apply_now(self, time: FlatTime, batch: list[Any]) -> None:
         began = self._meter.now()
         self._output.ship(time, self._outputs(time, batch))
         self._meter.note(batch, began)
 
-    def _outputs(self, time: Time, batch: list[Any]) -> list[Any]:
+    def _outputs(self, time: FlatTime, batch: list[Any]) -> list[Any]:
         """Apply the fold to a batch, in order; return its outputs. The one loop that touches every record.
 
         It does what one without bins would do: a lookup, the fold, and the new state in its place. Hash and bin are

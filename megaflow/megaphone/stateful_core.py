@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from megaflow.durable.restored import Restored
 from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
 from megaflow.megaphone.control_stream import control_for, numbering_of
+from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
+from megaflow.megaphone.flat_times import FlatTime
+from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.folds import check_key
@@ -39,10 +43,11 @@ class Core:
         name: str,
         store: BinStore,
         router: Router,
-        data: Sequence[Input[Any]],
-        state: Input[Chunk],
-        output: Output[Any],
+        data: Sequence[AnyInput[Any]],
+        state: AnyInput[Chunk],
+        output: AnyOutput[Any],
         context: Context,
+        journal: Journal | None = None,
     ) -> None:
         self.name = name
         self.store = store
@@ -52,6 +57,8 @@ class Core:
         self.output = output
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
+        self.journal = journal  # None: it is not durable
+        self.nested = False  # whether times are flat tuples: see `flat_times`; set when the operator is built
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
         self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
@@ -106,9 +113,24 @@ class Core:
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
         for time, parcel in self.state.drain():
-            assert isinstance(time, int)
+            if self.journal is not None:
+                self.journal.before(time)
             for chunk in parcel:
                 self._installer.install(time, chunk)
+
+    def keep(self, waiting: FlatTime | None) -> None:
+        """Cut what S has nothing to do for before, and write a slice; `waiting`: the first time at which it has.
+
+        Durable operators do so after each run. What cuts earlier: see `journal`.
+        """
+        journal = self.journal
+        assert journal is not None
+        frontiers = [each.frontier for each in (*self.data, self.state)]
+        while (next := journal.next) is not None and (waiting is None or waiting >= next):
+            if any(frontier.less_than(next) for frontier in frontiers):
+                break
+            journal.before(next)
+        journal.write(all=waiting is None and all(frontier.is_empty() for frontier in frontiers))  # no run will follow
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
@@ -149,6 +171,9 @@ class Policy(Protocol):
     def run(self) -> None:
         """Do one invocation: install state, apply what is due."""
 
+    def waiting(self) -> FlatTime | None:
+        """Return the first time at which it has something to apply, due or not; None if there is none."""
+
 
 class PassOn:
     """S of a stream that is distributed, which keeps nothing: records go to the owner of their bin at their time.
@@ -159,6 +184,10 @@ class PassOn:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+
+    def waiting(self) -> FlatTime | None:
+        """Nothing waits."""
+        return None
 
     def run(self) -> None:
         """One invocation: own the bins that have arrived, and pass the records on."""
@@ -186,23 +215,38 @@ def build(
     scope = ports[0].scope
     commands = control_for(scope, control, bins, name)
     store = BinStore(bins, hash)
-    router, routed, states, close_loop = route(
-        ports, commands, store, name, make_splitter, numbering_of(scope, control)
-    )
     context = scope.graph.context
+    durability = scope.graph.extension(Durability)
+    journal: Journal | None = None
+    if durability.sink is not None and make_policy is not PassOn:
+        journal = Journal(name, store, durability.sink, context.now)
+    numbering = numbering_of(scope, control)
+    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
+    restored = durability.restored.get(name, Restored({}, {}))
     for bin, owner in enumerate(router.control.history.active):
         if owner == context.allocator.index:
-            store.install(bin, [])
+            store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
+    store.watcher = journal
     builder = NodeBuilder(scope, name)
-    data: list[Input[Any]] = [builder.new_input(port, Addressed()) for port in routed]
+    data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
     state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    core = Core(name, store, router, data, state, output, context)
+    core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context, journal)
+    core.nested = bool(scope.rounds)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
-        capabilities[0].release()
         core.activate = info.activator.activate
-        return make_policy(core).run
+        policy = make_policy(core)
+        capabilities[0].release()  # now that what is held for restored timers has been minted
+        if journal is None:
+            return policy.run
+        journal.wake = core.activate
+
+        def run() -> None:
+            policy.run()
+            core.keep(policy.waiting())
+
+        return run
 
     builder.build(make)
     close_loop(result)

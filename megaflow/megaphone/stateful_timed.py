@@ -8,7 +8,8 @@ What S keeps
  1. Records of times that are not closed, by time. They do not move with bins: F has sent them to the owner of their
     time, here, where their bin may still be under way to.
  2. Timers, in the store that it shares with F (`timers`). F takes those of a bin out with it.
- 3. One capability of the output, at the least time of both; so there are few pointstamps, however many timers. It is
+ 3. One capability of the output, at the least time of both; so there are few pointstamps, however many timers. (In a
+    nested scope, one for each time: rule 5 of `flat_times`.) It is
     put right at the end of each run. To a later time it is downgraded. An earlier time comes only with a record or a
     chunk that this run has consumed, at or before that time, so a new one may be minted; and a fold sets timers for
     times after its own, at which it is still held.
@@ -30,11 +31,12 @@ from typing import Any, TypeVar
 
 from megaflow.megaphone.bin_trial import PAYLOAD
 from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.flat_times import FlatTime, unflattened
 from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
-from megaflow.megaphone.timers import Timers
+from megaflow.megaphone.timers import NestedTimers, Timers
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
 
@@ -43,9 +45,9 @@ W = TypeVar("W")
 A = TypeVar("A")
 R = TypeVar("R")
 
-UnaryFold = Callable[[K, int, list[Any], A | None, Timers], tuple[A | None, Iterable[R]]]
-BinaryFold = Callable[[K, int, list[Any], list[W], A | None, Timers], tuple[A | None, Iterable[R]]]
-# The lists of Any hold values and payloads, which may be of another type.
+UnaryFold = Callable[[K, Any, list[Any], A | None, Timers], tuple[A | None, Iterable[R]]]
+BinaryFold = Callable[[K, Any, list[Any], list[W], A | None, Timers], tuple[A | None, Iterable[R]]]
+# The time is an int, in nested scopes a Product; lists of Any hold values and payloads, which may be of another type.
 
 _TIMES_PER_RUN = 64
 """Times that are applied before other operators get their turn."""
@@ -61,11 +63,14 @@ class TimedFolds:
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
-        self._handle = Timers(core.name, self._set_timer)
+        kind = NestedTimers if core.nested else Timers
+        self._handle = kind(core.name, self._set_timer if core.journal is None else self._set_timer_durably)
+        self._apply = self._apply_now if core.journal is None else self._apply_durably
         self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
         self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
+        self._hold(self.waiting())  # for timers that it begins with; minted from the initial capability
 
-    def _nothing(self, time: int) -> list[list[list[Any]]]:
+    def _nothing(self, time: FlatTime) -> list[list[list[Any]]]:
         return [[] for _ in self._data]
 
     def run(self) -> None:
@@ -73,12 +78,11 @@ class TimedFolds:
         self._core.install()
         for number, data in enumerate(self._data):
             for arrived_at, batch in data.drain():
-                assert isinstance(arrived_at, int)
                 self._stash[arrived_at][number].append(batch)
                 self._core.waiting += len(batch)
         frontiers = [each.frontier for each in (*self._data, self._state)]
         left = _TIMES_PER_RUN
-        while (time := self._least()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
+        while (time := self.waiting()) is not None and not any(frontier.less_equal(time) for frontier in frontiers):
             if not left:
                 self._core.activate()
                 break
@@ -86,12 +90,19 @@ class TimedFolds:
             self._apply(time)
         self._hold(time)
 
-    def _least(self) -> int | None:
+    def waiting(self) -> FlatTime | None:
         """The first time at which something waits."""
         due, kept = self._timers.least(), self._stash.least()
         return kept if due is None or (kept is not None and kept < due) else due
 
-    def _apply(self, time: int) -> None:
+    def _apply_durably(self, time: FlatTime) -> None:
+        journal = self._core.journal
+        assert journal is not None
+        journal.before(time)
+        journal.fire(time)
+        self._apply_now(time)
+
+    def _apply_now(self, time: FlatTime) -> None:
         inputs = self._stash.take(time) or self._nothing(time)
         core = self._core
         began = core.meter.now()
@@ -102,7 +113,7 @@ class TimedFolds:
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
 
-    def _hold(self, least: int | None) -> None:
+    def _hold(self, least: FlatTime | None) -> None:
         """Hold the output's capability at this time, and no other."""
         held = self._held
         if least is None:
@@ -110,21 +121,26 @@ class TimedFolds:
                 held.release()
                 self._held = None
         elif held is None:
-            self._held = mint(self._output, least)
+            self._held = self._output.mint(least)
         elif held.time != least:
             assert isinstance(held.time, int)
             if held.time < least:
                 held.downgrade(least)
             else:
-                self._held = mint(self._output, least)
+                self._held = self._output.mint(least)
                 held.release()
 
-    def _set_timer(self, time: int, key: Any, payload: Any) -> None:
+    def _set_timer(self, time: FlatTime, key: Any, payload: Any) -> None:
         """Set a timer of a key: called through the handle that the fold has."""
         self._core.try_travel(key, payload, PAYLOAD)
         self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
 
-    def _outputs(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
+    def _set_timer_durably(self, time: FlatTime, key: Any, payload: Any) -> None:
+        self._set_timer(time, key, payload)
+        assert self._core.journal is not None
+        self._core.journal.set_timer(self._core.store.bin_of_key(key), (time, key, payload))
+
+    def _outputs(self, time: FlatTime, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
         """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs.
 
         One of the two loops that touch every key or record; the other is in `_group`, which says the order.
@@ -132,13 +148,16 @@ class TimedFolds:
         fold, timers, states, come_or_go = self._fold, self._handle, self._core.store.states, self._core.come_or_go
         groups = self._group(time, inputs)
         out: list[Any] = []
-        timers.time = time
+        timers.time = at = unflattened(time)
         try:
-            for key in groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group):
+            keys = groups[0] if len(groups) == 1 else dict.fromkeys(key for group in groups for key in group)
+            if self._core.journal is not None:
+                self._core.journal.touch(keys)
+            for key in keys:
                 before = states.get(key)
                 timers.key = key
                 records = [group.get(key) or [] for group in groups]
-                state, outputs = fold(key, time, *records, before, timers)
+                state, outputs = fold(key, at, *records, before, timers)
                 if before is None or state is None:
                     come_or_go(key, before, state)
                 else:
@@ -153,7 +172,7 @@ class TimedFolds:
         timers.time = None
         return out
 
-    def _group(self, time: int, inputs: Sequence[Iterable[list[Any]]]) -> list[dict[Any, list[Any]]]:
+    def _group(self, time: FlatTime, inputs: Sequence[Iterable[list[Any]]]) -> list[dict[Any, list[Any]]]:
         """For each input: key -> records, first of the keys with timers. Each list is the fold's own."""
         groups: list[defaultdict[Any, list[Any]]] = [defaultdict(list) for _ in inputs]
         for bin, due in self._timers.pop(time).items():
@@ -168,3 +187,26 @@ class TimedFolds:
                     complain_about(batch, self._core.name, error)
                     raise
         return list(groups)
+
+
+class NestedFolds(TimedFolds):
+    """S on one worker in a nested scope: it holds a capability for each time at which something waits.
+
+    One for the first would not do: see rule 5 of `flat_times`. Cost: each run looks at all those times.
+    """
+
+    def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
+        self._rights: dict[FlatTime, Capability] = {}  # at the times of stash and timers
+        super().__init__(core, fold)
+
+    def _hold(self, least: FlatTime | None) -> None:
+        wanted = self._stash.keys() | self._timers.times()
+        for time in self._rights.keys() - wanted:
+            self._rights.pop(time).release()
+        for time in wanted - self._rights.keys():
+            self._rights[time] = self._output.mint(time)
+
+
+def timed_folds(core: Core, fold: Callable[..., Any]) -> TimedFolds:
+    """Return the S of this kind for the scope of the operator."""
+    return (NestedFolds if core.nested else TimedFolds)(core, fold)

@@ -9,13 +9,15 @@ owns the bin at its time, whatever moves in between:
 Records wait elsewhere: F has sent them to the owner of their time already, so they never move with a bin.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, KeysView
+from typing import Any, NoReturn, TypeAlias
 
 from megaflow.errors import ProgramError
 from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.flat_times import FlatTime
+from megaflow.timely.order import Product, Time, alike, coordinates, less_than
 
-Timer: TypeAlias = tuple[int, Any, Any]  # time, key, payload
+Timer: TypeAlias = tuple[FlatTime, Any, Any]  # time, key, payload
 
 
 class TimerStore:
@@ -29,17 +31,21 @@ class TimerStore:
 
     def __init__(self) -> None:
         self._times: ByTime[dict[int, dict[Any, list[Any]]]] = ByTime(lambda time: {})  # bin -> key -> payloads
-        self._bins: dict[int, set[int]] = {}  # bin -> its times; none empty
+        self._bins: dict[int, set[FlatTime]] = {}  # bin -> its times; none empty
 
-    def least(self) -> int | None:
+    def least(self) -> FlatTime | None:
         """Return the first time at which something is due; None if there is nothing. Cost: logarithmic, amortised."""
         return self._times.least()
+
+    def times(self) -> KeysView[FlatTime]:
+        """Return the times at which something is due."""
+        return self._times.keys()
 
     def count(self) -> int:
         """Return how many timers are set. Cost: linear in the keys with timers, by time."""
         return sum(len(payloads) for at in self._times.values() for keys in at.values() for payloads in keys.values())
 
-    def add(self, time: int, bin: int, key: Any, payload: Any) -> None:
+    def add(self, time: FlatTime, bin: int, key: Any, payload: Any) -> None:
         """Set a timer."""
         bins = self._times[time]
         keys = bins.get(bin)
@@ -48,7 +54,7 @@ class TimerStore:
             self._bins.setdefault(bin, set()).add(time)
         keys.setdefault(key, []).append(payload)
 
-    def pop(self, time: int) -> dict[int, dict[Any, list[Any]]]:
+    def pop(self, time: FlatTime) -> dict[int, dict[Any, list[Any]]]:
         """Remove what is due at a time: bin -> key -> payloads. Cost: linear in the bins with something due."""
         bins = self._times.take(time) or {}
         for bin in bins:
@@ -92,25 +98,25 @@ class Timers:
 
     __slots__ = ("_name", "_set", "key", "time")
 
-    def __init__(self, name: str, set_timer: Callable[[int, Any, Any], None]) -> None:
+    def __init__(self, name: str, set_timer: Callable[[FlatTime, Any, Any], None]) -> None:
         """`set_timer(time, key, payload)`: where timers go."""
         self.key: Any = None  # for which the fold is being called; written by the operator
-        self.time: int | None = None  # likewise; None: it is not
+        self.time: Any = None  # likewise, an int or, in a nested scope, a Product; None: it is not
         self._name = name
         self._set = set_timer
 
-    def at(self, time: int, payload: Any) -> None:
+    def at(self, time: Time, payload: Any) -> None:
         """Let `payload` come back to the fold, at a later time, for the present key.
 
+        In a nested scope that is a Product which is not less than the present one in any coordinate, and greater in
+        one: `Product(t, i + 1)` is the next round, and `Product(t + 1, i)` the first at t + 1 that may be asked for.
+
         In `megaflow run` a time is the number of an epoch, which lasts longer or shorter by the load: it is no clock.
-        Raises ProgramError unless `time` is an int greater than the present time.
+        Raises ProgramError unless `time` is later than the present time.
         """
         present = self.time
         if present is None:
-            raise ProgramError(
-                f"{self._name}: timers.at({time!r}, …) was called after the fold had returned; "
-                "set timers within the call, or in the generator of outputs that it returns"
-            )
+            self._complain_of_end(time)
         if type(time) is not int or time <= present:
             raise ProgramError(
                 f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present}: a timer's time must be "
@@ -118,3 +124,28 @@ class Timers:
                 "what is due now"
             )
         self._set(time, self.key, payload)
+
+    def _complain_of_end(self, time: object) -> NoReturn:
+        raise ProgramError(
+            f"{self._name}: timers.at({time!r}, …) was called after the fold had returned; "
+            "set timers within the call, or in the generator of outputs that it returns"
+        )
+
+
+class NestedTimers(Timers):
+    """The handle in a nested scope. A right to send at a time is one for times that are at least it as products."""
+
+    __slots__ = ()
+
+    def at(self, time: Time, payload: Any) -> None:
+        """Let `payload` come back at a later time: see `Timers.at`."""
+        present = self.time
+        if present is None:
+            self._complain_of_end(time)
+        if not alike(time, present) or not less_than(present, time):
+            raise ProgramError(
+                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present!r}: a timer's time must "
+                "be like the present one, in no coordinate less and in one greater; use, say, "
+                f"timers.at({Product(present.outer, present.inner + 1)!r}, …)"
+            )
+        self._set(coordinates(time), self.key, payload)

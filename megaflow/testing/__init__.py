@@ -19,6 +19,7 @@ simulated_cluster    the workers, and the dice
 simulated_lines      what a dataflow reads, dealt out to the sources of a real job
 network              the transport
 monitor              the account that every frontier is compared with
+simulated_disk       a disk that loses what was not synced, and fails where it is told to
 membership_driver    carries out the joins and leaves that a test plans
 """
 
@@ -26,9 +27,11 @@ from megaflow.testing.membership_driver import HandOver, Join, KillJoiner, Leave
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
 from megaflow.testing.simulated_cluster import Build, SimulatedCluster
+from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
 
 __all__ = [
     "Build",
+    "Crashed",
     "HandOver",
     "Join",
     "KillJoiner",
@@ -37,5 +40,6 @@ __all__ = [
     "Network",
     "SimulatedAllocator",
     "SimulatedCluster",
+    "SimulatedDisk",
     "Violation",
 ]

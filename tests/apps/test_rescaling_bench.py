@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BENCH = ROOT / "apps" / "bench" / "rescaling.py"
-EXPERIMENTS = ["overhead", "latency", "progress", "bootstrap", "restart"]
+EXPERIMENTS = ["overhead", "latency", "joins", "progress", "workers", "traffic", "bootstrap", "restart"]
 
 pytestmark = pytest.mark.cluster
 
@@ -34,7 +34,7 @@ def test_all_experiments_run_count_exactly_and_can_be_drawn(tmp_path: Path) -> N
     pytest.importorskip("matplotlib")
     record = figures(tmp_path, "all", "--quick", "--plots", str(tmp_path / "plots"))
     assert list(record) == EXPERIMENTS
-    assert all(record[name]["exact"] for name in ("latency", "bootstrap", "restart"))
+    assert all(record[name]["exact"] for name in ("latency", "joins", "bootstrap", "restart"))
     drawn = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert drawn == sorted(f"rescaling-{name}.png" for name in EXPERIMENTS)
 
@@ -43,6 +43,19 @@ def test_the_progress_state_does_not_grow_with_the_past(tmp_path: Path) -> None:
     record = figures(tmp_path, "progress", "--first", "500", "--epochs", "2000")["progress"]
     sizes = {point["epochs"]: point["pointstamps"] for point in record["points"]}
     assert sizes[2000] <= sizes[500]
+
+
+def test_two_processes_join_two_and_all_counts_are_exact(tmp_path: Path) -> None:
+    words = ("--words", "20", "--vocabulary", "50", "--bins", "8", "--rest", "0.1")
+    record = figures(tmp_path, "joins", *words)["joins"]
+    assert record["exact"] and len(record["joins"]) == 2
+    phases = [phase["phase"] for phase in record["phases"]]
+    assert phases[0::3] == ["2 processes", "3 processes", "4 processes"] and phases[2::3] == ["its moves"] * 2
+
+
+def test_what_real_processes_tell_of_their_progress_is_counted(tmp_path: Path) -> None:
+    [point] = figures(tmp_path, "traffic", "--processes", "2", "--rates", "50", "--seconds", "0.4")["traffic"]["points"]
+    assert point["messages"] > 0 and point["bytes"] > 20 * point["messages"], "a head and an address are 21 bytes"
 
 
 def test_a_table_says_what_a_join_took_phase_by_phase(tmp_path: Path) -> None:

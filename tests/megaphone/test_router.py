@@ -5,13 +5,9 @@ from typing import Any
 import pytest
 
 from megaflow import Map, Move
-from megaflow.errors import BuildError, GraphMismatch, ProgramError
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.router import route
-from megaflow.megaphone.splitting import ByKey
+from megaflow.errors import GraphMismatch, ProgramError
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.graph import Port, ScopeRef
 from tests.simulation.by_hand import ByHand, Histories, key_of
 from tests.timely.workers import ByHand as EngineByHand
 
@@ -247,15 +243,6 @@ def test_an_error_of_the_users_own_hash_stays_as_it_is() -> None:
 
     with pytest.raises(TypeError, match="string indices"):
         SimulatedCluster(1, 2).run(build, {0: [(0, ("key", 1))]})
-
-
-def test_a_stateful_operator_in_a_loop_with_times_of_its_own_is_refused() -> None:
-    def build(worker: Any, records: Any, commands: Any) -> Any:
-        inside = Port(ScopeRef(records.port.scope.graph, 1), records.port.node, 0)
-        route([inside], None, BinStore(BINS), "inside", ByKey)
-
-    with pytest.raises(BuildError, match="inside: stateful operators work in the root scope"):
-        SimulatedCluster(1, 1).run(build, {})
 
 
 def test_workers_with_different_numbers_of_bins_find_out() -> None:

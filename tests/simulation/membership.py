@@ -58,7 +58,11 @@ def draw_hand_overs(seed: int) -> Drawn:
 
 
 def run(
-    seed: int, drawn: Callable[[int], Drawn] = draw_changes, bounds: Bounds | None = None, per_process: int = 1
+    seed: int,
+    drawn: Callable[[int], Drawn] = draw_changes,
+    bounds: Bounds | None = None,
+    per_process: int = 1,
+    dataflow: Callable[..., Stream[Any]] = build,
 ) -> SimulatedCluster:
     """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
     scenario, changes = drawn(seed)
@@ -68,13 +72,13 @@ def run(
         cluster.at(record, change)
 
     def spread(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
-        return build(scenario, log, worker, records.exchange(lambda record: len(record[0])), commands)
+        return dataflow(scenario, log, worker, records.exchange(lambda record: len(record[0])), commands)
 
     with parcels.small(seed, cluster):
         outputs = cluster.run(spread, scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
     oracle = SimulatedCluster(seed, 1, monitor=False)
-    expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})
+    expected = oracle.run(lambda *given: dataflow(scenario, Log(), *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {seed}: the outputs differ from one worker's"
     check_owners(scenario, log, cluster.issued)
     check_ledger(scenario, log, cluster.issued)

@@ -10,7 +10,7 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import graphs, introductions, membership, partitions, scenarios
+    from tests.simulation import cuts, graphs, introductions, loops, membership, partitions, scenarios
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
@@ -20,6 +20,9 @@ def searches() -> dict[str, Callable[[int], object]]:
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
         "processes": membership.run_processes,
         "introductions": introductions.run,
+        "cuts": cuts.run,
+        "loops": loops.run,
+        "components": loops.run_components,
     }
 
 

@@ -58,8 +58,8 @@ FAULTS = {
     "F does not listen to S": Fault("route.close_loop", "builder.connect(applied, output)", "pass"),
     "F lets go of the state capability when the command arrives": Fault(
         "Shipper.claim",
-        "self.claimed[time] = mint(self._output, time)",
-        "self.claimed[time] = mint(self._output, time)\nself.claimed[time].release()",
+        "self.claimed[time] = self._output.mint(time)",
+        "self.claimed[time] = self._output.mint(time)\nself.claimed[time].release()",
     ),
     "F ships a bin after its time": Fault(
         "Shipper._send", "self._output.ship_to(target, time, parcel)", "self._output.ship_to(target, time + 1, parcel)"
@@ -78,8 +78,8 @@ FAULTS = {
     "no credit is given": Fault("Shipper.installed", "chunk.awaited", "False"),
     "credit is given without a right to it": Fault(
         "Shipper.expect",
-        "self.expected[time] = mint(self.routing, time)",
-        "self.expected[time] = mint(self.routing, time)\nself.expected[time].release()",
+        "self.expected[time] = self.routing.mint(time)",
+        "self.expected[time] = self.routing.mint(time)\nself.expected[time].release()",
     ),
     "the right to give credit goes before the bins are whole": Fault(
         "Shipper._settle", "self._coming[time] == self._whole[time]", "self._coming[time] >= self._whole[time]"
@@ -102,8 +102,8 @@ FAULTS = {
     ),
     "S keeps a record without a capability": Fault(
         "StateMachine._entry",
-        "return mint(self._output, time), deque()",
-        "held = mint(self._output, time)\nheld.release()\nreturn held, deque()",
+        "return self._output.mint(time), deque()",
+        "held = self._output.mint(time)\nheld.release()\nreturn held, deque()",
     ),
     "S sends what it kept at the time of the newest": Fault(
         "StateMachine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
@@ -148,7 +148,7 @@ FAULTS = {
         "TimedFolds._hold", "held.release()\nself._held = None", "pass"
     ),
     "S keeps the time of a timer that is later than an earlier record": Fault(
-        "TimedFolds._hold", "self._held = mint(self._output, least)\nheld.release()", "pass"
+        "TimedFolds._hold", "self._held = self._output.mint(least)\nheld.release()", "pass"
     ),
     "payloads come after the records": Fault(
         "TimedFolds._outputs",
@@ -269,10 +269,32 @@ FAULTS_OF_INTRODUCTIONS = {
     "a worker sees who has joined only when the change is done": Fault(
         "number_commands.apply", "numbering.look()", "pass"
     ),
-    "F tells what it knows, and not what it knew": Fault(
-        "Introduction._tell", "self._cut(number) if number == obeyed else None", "self._cut(obeyed)"
-    ),
+    "F tells what it knows, and not what it knew": Fault("Introduction._owe", "number < self._obeyed", "False"),
     "a newcomer claims nothing before it knows the table": Fault("RoutingBacklog.read", "return owns", "return False"),
+}
+
+FAULTS_OF_LOOPS = {
+    "F looks at the last of the outer times at which a loop still is": Fault(
+        "FlatInput.frontier", "flattened(elements[0], self._length)", "flattened(elements[-1], self._length)"
+    ),
+    "S applies the first round of an outer time before the bins that move at it are in": Fault(
+        "StateMachine._due",
+        "self._state.frontier.less_equal(time)",
+        "self._state.frontier.less_than(time)",
+        more=(
+            Fault(
+                "TimedFolds.run",
+                "any(frontier.less_equal(time) for frontier in frontiers)",
+                "any([*[each.frontier.less_equal(time) for each in self._data], self._state.frontier.less_than(time)])",
+            ),
+        ),
+    ),
+    "F holds the right to send bins from the second round on": Fault(
+        "Shipper.claim", "self._output.mint(time)", "self._output.mint((*time[:-1], 1))"
+    ),
+    "S with timers holds the first of its times alone": Fault(
+        "NestedFolds._hold", "self._stash.keys() | self._timers.times()", "{least} - {None}"
+    ),
 }
 
 ALL_FAULTS = (
@@ -283,6 +305,7 @@ ALL_FAULTS = (
     | FAULTS_OF_HAND_OVERS
     | FAULTS_OF_PROCESSES
     | FAULTS_OF_INTRODUCTIONS
+    | FAULTS_OF_LOOPS
 )
 
 
@@ -323,6 +346,11 @@ def test_a_planted_fault_is_found_within_200_runs_without_a_bootstrap(name: str)
     check_found(FAULTS_OF_INTRODUCTIONS[name], "introductions")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_LOOPS))
+def test_a_planted_fault_is_found_within_200_loops(name: str) -> None:
+    check_found(FAULTS_OF_LOOPS[name], "loops")
+
+
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_PARTITIONS))
 def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> None:
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
@@ -343,7 +371,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "introductions"]
+    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "introductions", "loops"]
 )
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""

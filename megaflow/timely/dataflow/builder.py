@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from megaflow.errors import BuildError, CapabilityError
-from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation
+from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation, mint
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
 from megaflow.timely.dataflow.flow_control.gates import Downstream
@@ -95,6 +95,10 @@ class Output(Generic[T]):
         session: Session[T] = Session(self, capability.time)
         self._open.append(session)
         return session
+
+    def mint(self, time: Time) -> Capability:
+        """Return a new capability, counted: see `mint`."""
+        return mint(self, time)
 
     def ship(self, time: Time, batch: list[T]) -> None:
         """Send a batch to all listeners and count it. The caller holds the right to and never changes it again."""

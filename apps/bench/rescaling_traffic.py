@@ -1,0 +1,123 @@
+"""How much progress real processes tell each other, by how many there are and how many epochs a second.
+
+Programs of the engine, one worker in each process, with what `rescaling_shapes.stateful` builds. Each sends some
+records in every epoch and ends it when it is due, in an open loop; nobody waits for the others. A batch goes to every
+other process as one message. Where the processes together want more than the cores can do, they step more rarely and
+tell more at once: then the epochs a second that were reached, and what they computed, say so.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from apps.bench.cluster import run_cluster
+from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
+from apps.bench.rescaling_shapes import Traffic, stateful
+from megaflow.cli.text import table_text
+from megaflow.program import Worker
+
+STYLES = ("o-", "s-", "^-", "v-")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of what is measured."""
+
+    processes: str = size("2,4,8,16", "Numbers of processes.")
+    rates: str = size("4,20,100", "Epochs a second: a job has 4 when idle, 20 when saturated, 100 otherwise.")
+    records: int = size(4, "Records that each worker sends in an epoch.")
+    seconds: float = size(5.0, "How long each is measured.")
+
+
+def main(worker: Worker) -> list[float]:
+    """Go through the epochs; return batches and bytes told by this worker, seconds, and those computed.
+
+    `worker.args`: epochs a second, how many epochs, records in each.
+    """
+    rate, epochs, records = float(worker.args[0]), int(worker.args[1]), int(worker.args[2])
+    traffic, fed = Traffic(), stateful(worker)
+    fed.advance(worker.index, 0, records)
+    worker.step_while(lambda: fed.is_behind(0))  # all are there
+    unsubscribe = worker.log.subscribe(traffic.hear)
+    began, computed = time.monotonic(), time.process_time()
+    for epoch in range(1, epochs + 1):
+        due = began + epoch / rate
+        while (left := due - time.monotonic()) > 0:
+            worker.step_or_park(left)
+        fed.advance(worker.index, epoch, records)
+        worker.step()
+    worker.step_while(lambda: fed.is_behind(epochs))
+    seconds, computed = time.monotonic() - began, time.process_time() - computed
+    unsubscribe()
+    return [traffic.batches, traffic.bytes, seconds, computed]
+
+
+def measure(sizes: Sizes) -> Record:
+    """Run each number of processes at each rate."""
+    points = []
+    for processes in map(int, sizes.processes.split(",")):
+        for rate in map(float, sizes.rates.split(",")):
+            epochs = max(1, round(rate * sizes.seconds))
+            found = run_cluster(main, processes, [rate, epochs, sizes.records])
+            batches, told, seconds, computed = zip(*found)
+            messages = sum(batches) * (processes - 1)
+            points.append({
+                "processes": processes,
+                "rate": rate,
+                "reached": epochs / max(seconds),
+                "batches": sum(batches) / processes / epochs,  # of a worker in an epoch
+                "messages": messages / max(seconds),  # a second, of all
+                "bytes": sum(told) * (processes - 1) / max(seconds),  # a second, of all
+                "computed": sum(computed) / max(seconds),  # cores
+                "message_us": 1e6 * sum(computed) / max(1, messages),  # all that was computed, for each message
+            })  # fmt: skip
+    return {"points": points, "records": sizes.records}
+
+
+def text(record: Record) -> str:
+    """Return the table."""
+    head = ["processes", "epochs/s", "reached", "batches", "messages/s", "kB/s", "cores", "µs a message"]
+    rows = [
+        [
+            point["processes"], f"{point['rate']:g}", f"{point['reached']:.1f}", f"{point['batches']:.2f}",
+            f"{point['messages']:,.0f}", f"{point['bytes'] / 1e3:,.0f}", f"{point['computed']:.2f}",
+            f"{point['message_us']:.0f}",
+        ]
+        for point in record["points"]
+    ]  # fmt: skip
+    return "\n".join((
+        f"{record['records']} records of each worker in an epoch; batches are a worker's in an epoch, the rest is "
+        "that of all processes",
+        table_text(head, rows),
+    ))  # fmt: skip
+
+
+def draw(record: Record, figure: Any) -> None:
+    """Draw the batches of a worker and the messages of all, a line for each rate."""
+    panels = (("batches", "told by a worker in an epoch", "batches"), ("messages", "between all", "messages a second"))
+    rates = sorted({point["rate"] for point in record["points"]})
+    for axes, (name, title, unit) in zip(figure.subplots(1, 2), panels):
+        for place, rate in enumerate(rates):
+            points = [point for point in record["points"] if point["rate"] == rate]
+            processes, found = [point["processes"] for point in points], [point[name] for point in points]
+            label, colour = f"{rate:g} epochs/s", COLOURS[place % len(COLOURS)]
+            axes.plot(processes, found, STYLES[place % len(STYLES)], color=colour, markersize=3.5, label=label)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        if name == "messages":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0)
+        plain_axes(axes, title, "processes", unit)
+    axes.legend(frameon=False, fontsize=8)
+
+
+TRAFFIC = Experiment(
+    "traffic",
+    "How much progress real processes tell each other.",
+    Sizes,
+    Sizes(processes="2", rates="50", seconds=0.4),
+    measure,
+    text,
+    draw,
+)

@@ -1,0 +1,192 @@
+"""Commits: what is durable, as one small file each, `000000000042.commit`.
+
+A commit names all that a job needs to go on from one checkpoint: the segments, where the inputs are, how long the
+outputs. The highest one counts. The launcher writes it, whole or not at all (`store`), and repeats the newest under the
+next number, with an incarnation one higher, whenever it takes the store over (`incarnation`). So the number of a commit
+is not that of its checkpoint: files are numbered without a gap, checkpoints may be given up.
+
+1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
+2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
+"""
+
+import re
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
+from megaflow.errors import MegaflowError
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
+
+COMMIT_FORMAT: Final = 1
+COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
+
+_MAGIC: Final = b"mf-comm\n"
+_START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
+_LENGTH: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCut:
+    """A stateful operator in a commit."""
+
+    name: str
+    kind: str  # of operator, in the words of whoever made it
+    bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRemainder:
+    """The part of a split that is still to be read."""
+
+    number: int
+    path: str
+    start: int  # bytes
+    end: int  # bytes, exclusive
+    fingerprint: str  # of the file, up to `start`
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLength:
+    """How much of an output is durable."""
+
+    output: str  # as the user named it
+    length: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SinkToken:
+    """What a sink has prepared, and is to commit: again after a crash."""
+
+    sink: str
+    checkpoint: int
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a commit file says."""
+
+    number: int  # of the file
+    checkpoint: int  # 0: none yet
+    time: int  # its epoch: the effects of all records before it are in, nothing of it or later
+    incarnation: int  # from 1 on
+    app: str = ""  # whose store this is
+    written_at: float = 0.0  # wall-clock seconds
+    next_worker: int = 0  # the lowest id that no worker has had
+    operators: tuple[OperatorCut, ...] = ()
+    segments: tuple[SegmentRef, ...] = ()  # that are needed, by checkpoint
+    splits: tuple[SplitRemainder, ...] = ()
+    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is taken in
+    outputs: tuple[OutputLength, ...] = ()
+    tokens: tuple[SinkToken, ...] = ()
+    table: tuple[int, ...] = ()  # bin -> worker
+    plan: bytes | None = None  # that was under way, encoded by who made it
+    watermark: int | None = None
+    ended: bool = False  # the inputs have ended, and nothing is to follow
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        rest = encode(_plain(self))
+        length = _LENGTH.pack(len(rest))
+        return _START.pack(_MAGIC, COMMIT_FORMAT, len(rest), zlib.crc32(rest, zlib.crc32(length))) + rest
+
+    def _check(self) -> None:
+        assert self.number > 0 and self.incarnation > 0
+        assert all(each.checkpoint <= self.checkpoint for each in self.segments)
+        assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
+        assert len({each.name for each in self.segments}) == len(self.segments)
+        bases = (base for operator in self.operators for base in operator.bases)
+        assert all(base is None or base <= self.checkpoint for base in bases)
+
+
+def commit_name(number: int) -> str:
+    """Return a commit file's name.
+
+    >>> commit_name(42)
+    '000000000042.commit'
+    """
+    return f"{number:012}.commit"
+
+
+def commit_numbers(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the commits among files, lowest first."""
+    return sorted(int(found[1]) for found in map(COMMIT_NAME.fullmatch, names) if found)
+
+
+def commit_from_bytes(name: str, content: bytes) -> Commit:
+    """Return what a commit file says.
+
+    Raises StoreDamaged with the place if it is not as it was written, StoreError if it is of another version.
+    """
+    if len(content) < _START.size:
+        raise damaged(name, len(content), "it ends too early")
+    magic, version, length, crc = _START.unpack_from(content)
+    if magic != _MAGIC:
+        raise damaged(name, 0, "it does not begin as a commit does")
+    check_format(name, version, COMMIT_FORMAT)
+    rest = content[_START.size :]
+    if len(rest) != length or zlib.crc32(rest, zlib.crc32(_LENGTH.pack(length))) != crc:
+        raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
+    try:
+        commit = _built(Commit, decode(rest))
+    except (MegaflowError, TypeError) as error:
+        raise damaged(name, _START.size, str(error)) from error
+    assert isinstance(commit, Commit)
+    if name != commit_name(commit.number):
+        raise damaged(name, _START.size, f"it is commit {commit.number}")
+    for segment in commit.segments:
+        if not SEGMENT_NAME.fullmatch(segment.name):
+            raise damaged(name, _START.size, f"{segment.name!r} is no segment's name")
+    return commit
+
+
+def needed(operators: Iterable[OperatorCut], segments: Iterable[SegmentRef]) -> tuple[SegmentRef, ...]:
+    """Return the segments that are needed still, by checkpoint: those since the oldest base of any bin.
+
+    >>> old, new = (SegmentRef(f"i1-w0-00000{n}.seg", n, 0, 100, 0, 5) for n in (1, 2))
+    >>> [each.checkpoint for each in needed([OperatorCut("count", "", (2, 2))], [new, old])]
+    [2]
+    >>> [each.checkpoint for each in needed([OperatorCut("count", "", (2, None))], [new, old])]
+    [1, 2]
+    """
+    oldest = min((base or 0 for operator in operators for base in operator.bases), default=0)
+    return tuple(sorted((each for each in segments if each.checkpoint >= oldest), key=lambda each: each.checkpoint))
+
+
+def _plain(value: Any) -> Any:
+    """Return a record as a dict of plain values."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def _built(hint: Any, value: Any) -> Any:
+    """Return the value of this type that a plain value stands for; raises TypeError if there is none."""
+    origin, kinds = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        hints = _hints(hint)  # type: ignore[arg-type]
+        if type(value) is dict and value.keys() == hints.keys():
+            return hint(**{name: _built(kind, value[name]) for name, kind in hints.items()})  # type: ignore[operator]
+    elif origin is UnionType:
+        if value is None and NoneType in kinds:
+            return None
+        return _built(kinds[0], value)
+    elif origin is tuple:
+        if type(value) is tuple and kinds[-1] is ...:
+            return tuple(_built(kinds[0], each) for each in value)
+        if type(value) is tuple and len(value) == len(kinds):
+            return tuple(map(_built, kinds, value))
+    elif type(value) is hint:
+        return value
+    raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")

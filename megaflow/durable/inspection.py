@@ -1,0 +1,81 @@
+"""What is in a store, and whether it is as it was written: for `megaflow state`, while a job uses the store or not.
+
+A job that goes on removes commits, and then the segments that only these named. So what is missing counts as damage
+only if the commit that names it is still there when it has been missed.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from megaflow.durable.commits import Commit, commit_name, commit_numbers
+from megaflow.durable.incarnation import check_present, read_commit
+from megaflow.durable.segments import SEGMENT_NAME, SegmentReader, SegmentRef, damaged
+from megaflow.durable.store import ASIDE, Store
+from megaflow.errors import StoreError
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContent:
+    """What is in a store."""
+
+    commits: tuple[Commit, ...]  # oldest first
+    bytes: int  # of all files
+    unnamed: tuple[str, ...]  # segments that no commit names: under way, given up or left by a launcher that is gone
+    damage: tuple[str, ...]  # what is wrong, in whole sentences
+
+
+def inspect(store: Store) -> StoreContent:
+    """Read all commits. Raises OSError."""
+    files = store.list()
+    commits, damage = [], []
+    for number in commit_numbers(files):
+        try:
+            commits.append(read_commit(store, number))
+        except FileNotFoundError:
+            continue  # a job has removed it
+        except StoreError as error:
+            damage.append(str(error))
+    named = {segment.name for commit in commits for segment in commit.segments}
+    left = (name for name in files if SEGMENT_NAME.fullmatch(name) or ASIDE.fullmatch(name))
+    return StoreContent(tuple(commits), sum(files.values()), tuple(sorted(set(left) - named)), tuple(damage))
+
+
+def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment: None) -> StoreContent:
+    """Read all commits and the whole of each segment; `checked` is called after each. Raises OSError."""
+    content = inspect(store)
+    damage = list(content.damage)
+    lengths = store.list()
+    seen: set[SegmentRef] = set()
+    for commit in reversed(content.commits):
+        for segment in (each for each in commit.segments if each not in seen):
+            seen.add(segment)
+            try:
+                check_present(commit, segment, lengths)
+                verify_segment(store, segment)
+            except (FileNotFoundError, StoreError) as error:
+                if commit_name(commit.number) in store.list():
+                    damage.append(str(error))
+            checked(segment)
+    return replace(content, damage=tuple(damage))
+
+
+def verify_segment(store: Store, segment: SegmentRef) -> None:
+    """Read all of a segment. Raises StoreDamaged with the file and the place, StoreError for another version; OSError.
+
+    Cost: reads it twice, the second time without the disk.
+    """
+    reader = SegmentReader(segment.name, lambda start, length: store.read(segment.name, start, length), segment.length)
+    keys = sum(block.count for block in reader.blocks())
+    crc = 0
+    for chunk in _chunks(store, segment):
+        crc = zlib.crc32(chunk, crc)
+    if (crc, keys, reader.header.number) != (segment.crc, segment.keys, segment.checkpoint):
+        raise damaged(segment.name, 0, "it is a segment, but not the one that the commit names")
+
+
+def _chunks(store: Store, segment: SegmentRef) -> Iterator[bytes]:
+    for start in range(0, segment.length, _CHUNK_BYTES):
+        yield store.read(segment.name, start, _CHUNK_BYTES)

@@ -1,0 +1,189 @@
+"""The folder of a store on this machine's file system: one user's only, and one launcher's at a time.
+
+1. The folder has mode 0700, its files 0600. One that is not empty must be a store already.
+2. It stays open while it is used: the system tells a failed sync to those who had the folder open when it happened.
+3. The lock is the operating system's, on the file LOCK, which is never removed. It goes with the process that holds it,
+   however that ends; the file says which one that was.
+4. The lock keeps two launchers of one machine apart, so that the second is told before anything happens. Where it does
+   not reach (some network file systems), the fence does: see `store`, rule 1.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+from megaflow.durable.commits import COMMIT_NAME
+from megaflow.errors import StoreError
+
+LOCK: Final = "lock"
+_LOCK_BYTES_MAX: Final = 4096
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class LocalFolder:
+    """A folder of this machine. Not for a forked process: it would have the same lock."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open a folder that is there; raises OSError."""
+        self.path = os.fspath(path)
+        self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock: int | None = None  # open while it is held
+
+    def close_folder(self) -> None:
+        """Let go of the folder, and of the lock if it is held."""
+        os.close(self._folder)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def hold(self) -> None:
+        """Take the lock, until `close_folder`. Raises StoreError naming who has it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(LOCK, flags, 0o600, dir_fd=self._folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(lock)
+            os.close(lock)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise StoreError(
+                    f"{self.path} cannot be locked: {error.strerror}; keep the store on a local file system"
+                ) from error
+            raise StoreError(
+                f"the store {self.path} is in use{holder}: wait until that job has ended, or name another folder"
+            ) from error
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        self._lock = lock
+
+    def create(self, name: str) -> int:
+        """Make a new file and return its descriptor."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(name, flags, 0o600, dir_fd=self._folder)
+
+    def write(self, file: int, data: bytes) -> None:
+        """Add bytes to an open file."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+    def sync(self, file: int) -> None:
+        """Wait until an open file is on the disk."""
+        os.fsync(file)
+
+    def close(self, file: int) -> None:
+        """Close a file."""
+        os.close(file)
+
+    def link(self, name: str, new: str) -> None:
+        """Give a file another name; raises FileExistsError."""
+        try:
+            os.link(name, new, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise OSError(error.errno, "its file system knows no hard links; choose another one", new) from error
+            raise
+
+    def remove(self, name: str) -> None:
+        """Take a name away."""
+        os.unlink(name, dir_fd=self._folder)
+
+    def sync_names(self) -> None:
+        """Wait until names are on the disk."""
+        os.fsync(self._folder)
+
+    def lengths(self) -> dict[str, int]:
+        """Return the files and their lengths, but the lock's."""
+        found = {}
+        for name in os.listdir(self._folder):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                status = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and name != LOCK:
+                    found[name] = status.st_size
+        return found
+
+    def read(self, name: str, start: int, length: int | None) -> bytes:
+        """Return bytes of a file."""
+        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+        try:
+            wanted = os.fstat(file).st_size - start if length is None else length
+            parts = []
+            while wanted > 0 and (part := os.pread(file, wanted, start)):
+                parts.append(part)
+                start += len(part)
+                wanted -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(file)
+
+
+def open_for_a_job(path: str | os.PathLike[str]) -> LocalFolder:
+    """Open the folder of a store and take its lock; make the folder if there is none.
+
+    Raises StoreError if the store is in use, or the folder is another one's or holds something else. Nothing has
+    changed then.
+    """
+    try:
+        _make(Path(path))
+        folder = LocalFolder(path)
+    except OSError as error:
+        raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
+    try:
+        _check_is_store(folder, may_be_empty=True)
+        folder.hold()
+    except BaseException:
+        folder.close_folder()
+        raise
+    return folder
+
+
+def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
+    """Open the folder of a store, which a job may be using, to read it. Raises StoreError if it is none."""
+    try:
+        folder = LocalFolder(path)
+    except OSError as error:
+        raise StoreError(f"{os.fspath(path)} is no store that can be read: {error.strerror}") from error
+    try:
+        _check_is_store(folder, may_be_empty=False)
+    except BaseException:
+        folder.close_folder()
+        raise
+    return folder
+
+
+def _make(path: Path) -> None:
+    """Make the folder, durably, unless it is there."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not any(path.iterdir()):
+            path.chmod(0o700)
+        return
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
+    names = os.listdir(folder.path)
+    if any(map(COMMIT_NAME.fullmatch, names)) or (may_be_empty and (not names or LOCK in names)):
+        return
+    what = "is empty" if not names else "holds other files, and no commit"
+    raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
+
+
+def _holder(lock: int) -> str:
+    """Return who holds a lock, for a message; nothing if its file does not tell."""
+    try:
+        told = json.loads(os.pread(lock, _LOCK_BYTES_MAX, 0))
+        return f" by process {int(told['pid'])} on {str(told['host'])!r}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

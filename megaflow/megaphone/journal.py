@@ -1,0 +1,194 @@
+"""The journal of one stateful operator on one worker: what has changed, and when to cut.
+
+A checkpoint at epoch t keeps the effects of all records before t and of none at t or later. F registers t as it reads
+the command. Then the operator's share is *cut* here, at one logical time with all other workers, without a word to
+them: whoever is about to do something of time x says `before(x)`, which cuts every registered t up to x.
+
+Why each cut is exact
+ 1. Nothing at t or later is in. S says `before(x)` before it applies x, timers due at x included; F before it ships
+    the bins that move at x; the installer before it adds a chunk of time x. Nothing else changes a bin.
+ 2. t is registered by then. An unread command at t holds each S's state frontier at t, and F ships at x, here or
+    where a chunk comes from, only when all have read the commands up to x (rules 1 to 3 of `router`).
+ 3. All before t is in. S applies x only when nothing earlier is to come or waits. F takes a bin out for x, which is at
+    t or later, when all before x is applied everywhere (rule 3 of `router`), so it is so where a chunk of x arrives.
+    A worker that applies nothing cuts when no frontier of S is below t and nothing earlier waits there (`Core.keep`).
+ 4. So each bin is in one worker's piece. One that moves at x is with its old owner for t up to x, as it is shipped and
+    installed after both have cut; with its new owner for t above x, as the chunks of x hold the state frontier at x.
+
+What a cut writes follows `since`, the last checkpoint that is committed, whatever was abandoned in between
+ 5. What changed is kept by the interval between two cuts, until a later command's `since`, or `committed`, tells that
+    the cut at its end is committed. A cut writes the union of what it has: keys, or None where a key is gone.
+ 6. A bin that came in these intervals is written whole: what it was before, and where, this worker does not know. A
+    key of a bin that left is not written: who owns the bin writes it whole.
+ 7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
+    due before t has fired and is left out.
+In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
+What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from megaflow.durable.restored import Restored
+from megaflow.errors import ProtocolError
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.megaphone.routing import Checkpoint
+from megaflow.megaphone.timers import Timer
+from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
+
+SLICE_SECONDS: Final = 0.002
+"""That a cut is written at a time, while records wait."""
+
+
+@dataclass(slots=True)
+class Durability:
+    """Whether and how the stateful operators of one dataflow are durable: an extension of its graph."""
+
+    sink: CutSink | None = None  # None: they are not
+    restored: Mapping[str, Restored] = field(default_factory=dict)  # operator -> what it begins with
+
+
+@dataclass(slots=True)
+class _Interval:
+    """What has changed between two cuts."""
+
+    number: int | None = None  # of the cut at its end; None: it goes on
+    keys: set[Any] = field(default_factory=set)  # of bins that did not come in it; the states may be gone
+    came: set[int] = field(default_factory=set)  # bins
+    left: bool = False  # whether a bin did
+    timers: list[tuple[int, Timer]] = field(default_factory=list)  # (bin, timer) that were set and are not known fired
+
+
+class Journal:
+    """What S, F and the installer of one operator tell of what they are about to do, and the cuts that follow."""
+
+    def __init__(self, operator: str, store: BinStore, sink: CutSink, now: Callable[[], float]) -> None:
+        """`now` gives seconds that never go back. The bins that the store has are taken to be in a checkpoint."""
+        self.wake: Callable[[], None] = lambda: None  # has S run soon; set when S is made
+        self._operator = operator
+        self._store = store
+        self._sink = sink
+        self._now = now
+        self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
+        self._present = _Interval()
+        self._intervals = [self._present]  # since the last committed cut, oldest first
+        self._committed = 0  # the last cut known to be; 0: none
+        self._unwritten: Unwritten | None = None  # of the last cut
+        self._owed = 0  # keys of bases that are to be written, by what was written as deltas
+        self._turn: deque[int] = deque()  # bins whose base is still to be written in this round
+
+    # When to cut ------------------------------------------------------------------------
+
+    def register(self, time: FlatTime, checkpoint: Checkpoint) -> None:
+        """Note that F has read the command. Raises ProtocolError if it follows what is not known any more."""
+        if checkpoint.since is not None and checkpoint.since < self._committed:
+            raise ProtocolError(
+                f"control of {self._operator}: {checkpoint} at time {time} follows checkpoint {checkpoint.since}, but "
+                f"{self._committed} has been committed since"
+            )
+        self._registered.append((time, checkpoint))
+        self.wake()
+
+    def before(self, time: FlatTime) -> None:
+        """Cut all that is registered up to this time, of which something is about to be done."""
+        while self._registered and self._registered[0][0] <= time:
+            self._cut(*self._registered.popleft())
+
+    @property
+    def next(self) -> FlatTime | None:
+        """The first time that is registered and not cut."""
+        return self._registered[0][0] if self._registered else None
+
+    def committed(self, number: int) -> None:
+        """Note that a checkpoint is committed: what led to it need not be kept."""
+        self._committed = max(number, self._committed)
+        self._intervals = [each for each in self._intervals if each.number is None or each.number > self._committed]
+
+    # What changes -----------------------------------------------------------------------
+
+    def touch(self, keys: Collection[Any]) -> None:
+        """Note that S is about to apply something to these keys."""
+        if self._unwritten is not None:
+            self._unwritten.save(keys)
+        self._present.keys.update(keys)
+
+    def set_timer(self, bin: int, timer: Timer) -> None:
+        """Note that a timer is set."""
+        self._present.timers.append((bin, timer))
+
+    def fire(self, time: FlatTime) -> None:
+        """Note that the timers of a time are about to fire."""
+        if self._unwritten is not None:
+            self._unwritten.save_timers(time)
+
+    def leaving(self, bin: int) -> None:
+        """Note that a bin is about to be taken out: the store calls this."""
+        if self._unwritten is not None:
+            self._unwritten.save_bin(bin)
+        self._present.left = True
+
+    def arriving(self, bin: int, keys: Collection[Any]) -> None:
+        """Note that these keys of a bin are about to be added: the store calls this."""
+        if self._unwritten is not None:
+            self._unwritten.save(keys)
+        self._present.came.add(bin)
+
+    # Writing ----------------------------------------------------------------------------
+
+    def write(self, all: bool = False) -> None:
+        """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
+        end = self._now() + SLICE_SECONDS
+        while (rest := self._unwritten) is not None:
+            rest.write_some()
+            if rest.is_written():
+                self._unwritten = None
+                self._sink(rest.cut, None)
+            elif not all and self._now() >= end:
+                self.wake()
+                return
+
+    def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
+        """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
+        self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
+        number, since, store = checkpoint.number, checkpoint.since, self._store
+        if since is not None:
+            self.committed(since)
+        self._present.number = number
+        changed, self._present = self._intervals.copy(), _Interval()
+        self._intervals.append(self._present)
+        cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
+        keys: set[Any] = set()
+        if since is None:
+            whole = dict.fromkeys(cut.bins)
+        else:
+            keys.update(*(each.keys for each in changed))
+            if any(each.left for each in changed):
+                keys = {key for key in keys if store.bin_of_key(key) in store.bins}
+            came = set[int]().union(*(each.came for each in changed))
+            whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
+            whole.update(dict.fromkeys(self._bases(len(keys))))
+        for each in changed:
+            each.timers = [entry for entry in each.timers if entry[1][0] >= time]
+        set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
+        timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
+        self._unwritten = Unwritten(cut, store, keys, whole, timers, self._sink)
+        self.wake()
+
+    def _bases(self, keys: int) -> Iterable[int]:
+        """The bins whose turn it is to be written whole: all have had it when deltas have as many keys as the bins."""
+        store, turn = self._store, self._turn
+        self._owed = min(self._owed + keys, len(store.states))
+        found: dict[int, None] = {}
+        while self._owed > 0 and len(found) < len(store.bins):
+            if not turn:
+                turn.extend(sorted(store.bins))
+            bin = turn.popleft()
+            if bin in store.bins:
+                found[bin] = None
+                self._owed -= max(1, len(store.bins[bin]))
+        return found

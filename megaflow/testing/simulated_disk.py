@@ -1,0 +1,253 @@
+"""A disk in memory that loses what was not synced, fails where it is told to, and outlives the processes that use it.
+
+    disk = SimulatedDisk(random.Random(seed))
+    store = FolderStore(disk.open())
+    disk.happenings[17] = "EIO"     # the 17th operation fails
+    disk.lose_power()               # every process is gone, and so is what a disk may lose
+
+Each operation on the folder is a *step*. What can be made to happen at one:
+ - "crash": its process ends before it. `Crashed` is raised, by every later operation of that process, too. Nothing is
+   lost, for the system goes on.
+ - "EIO", "ENOSPC": it fails, and has not happened; a write has, in part. A sync that fails has lost what it was to
+   save, and the next one says yes: the system forgets that there was something. Of a failed sync of the folder each
+   process is told that has the folder open, once, as Linux does.
+ - "done-EIO": it has happened, and fails.
+ - a function: it is called before the step, so that another process does something there.
+
+What a loss of power leaves: of a file that was not synced any part, or zeros; of the names that were given and taken
+since the last sync of the folder any. The generator decides.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Happening: TypeAlias = str | Callable[[], None]
+
+
+class Crashed(Exception):
+    """The process that asked for this has ended."""
+
+
+class DiskFile:
+    """The content of a file, whatever its names are."""
+
+    def __init__(self) -> None:
+        self.content = b""  # as processes see it
+        self.synced = b""  # as the disk has it
+        self.dirty = False  # whether the system knows that it has something to save
+        self.spoiled = False  # whether a sync has failed: what the disk has is never certain again
+
+
+@dataclass(slots=True)
+class _NameChange:
+    """A name given to a file, or taken."""
+
+    name: str
+    file: DiskFile | None
+    synced: bool = False
+    spoiled: bool = False  # a sync has failed: never certain again
+
+
+class SimulatedDisk:
+    """One folder on one disk; `open` gives a process's view of it."""
+
+    def __init__(self, rng: random.Random, capacity: int | None = None) -> None:
+        """`capacity`: of the disk, in bytes; None: without end."""
+        self.rng = rng
+        self.capacity = capacity
+        self.steps: list[str] = []  # what each was
+        self.happenings: dict[int, Happening] = {}  # number of a step, from 1 on
+        self.names: dict[str, DiskFile] = {}  # as processes see them
+        self.failures = 0  # syncs of the folder that failed
+        self._durable: dict[str, DiskFile] = {}  # what the disk has for certain, before the changes
+        self._changes: list[_NameChange] = []  # of names, in order
+        self._views: list[SimulatedFolder] = []
+
+    def open(self) -> "SimulatedFolder":
+        """Return a view for a process of its own."""
+        view = SimulatedFolder(self)
+        self._views.append(view)
+        return view
+
+    def lose_power(self) -> None:
+        """End all processes, and lose what a disk may lose."""
+        for view in self._views:
+            view.crashed = True
+        self._views.clear()
+        names = dict(self._durable)
+        for change in self._changes:
+            if change.synced or self.rng.random() < 0.5:
+                _apply(change, names)
+        for file in {id(file): file for file in names.values()}.values():
+            if file.dirty or file.spoiled:
+                file.content = self._torn(file)
+            file.synced, file.dirty, file.spoiled = file.content, False, False
+        self.names, self._durable, self._changes = names, dict(names), []
+
+    def _torn(self, file: DiskFile) -> bytes:
+        kept = self.rng.randrange(len(file.content) + 1)
+        zeros = self.rng.choice([0, len(file.content) - kept])
+        return self.rng.choice([file.synced, file.content[:kept] + bytes(zeros)])
+
+    def rename(self, name: str, file: DiskFile | None) -> None:
+        """Give a name to a file, or take it."""
+        change = _NameChange(name, file)
+        _apply(change, self.names)
+        self._changes.append(change)
+
+    def sync_names(self, fails: bool) -> None:
+        """Make the changes of names durable; or, if this fails, leave them uncertain for ever."""
+        self.failures += fails
+        for change in self._changes:
+            if not change.synced:
+                change.spoiled |= fails
+                change.synced = not change.spoiled
+        while self._changes and self._changes[0].synced:
+            _apply(self._changes.pop(0), self._durable)
+
+    def room(self) -> int | None:
+        """Return how many bytes can be written; None: any number."""
+        if self.capacity is None:
+            return None
+        files = {id(file): file for file in self.names.values()}
+        return max(0, self.capacity - sum(len(file.content) for file in files.values()))
+
+
+def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
+    if change.file is not None:
+        names[change.name] = change.file
+    else:
+        names.pop(change.name, None)
+
+
+class SimulatedFolder:
+    """A process's view of the disk: a `megaflow.durable.store.Folder`."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.crashed = False
+        self._disk = disk
+        self._files: dict[int, DiskFile] = {}  # descriptor -> file that is open
+        self._opened = 0
+        self._failures_seen = disk.failures
+
+    def create(self, name: str) -> int:
+        """Make a new file and return its descriptor."""
+        fails_after = self._step(f"create {name}")
+        if name in self._disk.names:
+            raise _error(errno.EEXIST, name)
+        file = DiskFile()
+        self._disk.rename(name, file)
+        if fails_after:
+            raise _error(errno.EIO, name)
+        self._opened += 1
+        self._files[self._opened] = file
+        return self._opened
+
+    def write(self, file: int, data: bytes) -> None:
+        """Add bytes to an open file."""
+        room = self._disk.room()
+        written = data if room is None else data[:room]
+        try:
+            fails_after = self._step(f"write {len(data)} bytes")
+        except OSError:
+            written = data[: self._disk.rng.randrange(len(data) + 1)]
+            raise
+        finally:
+            if not self.crashed and written:
+                self._files[file].content += written
+                self._files[file].dirty = True
+        if fails_after or len(written) < len(data):
+            raise _error(errno.EIO if fails_after else errno.ENOSPC, "a file")
+
+    def sync(self, file: int) -> None:
+        """Save an open file."""
+        opened = self._files[file]
+        try:
+            fails_after = self._step("sync a file")
+        except OSError:
+            opened.dirty, opened.spoiled = False, True
+            raise
+        if opened.dirty and not opened.spoiled:
+            opened.synced = opened.content
+        opened.dirty = False
+        if fails_after:
+            raise _error(errno.EIO, "a file")
+
+    def close(self, file: int) -> None:
+        """Close a file."""
+        self._step("close a file")
+        del self._files[file]
+
+    def link(self, name: str, new: str) -> None:
+        """Give a file another name."""
+        fails_after = self._step(f"link {new}")
+        if name not in self._disk.names:
+            raise _error(errno.ENOENT, name)
+        if new in self._disk.names:
+            raise _error(errno.EEXIST, new)
+        self._disk.rename(new, self._disk.names[name])
+        if fails_after:
+            raise _error(errno.EIO, new)
+
+    def remove(self, name: str) -> None:
+        """Take a name away."""
+        fails_after = self._step(f"remove {name}")
+        if name not in self._disk.names:
+            raise _error(errno.ENOENT, name)
+        self._disk.rename(name, None)
+        if fails_after:
+            raise _error(errno.EIO, name)
+
+    def sync_names(self) -> None:
+        """Save the names."""
+        try:
+            fails_after = self._step("sync the folder")
+        except OSError:
+            self._disk.sync_names(fails=True)
+            self._failures_seen = self._disk.failures
+            raise
+        self._disk.sync_names(fails=False)
+        if fails_after or self._failures_seen < self._disk.failures:
+            self._failures_seen = self._disk.failures
+            raise _error(errno.EIO, "the folder")
+
+    def lengths(self) -> dict[str, int]:
+        """Return the names, and how long their files are."""
+        if self._step("list"):
+            raise _error(errno.EIO, "the folder")
+        return {name: len(file.content) for name, file in self._disk.names.items()}
+
+    def read(self, name: str, start: int, length: int | None) -> bytes:
+        """Return bytes of a file."""
+        if self._step(f"read {name}"):
+            raise _error(errno.EIO, name)
+        if name not in self._disk.names:
+            raise _error(errno.ENOENT, name)
+        content = self._disk.names[name].content[start:]
+        return content if length is None else content[:length]
+
+    def _step(self, what: str) -> bool:
+        """Count a step; return whether it is to happen and then to fail."""
+        if self.crashed:
+            raise Crashed(what)
+        disk = self._disk
+        disk.steps.append(what)
+        happening = disk.happenings.get(len(disk.steps))
+        if callable(happening):
+            happening()
+            if self.crashed:
+                raise Crashed(what)
+        elif happening == "crash":
+            self.crashed = True
+            raise Crashed(what)
+        elif happening in ("EIO", "ENOSPC"):
+            raise _error(getattr(errno, happening), what)
+        return happening == "done-EIO"
+
+
+def _error(number: int, name: str) -> OSError:
+    return OSError(number, os.strerror(number), name)

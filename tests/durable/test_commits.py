@@ -1,0 +1,133 @@
+"""Commits: to bytes and back, and every flipped bit is noticed."""
+
+import zlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.durable.commits import (
+    Commit,
+    OperatorCut,
+    OutputLength,
+    SinkToken,
+    SplitRemainder,
+    commit_from_bytes,
+    commit_name,
+    commit_numbers,
+    needed,
+)
+from megaflow.durable.segments import SegmentRef, segment_name
+from megaflow.errors import StoreDamaged, StoreError
+from megaflow.timely.communication.codec.encode import encode
+
+FULL = Commit(
+    number=42,
+    checkpoint=40,
+    time=310,
+    incarnation=3,
+    app="wordcount.py",
+    written_at=1.5e9,
+    next_worker=4,
+    operators=(OperatorCut("count", "state_machine", (39, None, 40)),),
+    segments=(SegmentRef(segment_name(3, 1, 17), 40, 1, 1000, (1 << 32) - 1, 12),),
+    splits=(SplitRemainder(0, "/data/größe-\udcff.txt", 10, 20, "ab12"),),
+    spark=(("3f2a", 17),),
+    outputs=(OutputLength("jsonl:out", 1 << 40),),
+    tokens=(SinkToken("db", 40, b"\x00\xff"),),
+    table=(0, 1, 0),
+    plan=b"plan",
+    watermark=-5,
+    ended=True,
+)  # fmt: skip
+NAME = commit_name(42)
+
+
+def test_a_commit_comes_back_from_its_bytes() -> None:
+    assert commit_from_bytes(NAME, FULL.to_bytes()) == FULL
+    bare = Commit(number=1, checkpoint=0, time=0, incarnation=1)
+    assert commit_from_bytes(commit_name(1), bare.to_bytes()) == bare
+
+
+@given(
+    st.builds(Commit, number=st.just(42), incarnation=st.integers(1, 9)),
+)
+def test_any_commit_comes_back_from_its_bytes(commit: Commit) -> None:
+    named = tuple(replace(each, name=segment_name(1, 0, at)) for at, each in enumerate(commit.segments))
+    commit = replace(commit, segments=named)
+    assert repr(commit_from_bytes(NAME, commit.to_bytes())) == repr(commit)  # NaN is equal to itself
+
+
+def test_each_flipped_bit_is_noticed() -> None:
+    content = FULL.to_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(StoreError, match=f"^{NAME} (is damaged at byte|has format)"):
+            commit_from_bytes(NAME, bytes(changed))
+
+
+def test_a_commit_that_is_cut_off_anywhere_or_goes_on_is_damaged() -> None:
+    content = FULL.to_bytes()
+    for wrong in (*(content[:length] for length in range(len(content))), content + b"\0"):
+        with pytest.raises(StoreDamaged):
+            commit_from_bytes(NAME, wrong)
+
+
+def test_a_commit_under_the_name_of_another_is_damaged() -> None:
+    with pytest.raises(StoreDamaged, match="it is commit 42"):
+        commit_from_bytes(commit_name(43), FULL.to_bytes())
+
+
+def test_a_commit_of_another_version_is_refused_with_what_to_do() -> None:
+    content = FULL.to_bytes()
+    with pytest.raises(StoreError, match=f"{NAME} has format 7, and this megaflow reads format 1: go on with"):
+        commit_from_bytes(NAME, content[:8] + (7).to_bytes(4, "little") + content[12:])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"number": True},
+        {"number": "42"},
+        {"table": [0, 1]},
+        {"table": (0, None)},
+        {"spark": (("3f2a",),)},
+        {"operators": ({"name": "count", "kind": "", "bases": (1,), "more": 1},)},
+        {"operators": ({"name": "count"},)},
+        {"plan": "text"},
+        {"more": 1},
+        {"segments": ({"name": "../x", "checkpoint": 1, "worker": 0, "length": 1, "crc": 0, "keys": 0},)},
+    ],
+)
+def test_a_field_of_another_type_is_damage(fields: dict[str, object]) -> None:
+    bare = Commit(number=42, checkpoint=0, time=0, incarnation=1)
+    plain = {name: getattr(bare, name) for name in Commit.__dataclass_fields__} | fields
+    rest = encode(plain)
+    length = len(rest).to_bytes(4, "little")
+    content = FULL.to_bytes()[:12] + length + zlib.crc32(rest, zlib.crc32(length)).to_bytes(4, "little") + rest
+    with pytest.raises(StoreDamaged):
+        commit_from_bytes(NAME, content)
+
+
+def test_only_names_of_commits_are_numbers_of_commits() -> None:
+    files = ["000000000007.commit", "000000000042.commit", "7.commit", "000000000008.commit.0.tmp", "i1-w0-000001.seg"]
+    assert commit_numbers(files) == [7, 42]
+
+
+@given(st.data())
+def test_a_segment_is_needed_while_a_bin_was_not_written_whole_after_it(data: st.DataObject) -> None:
+    checkpoints = st.integers(1, 6)
+    segments = [
+        SegmentRef(segment_name(1, 0, at), each, 0, 1, 0, 0) for at, each in enumerate(data.draw(st.lists(checkpoints)))
+    ]
+    operators = [
+        OperatorCut(name, "", tuple(data.draw(st.lists(st.none() | checkpoints, min_size=1, max_size=3))))
+        for name in ("a", "b")
+    ]
+    kept = needed(operators, segments)
+    for segment in segments:
+        is_read = any(base is None or segment.checkpoint >= base for each in operators for base in each.bases)
+        assert is_read <= (segment in kept)
+    assert [each.checkpoint for each in kept] == sorted(each.checkpoint for each in kept)

@@ -1,0 +1,238 @@
+"""A launcher's time with a store: what is recovered and kept, whatever happens at any operation of the disk."""
+
+import contextlib
+import errno
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from megaflow.durable.commits import commit_name, commit_numbers
+from megaflow.durable.incarnation import Incarnation, begin, newest_commit
+from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
+from megaflow.testing.simulated_disk import Crashed, SimulatedDisk, SimulatedFolder
+from tests.durable.launchers import APP, History, Launcher, check_kept
+
+FAULTS = ("crash", "power", "EIO", "ENOSPC", "done-EIO", "another launcher", "another launcher, then power")
+KEPT = 1
+COMMIT_STEPS = 7  # create, write, sync, close, link, remove, sync the folder
+
+
+class Scene:
+    """A disk, what was promised, and a script that is played on it with one thing that happens at one step."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.disk = SimulatedDisk(random.Random(seed))
+        self.history = History()
+
+    def open(self) -> Store:
+        return FolderStore(self.disk.open())
+
+    def launcher(self) -> Launcher:
+        return Launcher(self.history, self.open, KEPT)
+
+    def successor(self) -> None:
+        """Another launcher takes the store over, or finds that somebody was quicker."""
+        with contextlib.suppress(StoreFenced):
+            self.launcher().checkpoint()
+
+    def play(self) -> None:
+        """Two incarnations, with every operation in it: whole and partial cuts, collection, one that was fenced."""
+        first = self.launcher()
+        for whole in (True, False, True):
+            first.checkpoint(whole)
+        second = self.launcher()
+        second.checkpoint()
+        with pytest.raises(StoreFenced):
+            for _ in range(4):  # the disk may fail, and tell each process
+                first.checkpoint()
+
+    def play_with(self, step: int, happening: str) -> None:
+        happenings = {"another launcher": self.successor, "another launcher, then power": self.successor}
+        self.disk.happenings[step] = happenings.get(happening, "crash" if happening == "power" else happening)
+        with contextlib.suppress(Crashed, StoreFenced, CommitInDoubt, OSError):
+            self.play()
+        if "power" in happening:
+            self.disk.lose_power()
+
+    def check(self) -> None:
+        """The store is as it must be, a launcher can go on, and the power may fail once more."""
+        self.disk.happenings.clear()
+        check_kept(self.open(), KEPT)
+        last = self.launcher()
+        assert last.checkpoint() and last.checkpoint(whole=True)
+        [kept] = check_kept(self.open(), KEPT)
+        assert kept.time == self.history.acknowledged
+        self.disk.lose_power()
+        assert self.launcher().incarnation.latest.time == kept.time
+        named = {commit_name(number) for number in commit_numbers(self.disk.names)} | {s.name for s in kept.segments}
+        assert set(self.disk.names) == named, "something is left that nobody needs"
+
+
+def steps() -> int:
+    scene = Scene()
+    scene.play()
+    return len(scene.disk.steps)
+
+
+def check_steps(happening: str, first: int, stride: int, seed: int = 0) -> None:
+    count = steps()
+    assert count > 100
+    for step in range(first, count + 1, stride):
+        scene = Scene(1000 * seed + step)
+        try:
+            scene.play_with(step, happening)
+            scene.check()
+        except BaseException as error:
+            error.add_note(f"{happening} at step {step}: {scene.disk.steps[step - 1]}, seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("happening", FAULTS)
+def test_whatever_happens_at_an_operation_no_acknowledged_checkpoint_is_lost(happening: str) -> None:
+    """At every fifth: seven kinds of happenings, that begin at five of them."""
+    check_steps(happening, first=1 + FAULTS.index(happening) % 5, stride=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("happening", FAULTS)
+def test_whatever_happens_at_any_operation_no_acknowledged_checkpoint_is_lost(happening: str) -> None:
+    for seed in range(4 if "power" in happening else 1):
+        check_steps(happening, first=1, stride=1, seed=seed)
+
+
+def began(scene: Scene, **more: Any) -> Incarnation:
+    return begin(scene.open(), APP, **more)
+
+
+def test_the_first_launcher_begins_an_empty_store() -> None:
+    scene = Scene()
+    assert newest_commit(scene.open()) is None
+    latest = began(scene).latest
+    assert (latest.number, latest.checkpoint, latest.incarnation, latest.app) == (1, 0, 1, APP)
+    assert newest_commit(scene.open()) == latest
+
+
+def test_an_incarnation_begins_with_a_commit_that_repeats_the_newest() -> None:
+    scene = Scene()
+    assert scene.launcher().checkpoint()
+    before = newest_commit(scene.open())
+    assert before is not None
+    assert began(scene).latest == replace(before, number=before.number + 1, incarnation=2)
+
+
+def test_another_apps_store_is_refused_and_left_as_it_is() -> None:
+    scene = Scene()
+    began(scene)
+    before = dict(scene.disk.names)
+    with pytest.raises(StoreError, match=r"the store is of 'count.py', not of 'other.py': name another folder, or run"):
+        begin(scene.open(), "other.py")
+    assert scene.disk.names == before
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_as_many_checkpoints_are_kept_as_asked_for_however_often_a_launcher_began(kept: int) -> None:
+    scene = Scene()
+    for _ in range(4):
+        launcher = Launcher(scene.history, scene.open, kept)
+        assert launcher.checkpoint(whole=True)
+        for _ in range(3):
+            launcher = Launcher(scene.history, scene.open, kept)
+    assert [each.checkpoint for each in check_kept(scene.open(), 9)] == [4, 3, 2, 1][:kept]
+
+
+def test_a_cleaner_that_always_fails_hinders_no_checkpoint_and_catches_up() -> None:
+    scene = Scene()
+    launcher = scene.launcher()
+    folder_remove = SimulatedFolder.remove
+
+    def fail(self: SimulatedFolder, name: str) -> None:
+        if not name.endswith(".tmp"):
+            raise OSError(errno.EIO, "no", name)
+        folder_remove(self, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedFolder, "remove", fail)
+        assert all(launcher.checkpoint(whole=True) for _ in range(5))
+        assert len(commit_numbers(scene.disk.names)) == 6
+    assert launcher.checkpoint(whole=True)
+    assert len(commit_numbers(scene.disk.names)) == 1 and len(scene.disk.names) == 3
+
+
+def test_a_full_disk_loses_nothing_and_when_there_is_room_the_job_is_durable_again() -> None:
+    scene = Scene()
+    launcher = scene.launcher()
+    assert launcher.checkpoint(whole=True)
+    scene.disk.capacity = sum(len(file.content) for file in scene.disk.names.values()) + 100
+    assert not any(launcher.checkpoint() for _ in range(5))
+    assert [each.time for each in check_kept(scene.open())] == [scene.history.acknowledged]
+    scene.disk.capacity = None
+    assert launcher.checkpoint()
+    scene.disk.lose_power()
+    scene.launcher()
+
+
+def test_what_a_checkpoint_has_left_that_was_given_up_goes_with_the_next() -> None:
+    scene = Scene()
+    incarnation = began(scene)
+    scene.open().put("i1-w0-000001.seg", [b"given up"])
+    scene.open().put("i1-w0-000002.seg", [b"in flight"])
+    incarnation.give_up(["i1-w0-000001.seg"])
+    incarnation.commit(replace(incarnation.latest, checkpoint=1))
+    incarnation.collect()
+    assert set(scene.disk.names) == {"000000000002.commit", "000000000001.commit", "i1-w0-000002.seg"}
+
+
+def test_a_damaged_commit_is_said_and_no_older_one_is_taken() -> None:
+    scene = Scene()
+    scene.launcher().checkpoint()
+    newest = max(name for name in scene.disk.names if name.endswith(".commit"))
+    scene.disk.names[newest].content = scene.disk.names[newest].content[:-1] + b"?"
+    before = dict(scene.disk.names)
+    with pytest.raises(StoreDamaged, match=f"{newest} is damaged at byte 20: .*; restore the store from a backup"):
+        began(scene)
+    assert scene.disk.names == before
+
+
+def test_a_missing_or_shortened_segment_is_said() -> None:
+    scene = Scene()
+    scene.launcher().checkpoint()
+    name = min(name for name in scene.disk.names if name.endswith(".seg"))
+    file = scene.disk.names[name]
+    file.content = file.content[:-1]
+    length = len(file.content)
+    with pytest.raises(StoreDamaged, match=rf"names {name}, of {length + 1} bytes, which has {length}; restore"):
+        began(scene)
+    del scene.disk.names[name]
+    with pytest.raises(StoreDamaged, match=rf"000000000002.commit \(checkpoint 1\) names {name}, which is not there"):
+        began(scene)
+
+
+def test_a_commit_in_doubt_is_given_again_and_only_that() -> None:
+    scene = Scene()
+    incarnation = began(scene)
+    following = replace(incarnation.latest, checkpoint=1, time=5)
+    scene.disk.happenings[len(scene.disk.steps) + COMMIT_STEPS] = "EIO"
+    with pytest.raises(CommitInDoubt, match=r"000000000002.commit may be written or not: .*Input/output error"):
+        incarnation.commit(following)
+    assert incarnation.in_doubt and incarnation.latest.checkpoint == 0
+    with pytest.raises(AssertionError):
+        incarnation.commit(replace(following, checkpoint=2))
+    assert incarnation.commit(following).number == 3
+    assert not incarnation.in_doubt and incarnation.latest.checkpoint == 1
+    scene.disk.lose_power()
+    assert began(scene).latest.checkpoint == 1
+
+
+def test_a_launcher_that_slept_while_its_number_was_used_and_freed_again_is_fenced() -> None:
+    scene = Scene()
+    sleeper = began(scene)
+    for _ in range(3):
+        scene.launcher().checkpoint(whole=True)
+    assert commit_name(sleeper.latest.number + 1) not in scene.disk.names
+    before = set(scene.disk.names)
+    with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
+        sleeper.commit(replace(sleeper.latest, checkpoint=1))
+    assert set(scene.disk.names) == before

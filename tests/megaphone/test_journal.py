@@ -1,0 +1,182 @@
+"""The journal of one operator, told by hand what happens; how it is told is tested by the simulation of cuts."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from megaflow import stable_hash
+from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of
+from megaflow.durable.restored import Restored, restore
+from megaflow.errors import CommandRefused, ProtocolError
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.journal import SLICE_SECONDS, Journal
+from megaflow.megaphone.routing import Checkpoint, Command, validate
+from megaflow.megaphone.unwritten import RUN_BYTES, Piece
+
+BINS = 16
+
+
+class Operator:
+    """S as the journal sees it, and what was written: checkpoint -> blocks."""
+
+    def __init__(self, tick: float = 0.0) -> None:
+        self.store = BinStore(BINS)
+        for bin in range(BINS):
+            self.store.install(bin, [])
+        self.written: dict[int, list[Block]] = {}
+        self.complete: list[int] = []
+        self.woken = 0
+        self.seconds = 0.0
+        self.tick = tick
+        self.journal = Journal("count", self.store, self.sink, self.now)
+        self.journal.wake = self.wake
+        self.store.watcher = self.journal
+        self.since: dict[int, int | None] = {}
+
+    def now(self) -> float:
+        self.seconds += self.tick
+        return self.seconds
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def sink(self, cut: Piece, block: Block | None) -> None:
+        if block is None:
+            self.complete.append(cut.number)
+        else:
+            self.written.setdefault(cut.number, []).append(block)
+
+    def apply(self, time: int, states: dict[Any, Any]) -> None:
+        self.journal.before(time)
+        self.journal.touch(states)
+        for key, state in states.items():
+            if state is None:
+                self.store.forget(key)
+            elif key in self.store.states:
+                self.store.states[key] = state
+            else:
+                self.store.create(key, state)
+
+    def checkpoint(self, number: int, time: int, since: int | None) -> None:
+        self.since[number] = since
+        self.journal.register(time, Checkpoint(number, since))
+        self.journal.before(time)
+
+    def restored(self, number: int, time: int) -> Restored:
+        chain: list[tuple[int, list[Block]]] = []
+        following: int | None = number
+        while following is not None:
+            chain.append((following, self.written.get(following, [])))
+            following = self.since[following]
+        return restore(chain[::-1], "count", time, self.store.bin_of_key, range(BINS))
+
+    def states(self, number: int) -> dict[Any, Any]:
+        return {key: state for states in self.restored(number, 0).states.values() for key, state in states.items()}
+
+
+@pytest.mark.parametrize(
+    "command, reason",
+    [
+        (Checkpoint(0), "an int from 1 on, not 0"),
+        (Checkpoint("a"), "not 'a'"),  # type: ignore[arg-type]
+        (Checkpoint(3, 3), "since=3 must be the number of an earlier checkpoint"),
+        (Checkpoint(3, True), "since=True must be"),
+    ],
+)
+def test_a_checkpoint_with_a_wrong_number_is_refused(command: Command, reason: str) -> None:
+    with pytest.raises(CommandRefused, match=reason):
+        validate(command, 8, {0, 1})
+
+
+def test_a_checkpoint_may_follow_an_earlier_one_or_none() -> None:
+    for command in Checkpoint(1), Checkpoint(7, 2):
+        validate(command, 8, {0})
+
+
+def test_a_checkpoint_that_follows_what_is_not_known_any_more_is_no_protocol() -> None:
+    operator = Operator()
+    operator.checkpoint(1, 5, None)
+    operator.checkpoint(2, 6, 1)
+    with pytest.raises(ProtocolError, match="follows checkpoint 0, but 1 has been committed since"):
+        operator.journal.register(7, Checkpoint(3, 0))
+
+
+def test_what_is_written_in_slices_is_as_of_the_cut_and_each_slice_ends_in_time() -> None:
+    operator = Operator(tick=SLICE_SECONDS)
+    before = {number: number for number in range(3000)}
+    operator.apply(1, before)
+    operator.checkpoint(0, 5, None)
+    slices = 0
+    while not operator.complete:
+        operator.journal.write()
+        slices += 1
+        operator.apply(5 + slices, dict.fromkeys(range(0, 3000, 100), -1) | {f"new {slices}": 1})
+    assert operator.states(0) == before
+    assert slices >= 16 and operator.woken >= slices
+    assert sum(operator.written[0][number].count for number in range(slices)) > 0
+
+
+def test_a_run_of_large_states_is_one_key_and_of_small_ones_a_block() -> None:
+    for state, longest in ("x" * RUN_BYTES, 1), (1, KEYS_PER_BLOCK):
+        operator = Operator()
+        operator.checkpoint(0, 0, None)
+        operator.apply(1, dict.fromkeys(range(2000 if longest > 1 else 20), state))
+        operator.checkpoint(1, 2, 0)
+        operator.journal.write(all=True)
+        counts = Counter(block.count for block in operator.written[1] if block.kind is BlockKind.DELTA)
+        assert max(counts) == longest, counts
+
+
+def test_all_bins_come_round_when_the_deltas_have_as_many_keys_as_they() -> None:
+    operator = Operator()
+    operator.apply(0, dict.fromkeys(range(1600), 0))
+    operator.checkpoint(0, 1, None)
+    operator.journal.write(all=True)
+    bases: list[int | None] = []
+    for number in range(1, 11):
+        operator.apply(2 * number, dict.fromkeys(range(160), number))
+        operator.checkpoint(number, 2 * number + 1, number - 1)
+        operator.journal.write(all=True)
+        written = operator.written[number]
+        assert sum(block.count for block in written) < 160 + 4 * 1600 // BINS
+        bases += dict.fromkeys(block.bin for block in written if block.kind is BlockKind.BIN)
+    assert set(bases) == set(range(BINS)) and len(bases) <= BINS + 2
+    assert operator.states(10) == operator.store.states
+
+
+def test_a_key_is_written_once_however_often_it_is_touched() -> None:
+    operator = Operator()
+    operator.apply(0, dict.fromkeys(range(1600), 0))
+    operator.checkpoint(0, 1, None)
+    for count in range(9):
+        operator.apply(2 + count, {7: count, 8: count})
+    operator.checkpoint(1, 20, 0)
+    operator.journal.write(all=True)
+    deltas = [key for block in operator.written[1] if block.kind is BlockKind.DELTA for key in keys_of(block)]
+    assert sorted(deltas) == [7, 8]
+
+
+def test_timers_come_back_in_the_order_in_which_they_were_set() -> None:
+    operator = Operator()
+    operator.checkpoint(0, 0, None)
+    for number, time in enumerate([9, 7, 9, 7, 8]):
+        timer = time, "key", f"{number}"
+        operator.store.timers.add(time, operator.store.bin_of_key("key"), "key", timer[2])
+        operator.journal.set_timer(operator.store.bin_of_key("key"), timer)
+    operator.checkpoint(1, 1, 0)
+    operator.journal.write(all=True)
+    [timers] = operator.restored(1, 8).timers.values()
+    assert timers == [(8, "key", "4"), (9, "key", "0"), (9, "key", "2")]
+
+
+def test_states_of_others_are_not_decoded() -> None:
+    operator = Operator()
+    operator.checkpoint(0, 0, None)
+    operator.apply(1, {"a": 1})
+    operator.checkpoint(1, 2, 0)
+    operator.journal.write(all=True)
+    blocks = [Block(each.kind, each.operator, each.bin, each.count, each.keys, b"") for each in operator.written[1]]
+    others = [bin for bin in range(BINS) if bin != stable_hash("a") >> 60]
+    chain = [(0, operator.written[0]), (1, [each for each in blocks if each.kind is BlockKind.DELTA])]
+    assert not any(restore(chain, "count", 2, operator.store.bin_of_key, others).states.values())

@@ -1,0 +1,339 @@
+"""Random runs with checkpoints, beside moves, joins, leaves and hand-overs; and restarts from what they wrote.
+
+The oracle is a plain loop over the times, one operator after the other. What each checkpoint has, rebuilt from the
+blocks of all workers, must be the oracle's states and timers before its time, whichever checkpoints were abandoned
+before it. A new cluster of one to four workers that begins with it, and is fed what is left, must give the outputs that
+are left; its own checkpoints follow the one that it began with.
+
+States and payloads are changed in place, by folds whose results do not depend on the order at one time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeAlias
+
+from megaflow import stable_hash
+from megaflow.durable.blocks import Block
+from megaflow.durable.restored import Restored, restore
+from megaflow.megaphone import journal, stateful, unwritten
+from megaflow.megaphone.journal import Durability
+from megaflow.megaphone.routing import Checkpoint, Command
+from megaflow.megaphone.unwritten import Piece
+from megaflow.program import Worker
+from megaflow.stream import Stream
+from megaflow.testing import SimulatedCluster
+from megaflow.testing.membership_driver import Change
+from tests.simulation import parcels
+from tests.simulation.by_hand import bin_of
+from tests.simulation.membership import draw_changes, draw_hand_overs
+from tests.simulation.scenarios import BINS, LOG2_BINS, draw
+
+Record: TypeAlias = tuple[str, int]  # key, time
+Snapshot: TypeAlias = dict[str, tuple[dict[Any, Any], list[Any]]]  # operator -> (key -> state, timers)
+
+
+# What the operators do; outputs are (key, count, time, …) --------------------------------------------------------
+
+
+def machine(key: Any, time: int, state: Any) -> Any:
+    state = state or [0, 0]
+    state[0] += 1
+    state[1] += time
+    return (None if state[0] == 4 else state), [(key, state[0], time)]
+
+
+def unary(key: Any, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+    return timed(key, time, values, 0, state, timers)
+
+
+def binary(key: Any, time: int, left: list[Any], right: list[Any], state: Any, timers: Any) -> Any:
+    return timed(key, time, left, 3 * len(right), state, timers)
+
+
+def timed(key: Any, time: int, values: list[Any], more: int, state: Any, timers: Any) -> Any:
+    state = state or {"count": 0, "times": []}
+    seen = []
+    for value in values:
+        chance = stable_hash((key, time, tuple(value) if isinstance(value, list) else value)) >> 32
+        left = value[1] if isinstance(value, list) else chance % 3
+        if isinstance(value, list):
+            seen.append(tuple(value))
+            value[1] = -1  # who writes it now is late
+        if left > 0:
+            timers.at(time + 1 + chance % 7, ["due", left - 1])
+    state["count"] += len(values) + more
+    state["times"].append(time)
+    outputs = [(key, state["count"], time, tuple(sorted(seen)))]
+    return (None if state["count"] % 5 == 0 else state), outputs
+
+
+def is_left(record: Record) -> bool:
+    return record[1] % 3 != 1
+
+
+def is_right(record: Record) -> bool:
+    return record[1] % 3 == 1 or record[1] % 2 == 1
+
+
+def build_operator(kind: str, records: Stream[Any], commands: Stream[Any], name: str) -> Stream[Any]:
+    given: dict[str, Any] = {"control": commands, "bins": BINS, "name": name}
+    if kind == "machine":
+        return records.stateful_state_machine(machine, **given)
+    if kind == "unary":
+        return records.stateful_unary(unary, **given)
+    return records.filter(is_left).stateful_binary(records.filter(is_right), binary, **given)
+
+
+def for_next(output: Any) -> Record:
+    """What the second operator gets of an output of the first."""
+    return f"again{output[1] % 5}", output[2]
+
+
+# The oracle ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class PlainOperator:
+    """One operator in a plain loop; also the handle by which its fold sets timers."""
+
+    kind: str
+    states: dict[Any, Any] = field(default_factory=dict)
+    timers: dict[int, dict[Any, list[Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    key: Any = None
+
+    def at(self, time: int, payload: Any) -> None:
+        self.timers[time][self.key].append(payload)
+
+    def apply(self, time: int, records: list[Record]) -> list[Any]:
+        outputs: list[Any] = []
+        if self.kind == "machine":
+            for key, value in records:
+                self._keep(key, *machine(key, value, self.states.get(key)), outputs)
+            return outputs
+        due = self.timers.pop(time, {})
+        parts = [records] if self.kind == "unary" else [[*filter(is_left, records)], [*filter(is_right, records)]]
+        groups: list[dict[Any, list[Any]]] = [defaultdict(list) for _ in parts]
+        for key, payloads in due.items():
+            groups[0][key] += payloads
+        for group, part in zip(groups, parts):
+            for key, value in part:
+                group[key].append(value)
+        fold: Any = unary if self.kind == "unary" else binary
+        for key in dict.fromkeys(key for group in groups for key in group):
+            self.key = key
+            given = [group.get(key, []) for group in groups]
+            self._keep(key, *fold(key, time, *given, self.states.get(key), self), outputs)
+        return outputs
+
+    def _keep(self, key: Any, state: Any, found: list[Any], outputs: list[Any]) -> None:
+        outputs += found
+        if state is None:
+            self.states.pop(key, None)
+        else:
+            self.states[key] = state
+
+    def snapshot(self) -> tuple[dict[Any, Any], list[Any]]:
+        timers = [(at, key, each) for at, keys in self.timers.items() for key, due in keys.items() for each in due]
+        return copy.deepcopy((self.states, by_time(timers)))
+
+
+def by_time(timers: Iterable[Any]) -> list[Any]:
+    return sorted(timers, key=lambda timer: (timer[0], str(timer)))
+
+
+def oracle(kinds: Sequence[str], records: Sequence[tuple[int, Any]], cuts: Sequence[int]) -> tuple[Any, Any]:
+    """Return what the operators are before each time in `cuts`, and the (time, output) of the last one."""
+    operators = {f"{kind} {number}": PlainOperator(kind) for number, kind in enumerate(kinds)}
+    coming: dict[int, list[Any]] = defaultdict(list)
+    for time, record in records:
+        coming[time].append(record)
+    snapshots: dict[int, Snapshot] = {}
+    outputs = []
+    while times := {*coming, *(time for each in operators.values() for time in each.timers)}:
+        time = min(times)
+        for cut in cuts:
+            if cut <= time and cut not in snapshots:
+                snapshots[cut] = {name: each.snapshot() for name, each in operators.items()}
+        flowing = coming.pop(time, [])
+        for number, operator in enumerate(operators.values()):
+            flowing = operator.apply(time, [for_next(each) for each in flowing] if number else flowing)
+        outputs += [(time, output) for output in flowing]
+    for cut in cuts:
+        snapshots.setdefault(cut, {name: each.snapshot() for name, each in operators.items()})
+    return snapshots, outputs
+
+
+# The runs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Written:
+    """What the workers wrote: by checkpoint and operator, (worker, cut) -> blocks; and which of them are complete."""
+
+    cuts: dict[Piece, dict[int, list[Block]]] = field(default_factory=lambda: defaultdict(dict))
+    complete: set[tuple[Piece, int]] = field(default_factory=set)
+
+    def sink(self, worker: int) -> journal.CutSink:
+        def take(cut: Piece, block: Block | None) -> None:
+            assert (cut, worker) not in self.complete, f"worker {worker} goes on with {cut}"
+            blocks = self.cuts[cut].setdefault(worker, [])
+            if block is None:
+                self.complete.add((cut, worker))
+            else:
+                blocks.append(block)
+
+        return take
+
+    def of(self, number: int, operator: str) -> list[tuple[Piece, int, list[Block]]]:
+        """The pieces of one operator in a checkpoint: (cut, worker, blocks)."""
+        cuts = [cut for cut in self.cuts if (cut.number, cut.operator) == (number, operator)]
+        return [(cut, worker, blocks) for cut in cuts for worker, blocks in self.cuts[cut].items()]
+
+    def chain(self, number: int, operator: str) -> list[tuple[int, list[Block]]]:
+        """What a checkpoint consists of, with all that it follows, the oldest first."""
+        found: list[tuple[int, list[Block]]] = []
+        following: int | None = number
+        while following is not None:
+            pieces = self.of(following, operator)
+            assert pieces, f"there is nothing of {operator!r} in checkpoint {following}, which is followed"
+            found.append((following, [block for _, _, blocks in pieces for block in blocks]))
+            following = pieces[0][0].since
+        return found[::-1]
+
+
+@dataclass
+class Plan:
+    """What one seed does."""
+
+    seed: int
+    workers: int
+    kinds: list[str]
+    feeds: dict[int, list[tuple[int, Any]]]
+    commands: list[tuple[int, Any]]
+    changes: list[tuple[int, Change]]
+
+
+def plan(seed: int) -> Plan:
+    """The plan of a seed: only moves, or changes of the membership, or those and hand-overs."""
+    random = Random(f"cuts of {seed}")
+    changes: list[tuple[int, Change]] = []
+    if seed % 3 == 0:
+        scenario = draw(seed)
+    else:
+        scenario, changes = (draw_changes if seed % 3 == 1 else draw_hand_overs)(seed)
+    kinds = [*scenario.kinds] if scenario.two_in_a_row else [scenario.kinds[0]]
+    commands = with_checkpoints(random, scenario.commands, range(scenario.times + 3), None, 1)
+    return Plan(seed, scenario.workers, kinds, scenario.feeds, commands, changes)
+
+
+def with_checkpoints(
+    random: Random, commands: Sequence[tuple[int, Any]], times: range, committed: int | None, first: int
+) -> list[tuple[int, Any]]:
+    """Put checkpoints among commands; about a third are abandoned, so what follows them does not follow on them."""
+    found: list[tuple[int, Any]] = []
+    for number, time in enumerate(sorted(random.choices(times, k=random.randint(1, 6))), first):
+        found.append((time, Checkpoint(number, committed)))
+        if random.random() < 0.65:
+            committed = number
+    mixed = [*commands, *found] if random.random() < 0.5 else [*found, *commands]
+    return sorted(mixed, key=lambda entry: entry[0])
+
+
+@contextmanager
+def small_slices(random: Random) -> Iterator[None]:
+    """In the block, a slice of a cut is one key in most seeds, and a turn of S one batch in some."""
+    usual = journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
+    if random.random() < 0.7:
+        journal.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
+    if random.random() < 0.4:
+        stateful.TURN_SECONDS = 0.0
+    try:
+        yield
+    finally:
+        journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
+
+
+def go(
+    plan: Plan, written: Written, restored: Mapping[str, Restored] | None = None
+) -> tuple[list[tuple[Any, Any]], list[tuple[int, Command]]]:
+    """Run a plan; return the outputs, and what was commanded."""
+    cluster = SimulatedCluster(plan.seed, plan.workers)
+    for record, change in plan.changes:
+        cluster.at(record, change)
+
+    def build(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
+        durability = records.port.scope.graph.extension(Durability)
+        durability.sink, durability.restored = written.sink(worker.index), restored or {}
+        flowing = records.exchange(lambda record: len(record[0]))
+        for number, kind in enumerate(plan.kinds):
+            flowing = build_operator(kind, flowing.map(for_next) if number else flowing, commands, f"{kind} {number}")
+        return flowing
+
+    with parcels.small(plan.seed, cluster), small_slices(Random(f"slices of {plan.seed}")):
+        return cluster.run(build, plan.feeds, plan.commands), cluster.issued
+
+
+def run(seed: int) -> None:
+    """Run a seed, and a restart; raise AssertionError, naming the seed, where they are not what the oracle says."""
+    first, written = plan(seed), Written()
+    outputs, issued = go(first, written)
+    everything = sorted((entry for feed in first.feeds.values() for entry in feed), key=lambda entry: entry[0])
+    title = f"seed {seed}"
+    times = check(title, first.kinds, written, everything, outputs, issued)
+
+    random = Random(f"restart of {seed}")
+    number, time = random.choice(sorted(times.items()))
+    second = Plan(seed, random.randint(1, 4), first.kinds, defaultdict(list), [], [])
+    for entry in everything:
+        if entry[0] >= time:
+            second.feeds[random.randrange(second.workers)].append(entry)
+    last = max([entry[0] for entry in everything], default=0)
+    second.commands = with_checkpoints(random, [], range(time + 1, max(time, last) + 3), number, 100)
+    title += f", restarted at {time} from {number} with {second.workers} workers"
+    restored = {name: rebuilt(written, number, name, time) for name in names(first.kinds)}
+    outputs, issued = go(second, written, restored)
+    check(title, first.kinds, written, everything, outputs, issued, time)
+
+
+def names(kinds: Sequence[str]) -> list[str]:
+    return [f"{kind} {number}" for number, kind in enumerate(kinds)]
+
+
+def rebuilt(written: Written, number: int, operator: str, time: int) -> Restored:
+    chain = written.chain(number, operator)
+    return restore(chain, operator, time, lambda key: bin_of(stable_hash(key), LOG2_BINS), range(BINS))
+
+
+def check(
+    title: str,
+    kinds: Sequence[str],
+    written: Written,
+    records: Sequence[tuple[int, Any]],
+    outputs: Sequence[tuple[Any, Any]],
+    issued: Sequence[tuple[int, Command]],
+    begin: int = 0,
+) -> dict[int, int]:
+    """Hold outputs from `begin` on, and all checkpoints that were issued, against the oracle; return number -> time."""
+    times = {command.number: time for time, command in issued if isinstance(command, Checkpoint)}
+    snapshots, expected = oracle(kinds, records, sorted(times.values()))
+    assert Counter(outputs) == Counter(each for each in expected if each[0] >= begin), f"{title}: the outputs differ"
+    for number, time in times.items():
+        for name in names(kinds):
+            where = f"{title}: {name!r} in checkpoint {number} at {time}"
+            pieces = written.of(number, name)
+            bins = sorted(bin for cut, _, _ in pieces for bin in cut.bins)
+            assert bins == list(range(BINS)), f"{where} has the bins {bins}"
+            assert all((cut, worker) in written.complete and cut.time == time for cut, worker, _ in pieces), where
+            found = rebuilt(written, number, name, time)
+            states = {key: state for states in found.states.values() for key, state in states.items()}
+            timers = by_time(each for due in found.timers.values() for each in due)
+            assert (states, timers) == snapshots[time][name], (
+                f"{where} is\n{states}\n{timers}\nand should be\n{snapshots[time][name]}"
+            )
+    return times

@@ -1,0 +1,121 @@
+"""Checkpoints hold what the oracle says, and a restart from one goes on as if nothing had been; planted faults."""
+
+import pytest
+
+from tests.simulation import cuts
+from tests.simulation.planting import Fault, planted
+from tests.simulation.test_planted_faults import check_found, one_quick, search
+
+SEEDS = 300
+_SEEDS_PER_TEST = 30
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first >= _SEEDS_PER_TEST else [])
+        for first in range(0, SEEDS, _SEEDS_PER_TEST)
+    ],
+)
+def test_checkpoints_have_all_before_their_time_and_restarts_give_the_outputs_that_are_left(first: int) -> None:
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        cuts.run(seed)
+
+
+FAULTS = {
+    "F ships bins before they are cut": Fault("Router._install", "self._journal.before(time)", "None"),
+    "bins are installed before the cut": Fault("Core.install", "self.journal.before(time)", "None"),
+    "a bin that came is not written whole": Fault(
+        "Journal._cut", "dict.fromkeys(bin for bin in cut.bins if bin in came)", "dict[int, None]()"
+    ),
+    "a bin that came before an abandoned cut is not written whole": Fault(
+        "Journal._cut", "set[int]().union(*(each.came for each in changed))", "changed[-1].came"
+    ),
+    "a delta follows an abandoned cut": Fault(
+        "Journal._cut", "keys.update(*(each.keys for each in changed))", "keys.update(changed[-1].keys)"
+    ),
+    "timers are those set since an abandoned cut": Fault(
+        "Journal._cut",
+        "[timer for each in changed for bin, timer in each.timers if ...]",
+        "[timer for bin, timer in changed[-1].timers if bin in store.bins and bin not in whole]",
+    ),
+    "keys of a bin that left are written": Fault("Journal._cut", "any(each.left for each in changed)", "False"),
+    "timers of a bin that left are written": Fault(
+        "Journal._cut",
+        "[timer for each in changed for bin, timer in each.timers if ...]",
+        "[timer for each in changed for bin, timer in each.timers if bin not in whole]",
+    ),
+    "timers of whole bins are written twice": Fault(
+        "Journal._cut",
+        "[timer for each in changed for bin, timer in each.timers if ...]",
+        "[timer for each in changed for bin, timer in each.timers if bin in store.bins]",
+    ),
+    "S applies records of the checkpoint's time before it cuts": Fault(
+        "StateMachine._apply_durably", "journal.before(time)", "journal.before(time - 1)"
+    ),
+    "S fires timers of the checkpoint's time before it cuts": Fault(
+        "TimedFolds._apply_durably", "journal.before(time)", "journal.before(time - 1)"
+    ),
+    "F ships bins that move at the checkpoint's time before they are cut": Fault(
+        "Router._install", "self._journal.before(time)", "self._journal.before(time - 1)"
+    ),
+    "an idle S does not look at its state frontier": Fault("Core.keep", "(*self.data, self.state)", "self.data"),
+    "an idle S does not look at its data frontiers": Fault("Core.keep", "(*self.data, self.state)", "(self.state,)"),
+    "an idle S does not look at what waits": Fault("Core.keep", "(waiting is None or waiting >= next)", "True"),
+    "timers due at the checkpoint's time are not written": Fault(
+        "Journal._cut", "entry[1][0] >= time", "entry[1][0] > time"
+    ),
+    "timers due at the checkpoint's time are not restored": Fault(
+        "restore", "... >= time", "(when if type(when) is int else when[0]) > time"
+    ),
+    "keys that are gone are not written": Fault(
+        "Unwritten._write_keys",
+        "self._send(...)",
+        "keys = [key for key in keys if key in self._store.states]\n"
+        "self._send(pack(BlockKind.DELTA, self._operator, None, keys, list(map(self._store.states.get, keys))))",
+    ),
+    "nothing is held for restored timers": Fault("TimedFolds.__init__", "self._hold(self.waiting())", "None"),
+    "what is held for restored timers is too late": Fault(
+        "TimedFolds.__init__", "self._hold(self.waiting())", "self._hold(self.waiting() and self.waiting() + 1)"
+    ),
+    "a state changes before it is written": Fault("Journal.touch", "self._unwritten is not None", "False"),
+    "a key of a waiting bin changes before it is written": Fault(
+        "Unwritten.save", "found.update(key for key in touched if key in self._store.states)", "None"
+    ),
+    "a bin goes before its changed keys are written": Fault(
+        "Unwritten.save_bin", "self._keys.intersection(self._store.bins[bin])", "set()"
+    ),
+    "a bin goes before it is written whole": Fault("Unwritten.save_bin", "bin in self._bins", "False"),
+    "a key that came after the cut is in its bin": Fault(
+        "Unwritten._write_bin", "[key for key in keys[-self._run :] if key not in self._touched]", "keys[-self._run :]"
+    ),
+    "a bin comes before it is written that its keys are gone": Fault(
+        "Journal.arriving", "self._unwritten is not None", "False"
+    ),
+    "a payload changes before it is written": Fault("Journal.fire", "self._unwritten is not None", "False"),
+    "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
+    "deltas of the base's own cut do not count": Fault("restore", "number >= bases[bin]", "number > bases[bin]"),
+    "older bases count": Fault("restore", "number < bases[block.bin]", "False"),
+    "a newcomer does not hear of checkpoints": Fault(
+        "ControlInput.read", "self._journal is not None", "self._journal is not None and newcomer is None"
+    ),
+    "what led to a checkpoint is dropped before it is committed": Fault(
+        "Journal.committed", "each.number > self._committed", "False"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", one_quick(FAULTS))
+def test_a_planted_fault_is_found_within_200_runs_with_checkpoints(name: str) -> None:
+    check_found(FAULTS[name], "cuts")
+
+
+@pytest.mark.parametrize("name", one_quick(FAULTS))
+def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
+    planted(FAULTS[name])
+
+
+@pytest.mark.slow
+def test_the_search_finds_nothing_in_the_code_as_it_is() -> None:
+    done = search("cuts", 20)
+    assert done.returncode == 0, done.stdout + done.stderr
