@@ -134,8 +134,8 @@ class ControlInput:
     def _check_number(self, time: FlatTime, number: int) -> None:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
-                f"control of {self._name}: command {number} came at time {outermost(time)}, but {self._next_number} was "
-                "due; inject commands on one worker, and do not broadcast() them: the operator does that itself"
+                f"control of {self._name}: command {number} came at time {outermost(time)}, but {self._next_number} "
+                "was due; commands must be injected on one worker, and not be broadcast(): the operator does that"
             )
         self._next_number = number + 1
 

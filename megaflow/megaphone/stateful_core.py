@@ -66,7 +66,7 @@ class Core:
 
     @property
     def ready(self) -> bool:
-        """Whether its routing table is known here: at once, but for a worker that has joined and needs a Bootstrap."""
+        """Whether its routing table is known here: at once, unless this worker has joined and was not told it yet."""
         return self._router.control.ready
 
     @property
