@@ -1,7 +1,8 @@
 """The command line: the only package that prints.
 
-main                `megaflow run`, `megaflow graph`, and the group `megaflow control`
+main                `megaflow run`, `megaflow graph`, and the groups `megaflow control` and `megaflow state`
 steering, scaling   the commands of `megaflow control`
+state               the commands of `megaflow state`
 drawing             the pictures of `megaflow graph`
 options             what the commands share
 text, json_records  what they print

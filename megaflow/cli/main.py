@@ -1,4 +1,4 @@
-"""The command line's entry: `megaflow run`, `megaflow graph` and the group `megaflow control`.
+"""The command line's entry: `megaflow run`, `megaflow graph` and the groups `megaflow control` and `megaflow state`.
 
 1. Records go to standard output, everything else that `run` says to standard error; what `control` was asked for
    goes to standard output.
@@ -98,6 +98,15 @@ class LazyCommands(click.Group):
             self.commands.update((str(command.name), command) for command in MORE)
 
 
+class StateCommands(LazyCommands):
+    """Those of `megaflow state`."""
+
+    def _load(self, name: str | None = None) -> None:
+        from megaflow.cli.state import COMMANDS
+
+        self.commands.update((str(command.name), command) for command in COMMANDS)
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="megaflow")
 def cli() -> None:
@@ -107,6 +116,11 @@ def cli() -> None:
 @cli.group(cls=LazyCommands)
 def control() -> None:
     """Inspect a running job and steer it."""
+
+
+@cli.group(cls=StateCommands)
+def state() -> None:
+    """Look at a store of durable state, whether a job uses it or not."""
 
 
 @cli.command(cls=ArgsCommand)

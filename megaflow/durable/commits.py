@@ -1,9 +1,10 @@
 """Commits: what is durable, as one small file each, `000000000042.commit`.
 
 A commit names all that a job needs to go on from one checkpoint: the segments, where the inputs are, how long the
-outputs. The highest one counts. The launcher writes it, whole or not at all (`store`), and repeats the newest under the
-next number, with an incarnation one higher, whenever it takes the store over (`incarnation`). So the number of a commit
-is not that of its checkpoint: files are numbered without a gap, checkpoints may be given up.
+outputs. The highest one counts, and those before it that it names. The launcher writes it, whole or not at all
+(`store`), and repeats the newest under the next number, with an incarnation one higher, whenever it takes the store
+over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
+checkpoints may be given up.
 
 1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
@@ -76,6 +77,7 @@ class Commit:
     checkpoint: int  # 0: none yet
     time: int  # its epoch: the effects of all records before it are in, nothing of it or later
     incarnation: int  # from 1 on
+    kept: tuple[int, ...] = ()  # numbers of earlier commits that are kept, newest first
     app: str = ""  # whose store this is
     written_at: float = 0.0  # wall-clock seconds
     next_worker: int = 0  # the lowest id that no worker has had
@@ -98,6 +100,7 @@ class Commit:
 
     def _check(self) -> None:
         assert self.number > 0 and self.incarnation > 0
+        assert list(self.kept) == sorted(set(self.kept), reverse=True) and self.number > max(self.kept, default=0)
         assert all(each.checkpoint <= self.checkpoint for each in self.segments)
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
         assert len({each.name for each in self.segments}) == len(self.segments)

@@ -12,50 +12,71 @@ read:
     recovered after any crash is the newest acknowledged checkpoint or the one in doubt.
 
 What is removed, and when
- 4. Kept are the newest commits of the last few checkpoints. The files of all others go after a commit is durable, never
-    before; their segments go after that, unless a kept commit names them too. So each commit that is there has all of
-    its segments, at every moment.
- 5. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
+ 4. Kept are the newest commits of the last few checkpoints; the highest one names the others. Nothing else that looks
+    like a commit counts: a launcher that slept may have found a number free (2), and have ended before it saw why.
+ 5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
+    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment.
+ 6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
     `give_up` was told that it never will be. The next incarnation removes it, which its name tells from those of a
     successor that this launcher may not know of yet.
- 6. Files that cannot be removed are tried again after the next commit, and hinder nothing.
+ 7. Files that cannot be removed are tried again after the next commit, and hinder nothing.
 """
 
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from megaflow.durable.commits import Commit, commit_from_bytes, commit_name, commit_numbers
+from megaflow.durable.commits import COMMIT_NAME, Commit, commit_from_bytes, commit_name, commit_numbers
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 
 CHECKPOINTS_KEPT: Final = 3
-COMMIT_ASIDE: Final = re.compile(r"(\d{12})\.commit\.\d+\.tmp")  # while it is written: `store`
+ASIDE: Final = r"(?:\.\d+\.tmp)?"  # what `store` calls a file while it is written
+COMMIT_FILE: Final = re.compile(COMMIT_NAME.pattern + ASIDE)
+SEGMENT_FILE: Final = re.compile(SEGMENT_NAME.pattern + ASIDE)
 
 
 def read_commit(store: Store, number: int) -> Commit:
-    """Return a commit of a store. Raises FileNotFoundError, StoreDamaged or StoreError; OSError."""
+    """Return a commit of a store. Raises FileNotFoundError with its name, StoreDamaged or StoreError; OSError."""
     name = commit_name(number)
     return commit_from_bytes(name, store.read(name))
 
 
-def newest_commit(store: Store) -> Commit | None:
-    """Return the highest commit, None if there is none; its segments must be there, as long as it says.
+def read_commits(store: Store) -> list[Commit]:
+    """Return the commits that count, newest first; all of their segments are there, as long as they say.
 
-    What is in them is checked by whoever reads them, block by block. Raises StoreDamaged, StoreError or OSError:
-    nothing older is ever taken in its place.
+    What is in the segments is checked by whoever reads them, block by block. Raises StoreDamaged, StoreError or
+    OSError: what is wrong is said, and nothing older is taken in its place.
     """
-    lengths = store.list()
-    numbers = commit_numbers(lengths)
-    if not numbers:
-        return None
-    commit = read_commit(store, numbers[-1])
-    for segment in commit.segments:
-        check_present(commit, segment, lengths)
-    return commit
+    while True:
+        files = store.list()
+        numbers = commit_numbers(files)
+        commits: list[Commit] = []
+        try:
+            for number in numbers[-1:]:
+                commits.append(read_commit(store, number))
+                commits += [read_commit(store, older) for older in commits[0].kept]
+            for commit in commits:
+                for segment in commit.segments:
+                    check_present(commit, segment, files)
+            return commits
+        except (FileNotFoundError, StoreDamaged) as error:
+            if is_newer(store, numbers):
+                continue  # a launcher that is still there goes on, and removes what it does not keep
+            if isinstance(error, StoreDamaged):
+                raise
+            raise StoreDamaged(
+                f"{commit_name(numbers[-1])} names {error.filename}, which is not there; "
+                "restore the store from a backup"
+            ) from error
+
+
+def is_newer(store: Store, numbers: Sequence[int]) -> bool:
+    """Tell whether the highest commit is a higher one than among these by now."""
+    return commit_numbers(store.list())[-1:] > list(numbers[-1:])
 
 
 def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) -> None:
@@ -72,15 +93,17 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
 class Incarnation:
     """What a launcher has of its store. Made by `begin`."""
 
-    def __init__(self, store: Store, begun: Commit, kept: int) -> None:
+    def __init__(self, store: Store, begun: Commit, before: Iterable[Commit], kept: int) -> None:
         self._store = store
         self._kept = kept
         self._doubtful: Commit | None = None  # tried last: whether it is there is not known
         self._number = begun.number - 1  # of the newest commit that is known to be there, durable or not
         self._commits: dict[int, tuple[int, frozenset[str]]] = {}  # number -> checkpoint, segments; of those there
-        self._doomed: set[str] = set()  # segments to be removed
+        self._doomed: set[str] = set()  # files to be removed, unless a kept commit names them
         self.latest = begun  # the newest commit that is durable
         self.tried = begun.checkpoint  # by the last `commit`
+        for commit in before:
+            self._know(commit)
 
     @property
     def in_doubt(self) -> bool:
@@ -96,7 +119,9 @@ class Incarnation:
         assert not self.in_doubt or self.tried == commit.checkpoint, "another commit is in doubt"
         self.tried = commit.checkpoint
         self._settle()
-        written = replace(commit, number=self._number + 1, incarnation=self.latest.incarnation)
+        written = replace(
+            commit, number=self._number + 1, incarnation=self.latest.incarnation, kept=self._to_keep(commit.checkpoint)
+        )
         written._check()
         try:
             if not self._store.commit(commit_name(written.number), written.to_bytes()):
@@ -122,12 +147,7 @@ class Incarnation:
     def collect(self) -> None:
         """Remove what is not kept; to be called after a commit. Raises OSError: it is tried again the next time."""
         assert not self.in_doubt, "a commit is in doubt"
-        kept: dict[int, int] = {}  # checkpoint -> number of its newest commit
-        for number in sorted(self._commits, reverse=True):
-            checkpoint, _ = self._commits[number]
-            if checkpoint in kept or len(kept) < self._kept:
-                kept.setdefault(checkpoint, number)
-        old = sorted(self._commits.keys() - kept.values())
+        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.kept})
         if old:
             self._store.delete(map(commit_name, old))
         for number in old:
@@ -136,6 +156,14 @@ class Incarnation:
         if self._doomed:
             self._store.delete(sorted(self._doomed))
             self._doomed.clear()
+
+    def _to_keep(self, checkpoint: int) -> tuple[int, ...]:
+        """The numbers of the commits to be kept beside a new one of this checkpoint, newest first."""
+        kept: dict[int, int] = {}  # checkpoint -> number
+        for number in sorted(self._commits, reverse=True):
+            kept.setdefault(self._commits[number][0], number)
+        kept.pop(checkpoint, None)
+        return tuple(kept.values())[: self._kept - 1]
 
     def _settle(self) -> None:
         """Find out whether the commit in doubt is there."""
@@ -178,19 +206,15 @@ class Incarnation:
             f"{self.latest.incarnation}, which is this one; it stops"
         )
 
-    def _adopt(self) -> None:
-        """Know the commits that were there before, and what is left of those who were."""
-        files = self._store.list()
-        for number in commit_numbers(files):
-            if number < self._number:
-                with contextlib.suppress(FileNotFoundError):  # an older launcher is still removing it
-                    self._know(read_commit(self._store, number))
-        for name in files:
-            segment, aside = SEGMENT_NAME.match(name), COMMIT_ASIDE.fullmatch(name)
+    def _doom_what_is_left(self) -> None:
+        """Let go what earlier launchers have left and no commit that counts names."""
+        for name in self._store.list():
+            commit, segment = COMMIT_FILE.fullmatch(name), SEGMENT_FILE.fullmatch(name)
+            if commit is not None and int(commit[1]) <= self._number:
+                self._doomed.add(name)
             if segment is not None and int(segment[1]) < self.latest.incarnation:
                 self._doomed.add(name)
-            if aside is not None and int(aside[1]) <= self._number:
-                self._doomed.add(name)
+        self._doomed -= set(map(commit_name, self._commits))
 
 
 def _doubt(number: int, error: OSError) -> CommitInDoubt:
@@ -204,15 +228,14 @@ def begin(store: Store, app: str, kept: int = CHECKPOINTS_KEPT) -> Incarnation:
     StoreDamaged, StoreFenced (another launcher was quicker), another StoreError or OSError; of a CommitInDoubt the next
     one to begin finds out.
     """
-    before = newest_commit(store)
-    if before is None:
-        before = Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app)
-    elif before.app != app:
-        raise StoreError(f"the store is of {before.app!r}, not of {app!r}: name another folder, or run that program")
-    begun = replace(before, number=before.number + 1, incarnation=before.incarnation + 1)
-    incarnation = Incarnation(store, begun, kept)
+    before = read_commits(store)
+    newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app)
+    if newest.app != app:
+        raise StoreError(f"the store is of {newest.app!r}, not of {app!r}: name another folder, or run that program")
+    begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)
+    incarnation = Incarnation(store, begun, before, kept)
     incarnation.commit(begun)
-    incarnation._adopt()
-    with contextlib.suppress(OSError):  # it is tried again after each commit
+    with contextlib.suppress(OSError):  # what is not removed now is, by the next one that begins
+        incarnation._doom_what_is_left()
         incarnation.collect()
     return incarnation

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from megaflow.durable.commits import Commit, commit_name, commit_numbers
-from megaflow.durable.incarnation import check_present, read_commit
-from megaflow.durable.segments import SEGMENT_NAME, SegmentReader, SegmentRef, damaged
-from megaflow.durable.store import ASIDE, Store
+from megaflow.durable.incarnation import check_present, is_newer, read_commit
+from megaflow.durable.segments import SegmentReader, SegmentRef, damaged
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 
 _CHUNK_BYTES = 1 << 20
@@ -21,26 +21,34 @@ _CHUNK_BYTES = 1 << 20
 class StoreContent:
     """What is in a store."""
 
-    commits: tuple[Commit, ...]  # oldest first
+    commits: tuple[Commit, ...]  # that count, oldest first
     bytes: int  # of all files
-    unnamed: tuple[str, ...]  # segments that no commit names: under way, given up or left by a launcher that is gone
+    unnamed: tuple[str, ...]  # files that no commit names: under way, given up, or left by a launcher that is gone
     damage: tuple[str, ...]  # what is wrong, in whole sentences
 
 
 def inspect(store: Store) -> StoreContent:
     """Read all commits. Raises OSError."""
-    files = store.list()
-    commits, damage = [], []
-    for number in commit_numbers(files):
-        try:
-            commits.append(read_commit(store, number))
-        except FileNotFoundError:
-            continue  # a job has removed it
-        except StoreError as error:
-            damage.append(str(error))
-    named = {segment.name for commit in commits for segment in commit.segments}
-    left = (name for name in files if SEGMENT_NAME.fullmatch(name) or ASIDE.fullmatch(name))
-    return StoreContent(tuple(commits), sum(files.values()), tuple(sorted(set(left) - named)), tuple(damage))
+    while True:
+        files = store.list()
+        numbers = commit_numbers(files)
+        commits: dict[int, Commit] = {}
+        damage = []
+        pending = numbers[-1:]
+        while pending:
+            number = pending.pop()
+            try:
+                commits[number] = commit = read_commit(store, number)
+                pending += [each for each in commit.kept if number == numbers[-1]]
+            except (FileNotFoundError, StoreError) as error:
+                damage.append(str(error))
+        if not (damage and is_newer(store, numbers)):
+            break  # else the job that uses the store has removed what was missed
+    named = {segment.name for commit in commits.values() for segment in commit.segments}
+    named.update(map(commit_name, commits))
+    unnamed = sorted(files.keys() - named)
+    in_order = tuple(commits[number] for number in sorted(commits))
+    return StoreContent(in_order, sum(files.values()), tuple(unnamed), tuple(damage))
 
 
 def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment: None) -> StoreContent:

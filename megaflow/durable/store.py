@@ -12,7 +12,6 @@ A file is there whole or not at all, whenever a process or the power goes.
 """
 
 import contextlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
@@ -20,7 +19,6 @@ from megaflow.errors import CommitInDoubt
 
 ATTEMPTS_MAX: Final = 1000
 """Files set aside under one name: each was left by a process that ended, and goes when the store is taken over."""
-ASIDE: Final = re.compile(r".*\.\d+\.tmp")
 
 
 class Store(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 from megaflow.errors import CannotTravel
 from megaflow.megaphone.bins import BinStore
 from megaflow.timely.communication.codec.decode import ClassName, classes_in
-from megaflow.timely.communication.codec.encode import lower, sharing
+from megaflow.timely.communication.codec.lowering import lower_shared
 from megaflow.timely.communication.codec.tags import SCALARS
 
 SCANNED_KEYS = 1024  # whose types are looked at between two yields
@@ -71,8 +71,7 @@ def _try(
         began = now()
         run = pairs[start : start + size]
         try:
-            with sharing():
-                classes_in(lower(run), met)
+            classes_in(lower_shared(run), met)
         except Exception:  # of a registered function, too
             check_pairs(name, run, what)
             raise
@@ -90,8 +89,7 @@ def check_pairs(name: str, pairs: Iterable[tuple[Any, Any]], what: str = STATE, 
     for key, value in pairs:
         for part, tried in (("", key), (what, value)):
             try:
-                with sharing():
-                    lower(tried)
+                lower_shared(tried)
             except Exception as error:
                 reason = str(error)
                 if not isinstance(error, CannotTravel):

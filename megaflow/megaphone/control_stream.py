@@ -14,7 +14,6 @@ from megaflow.megaphone.routing import Bootstrap, Numbered, validate
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
-from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.dataflow.pact import Broadcast
 from megaflow.timely.dataflow.scopes import check_same, describe
 from megaflow.timely.membership import WorkerId
@@ -61,7 +60,13 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
             numbered.append(record)
         return numbered
 
-    return broadcast(linear(port, "Commands", apply), Lane.MAIL)
+    def note(time: Time, batch: list[Numbered]) -> list[Numbered]:
+        numbering.passed = batch[-1].number + 1
+        return batch
+
+    everywhere = linear(linear(port, "Commands", apply), "Broadcast", note, Broadcast(Lane.MAIL))
+    numbering.queue = port.scope.graph.nodes[everywhere.node].queues[0]
+    return everywhere
 
 
 def set_default(port: Port[Numbered]) -> None:

@@ -109,12 +109,10 @@ class SimulatedDisk:
         while self._changes and self._changes[0].synced:
             _apply(self._changes.pop(0), self._durable)
 
-    def room(self) -> int | None:
-        """Return how many bytes can be written; None: any number."""
-        if self.capacity is None:
-            return None
+    def used(self) -> int:
+        """Return how many bytes there are in files."""
         files = {id(file): file for file in self.names.values()}
-        return max(0, self.capacity - sum(len(file.content) for file in files.values()))
+        return sum(len(file.content) for file in files.values())
 
 
 def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
@@ -149,12 +147,12 @@ class SimulatedFolder:
 
     def write(self, file: int, data: bytes) -> None:
         """Add bytes to an open file."""
-        room = self._disk.room()
-        written = data if room is None else data[:room]
+        disk = self._disk
+        written = data if disk.capacity is None else data[: max(0, disk.capacity - disk.used())]
         try:
             fails_after = self._step(f"write {len(data)} bytes")
         except OSError:
-            written = data[: self._disk.rng.randrange(len(data) + 1)]
+            written = data[: disk.rng.randrange(len(data) + 1)]
             raise
         finally:
             if not self.crashed and written:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from apps.bench import latency, rounds
+from apps.bench import encoding, latency, rounds
 from apps.bench.backpressure import drift
 from apps.bench.random_keys import KEYS_QUICK, MEMORY, RATE, RECORDS_PER_KEY, write_numbers
 from apps.bench.random_keys import steps as number_steps
@@ -201,6 +202,11 @@ def test_random_numbers_are_the_same_each_time_and_of_so_many_keys(tmp_path: Pat
     one_file, other = (path.read_text(encoding="ascii") for path in paths)
     assert one_file == other and {int(line) for line in one_file.splitlines()} <= set(range(100))
     assert len(one_file.splitlines()) == 500 and KEYS_QUICK * RECORDS_PER_KEY == 500_000
+
+
+def test_states_of_each_shape_arrive_as_they_were_and_what_they_cost_is_shown() -> None:
+    shown = CliRunner().invoke(encoding.main, ["--keys", "20", "--repeat", "1"])
+    assert shown.exit_code == 0 and all(name in shown.output for name in encoding.STATES)
 
 
 @pytest.mark.cluster

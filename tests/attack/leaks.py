@@ -83,7 +83,11 @@ def check_flat(job: Job, rounds: int, bytes_max: int, act: Callable[[int], None]
     def is_flat() -> bool:
         return all(each.is_within(first) for each, first in zip(held(), before))
 
-    wait_until(is_flat)  # soon: processes and connections end a little after their command has
+    try:
+        wait_until(is_flat)  # soon: processes and connections end a little after their command has
+    except AssertionError as error:
+        error.add_note(f"launcher and founders hold {held()} for good")
+        raise
     grown = [resident_bytes(pid) - bytes for pid, bytes in zip(pids, memory)]
     job.note(f"launcher and founders have grown by {grown} bytes in {rounds} rounds")
     assert max(grown) <= SPARE_BYTES + rounds * bytes_max, f"bytes that launcher and founders have grown by: {grown}"
@@ -92,9 +96,11 @@ def check_flat(job: Job, rounds: int, bytes_max: int, act: Callable[[int], None]
 def play(act: Callable[[Job, random.Random, int], None], rng: random.Random, rounds: int, bytes_max: int) -> None:
     """Do this to a job of two processes; it must be flat then, and end well."""
     with kept_folder() as folder:
+        out = folder / "out.jsonl"
         job = Job(folder, Chain("machine", 200, 60, ("source0",), 10**7, True, True, 2, 1, RATE), "stop")
         try:
             job.await_status(lambda status: len(status.workers) == 2 and all(each.pid for each in status.workers))
+            wait_until(lambda: out.exists() and out.stat().st_size > 0)  # all connections and threads are there by now
             check_flat(job, rounds, bytes_max, lambda number: act(job, rng, number))
             job.end(rng)
             job.check_left()

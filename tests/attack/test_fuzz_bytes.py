@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,12 +18,12 @@ from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.wire import MORE, FrameDecoder, frames
-from tests.timely.communication.codec.test_round_trip import same, values
+from tests.timely.communication.codec.test_round_trip import Loose, same, values
 
 FRAME_BYTES = 24  # so small that what is cut in parts is short
 LIMITS = (10, 23, 24, 25, 60, 1000)  # of a message
 HEAD_BYTES = 5
-EXPANSION = 64  # bytes of memory for a byte that came, twice of what lists of tuples of one need
+EXPANSION = 64  # bytes of memory for a byte that came, half of it what dicts with one key need
 CLAIMED_BYTES = 33 << 20  # by lengths of arrays that nothing follows, see `tags`
 
 Heard = tuple[list[tuple[int, bytes]], str | None]  # messages, and the error that ended them
@@ -123,7 +124,7 @@ def changed_tree(tree: Any, rng: random.Random) -> Any:
         place = rng.randrange(len(node))
         match rng.randrange(6):
             case 0:
-                node[0] = rng.randrange(40)
+                node[0] = rng.randrange(45)
             case 1:
                 node[place] = rng.choice([None, -1, 2**63, 0.5, "", "a", b"", b"\0" * 40, [], [[]], True, "<f8"])
             case 2:
@@ -187,15 +188,19 @@ def test_many_changed_encodings_are_refused_or_values_that_can_travel() -> None:
 
 def attack_memory(rng: random.Random) -> None:
     """An encoding of a random shape takes memory in proportion to its length, and little more."""
-    count = rng.choice([0, 5, 4000, 60_000])
+    count = rng.choice([0, 5, 4000, 4000, 60_000])
     leaves = [[tags.STRS, bytes(count)], [tags.INT32S, bytes(4 * count)], [tags.LIST, [0] * (count % 4096)]]
     leaf: Any = rng.choice(leaves)
     tree = leaf
     for _ in range(rng.randint(0, 8)):
         times = rng.choice([1, 1, 2, 3])
+        keys = ["a", "b", "c"][:times]
         tree = rng.choice([
             [tags.COLUMNS, [tree] * times], [tags.PARTS, [tree] * times], [tags.TUPLE, tree], [tags.SET, tree],
             [tags.LIST, [tree] * times], [tags.DICT, tree, tree], [tags.DEQUE, 3, tree], [tags.COUNTER, tree, leaf],
+            [tags.ROWS, [tags.DICT, keys], [tree] * times], [tags.ROWS, [tags.LIST], [tree] * times],
+            [tags.ROWS, [tags.DATACLASS, Loose.__module__, "Loose", ["a", "b"]], [tree] * 2],
+            [tags.LISTS, leaf, tree], [tags.LISTS, [tags.INT32S, struct.pack("<i", 1) * count], tree],
         ])  # fmt: skip
     data = msgpack.packb(tree)
     if rng.random() < 0.3:

@@ -1,21 +1,23 @@
-"""Launchers and workers that use a store, and what must be true of it whatever happens to them.
+"""Launchers and workers that use a store on a simulated disk, and what must be true whatever happens to them.
 
 Each checkpoint has a *stamp* of its own, its epoch: so the oracle can tell whose it is, though two launchers that both
 believe that the store is theirs give out the same numbers.
 """
 
 import contextlib
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
 from megaflow.durable.blocks import BlockKind, CutHeader, pack, states_of
-from megaflow.durable.commits import Commit, OperatorCut, commit_numbers, needed
-from megaflow.durable.incarnation import Incarnation, begin, read_commit
-from megaflow.durable.inspection import verify_segment
+from megaflow.durable.commits import Commit, OperatorCut, needed
+from megaflow.durable.incarnation import begin, read_commits
+from megaflow.durable.inspection import inspect, verify_segment
 from megaflow.durable.segments import SegmentReader, SegmentRef, make_segments, segment_name
-from megaflow.durable.store import Store
-from megaflow.errors import CommitInDoubt
+from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import CommitInDoubt, StoreFenced
+from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
 
 APP = "count.py"
 BINS = 4
@@ -29,7 +31,7 @@ class Launcher:
         self._stores = [open_store() for _ in range(2)]  # of the workers
         self._in_doubt: Commit | None = None
         store = open_store()
-        self.incarnation: Incarnation = begin(store, APP, kept)
+        self.incarnation = begin(store, APP, kept)
         history.begun(self)
         self._checkpoints = count(self.incarnation.latest.checkpoint + 1)
         self._sequences = [map(_named(self.incarnation.latest.incarnation, worker), count(1)) for worker in (0, 1)]
@@ -50,6 +52,7 @@ class Launcher:
                 for ref, parts in make_segments(header, blocks, names):
                     written.append(ref)
                     store.put(ref.name, parts)
+                self._collect()  # while segments are in flight
         except OSError:
             self.incarnation.give_up(each.name for each in written)
             return False
@@ -73,9 +76,12 @@ class Launcher:
             self.incarnation.give_up(each.name for each in written)
             return False
         self._history.acknowledge(self, commit)
+        self._collect()
+        return True
+
+    def _collect(self) -> None:
         with contextlib.suppress(OSError):
             self.incarnation.collect()
-        return True
 
 
 def _named(incarnation: int, worker: int) -> Callable[[int], str]:
@@ -111,21 +117,78 @@ class History:
         self.live, self.acknowledged, self._tried = launcher, latest.time, None
 
 
-def check_kept(store: Store, kept: int = 2) -> list[Commit]:
-    """Each commit of the last checkpoints has all of its segments, as they were written; return these, newest first."""
-    found: dict[int, Commit] = {}
-    for number in reversed(commit_numbers(store.list())):
-        commit = read_commit(store, number)
-        if commit.checkpoint not in found and len(found) == kept:
-            break
-        found.setdefault(commit.checkpoint, commit)
+def check_kept(store: Store) -> list[Commit]:
+    """Each commit that counts has all of its segments, as they were written; return these, newest first."""
+    commits = read_commits(store)
+    for commit in commits:
         for segment in commit.segments:
             verify_segment(store, segment)
             check_content(store, segment)
-    return list(found.values())
+    return commits
 
 
 def check_content(store: Store, segment: SegmentRef) -> None:
     """A segment has what its cut has put into it."""
     reader = SegmentReader(segment.name, lambda start, length: store.read(segment.name, start, length), segment.length)
     assert all(states_of(block) == [reader.header.time] for block in reader.blocks())
+
+
+class Scene:
+    """A disk, who uses it, and what was promised."""
+
+    def __init__(self, seed: int = 0, kept: int = 1) -> None:
+        self.disk = SimulatedDisk(random.Random(seed))
+        self.history = History()
+        self.launchers: list[Launcher] = []  # that have not ended, fenced ones that do not know it included
+        self._kept = kept
+
+    def open(self) -> Store:
+        return FolderStore(self.disk.open())
+
+    def launcher(self) -> Launcher:
+        return Launcher(self.history, self.open, self._kept)
+
+    def begin(self) -> None:
+        """A launcher takes the store over, unless the disk fails or another one is quicker."""
+        with contextlib.suppress(Crashed, StoreFenced, CommitInDoubt, OSError):
+            self.launchers.append(self.launcher())
+
+    def checkpoint(self, launcher: Launcher, whole: bool = False) -> None:
+        """A launcher commits a checkpoint, unless the disk fails; it may end."""
+        try:
+            launcher.checkpoint(whole)
+        except (Crashed, StoreFenced):
+            self.launchers = [each for each in self.launchers if each is not launcher]
+
+    def overtake(self, checkpoints: int) -> None:
+        """In the middle of what a launcher does, another one takes the store over and goes on for a while."""
+        before = list(self.launchers)
+        self.begin()
+        for at in range(checkpoints):
+            for launcher in [each for each in self.launchers if each not in before]:
+                self.checkpoint(launcher, whole=at % 2 == 0)
+
+    def lose_power(self) -> None:
+        self.launchers.clear()
+        self.disk.lose_power()
+
+    def check(self) -> None:
+        """What is kept is whole. Nothing happens to who looks."""
+        happenings, self.disk.happenings = self.disk.happenings, {}
+        check_kept(self.open())
+        self.disk.happenings = happenings
+
+    def check_end(self) -> None:
+        """A launcher can go on, the power may fail once more, and nothing is left that nobody needs."""
+        self.disk.happenings.clear()
+        self.disk.capacity = None
+        self.check()
+        last = self.launcher()
+        for whole in (False, True) * self._kept:
+            assert last.checkpoint(whole)
+        newest, *_ = kept = check_kept(self.open())
+        assert len(kept) == self._kept and newest.time == self.history.acknowledged
+        self.disk.lose_power()
+        assert self.launcher().incarnation.latest.time == newest.time
+        content = inspect(self.open())
+        assert not content.damage and not content.unnamed, content

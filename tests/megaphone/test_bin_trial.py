@@ -13,9 +13,10 @@ from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.megaphone.bin_trial import SCANNED_KEYS, trial
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import chunks
-from megaflow.timely.communication.codec import encode, tags, user_types
+from megaflow.timely.communication.codec import lowering, tags, user_types
 from megaflow.timely.communication.codec.decode import ClassName, check_known, classes_in
-from megaflow.timely.communication.codec.encode import lower, register
+from megaflow.timely.communication.codec.encode import register
+from megaflow.timely.communication.codec.lowering import lower
 
 
 class Colour(Enum):
@@ -123,7 +124,7 @@ def test_an_error_of_a_registered_function_is_a_fault_too() -> None:
             tried(store_of({"a": Session(0)}))
         assert tried(store_of({"a": Session(1)})) == {(tags.REGISTERED, f"{__name__}.Session", "")}
     finally:
-        del encode._LOWER[Session], user_types.decoders[f"{__name__}.Session"]
+        del lowering._LOWER[Session], user_types.decoders[f"{__name__}.Session"]
 
 
 def test_the_classes_in_a_bin_are_told() -> None:

@@ -10,8 +10,11 @@ from megaflow import Bootstrap, Move
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.bootstrap import RoutingState
 from megaflow.megaphone.introduction import Introduction, Numbering
+from megaflow.megaphone.routing import Numbered
 from megaflow.testing import Join, SimulatedCluster
 from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.membership import founding
 from tests.simulation.by_hand import ByHand, Histories, key_of
 from tests.simulation.introductions import BINS, TIMES, build_steering, draw, run
@@ -55,7 +58,7 @@ class Office:
             worker: Introduction(self.graphs[worker], 7, self.numberings[worker], state)  # type: ignore[arg-type]
             for worker in self.everybody
         }
-        self.sent: list[tuple[int, int, int | None]] = []  # (from, to, next of the state)
+        self.sent: list[tuple[int, int, int, bool]] = []  # (from, to, next of the state, whether the sender gave it)
 
     def join(self, *newcomers: int) -> None:
         self.members = founding(self.members.ids + newcomers)
@@ -86,7 +89,8 @@ class FakeGraph:
         assert node == 7
 
     def send(self, target: int, channel: Channel, body: Any) -> None:
-        self.office.sent.append((self.index, target, body[1] and body[1].next))
+        told, given = body[1]
+        self.office.sent.append((self.index, target, told.next, given))
         self.office.graphs[target].handlers[channel](self.index, body)
 
 
@@ -98,36 +102,69 @@ def test_a_newcomer_starts_with_the_state_of_who_injects_once_it_has_heard_every
     office = Office(3, 8)
     office.numberings[1].next = 5
     for worker, obeyed in ((0, 2), (1, 4), (2, 0)):
+        office.numberings[worker].passed = obeyed
         office.parts[worker].obeyed(obeyed)
     office.join(8)
     office.follow()
-    assert sorted(office.sent, key=lambda row: row[0]) == [(0, 8, None), (2, 8, 0)], "one has read commands, one none"
+    assert sorted(office.sent) == [(0, 8, 2, False), (2, 8, 0, False)]
     assert office.parts[8].answer() is None, "the one that injects has still to obey its own"
     office.parts[1].obeyed(5)
     assert office.parts[8].answer() == state(5)
     office.parts[1].obeyed(6)
     office.follow()
-    assert len(office.sent) == 3, "each tells once"
+    assert office.sent[2:] == [(1, 8, 5, True)], "each tells once"
+
+
+def test_if_who_injected_has_left_the_newcomer_starts_after_all_that_came_from_there() -> None:
+    office = Office(2, 8)
+    queue = InputQueue("Broadcast", "", 0, RunQueue())
+    queue.batches += [(0, [Numbered(3, Move(0, 0)), Numbered(4, Move(0, 1))])]
+    for worker, passed, obeyed in ((0, 5, 5), (1, 3, 2)):
+        office.numberings[worker].passed = passed
+        office.parts[worker].obeyed(obeyed)
+    office.numberings[1].queue = queue
+    office.join(8)
+    office.follow()
+    assert office.parts[8].answer() is None, "of one the commands are still in a queue"
+    office.parts[1].obeyed(4)
+    office.parts[1].obeyed(5)
+    assert sorted(office.sent) == [(0, 8, 5, False), (1, 8, 5, False)] and office.parts[8].answer() == state(5)
+
+
+def test_who_injects_later_than_it_looked_is_followed_from_its_first_command() -> None:
+    office = Office(2, 8)
+    office.join(8)
+    office.numberings[1].look()
+    office.numberings[1].next = 2
+    for worker in (0, 1):
+        office.numberings[worker].passed = 2
+        office.parts[worker].obeyed(2)
+    office.follow()
+    assert sorted(office.sent) == [(0, 8, 2, False), (1, 8, 0, False)] and office.parts[8].answer() == state(0)
 
 
 def test_a_command_that_is_injected_before_the_change_is_done_is_one_that_the_newcomer_reads() -> None:
     office = Office(2, 8)
     office.join(8)
     office.numberings[0].look()  # as it does before each command
-    office.numberings[0].next = 1
+    office.numberings[0].next = office.numberings[1].passed = 1
     for worker in (0, 1):
         office.parts[worker].obeyed(1)
     office.follow()
-    assert office.sent == [(0, 8, 0), (1, 8, None)] and office.parts[8].answer() == state(0)
+    assert office.sent == [(0, 8, 0, False), (1, 8, 1, False)] and office.parts[8].answer() == state(0)
 
 
 def test_two_newcomers_do_not_wait_for_each_other_and_may_tell_a_third() -> None:
     office = Office(1, 8, 9)
     office.join(8, 9)
     office.follow()
-    assert office.parts[8].answer() == office.parts[9].answer() == state(0)
-    assert {(8, 9, None), (9, 8, None)} <= {*office.sent}
-    office.parts[8].obeyed(4)
+    assert office.parts[8].answer() == state(0) and office.parts[9].answer() is None, "9 waits for 8, and not 8 for 9"
+    office.parts[8].obeyed(0)
+    assert office.parts[9].answer() == state(0)
+    for part in (office.parts[0], office.parts[8], office.parts[9]):
+        part.obeyed(4)
+    for worker in (0, 8, 9):
+        office.numberings[worker].passed = 4
     office.numberings[8].next = 4
     office.everybody += (10,)
     office.numberings[10] = Numbering(lambda: office.members, 10, (0,))
@@ -140,12 +177,12 @@ def test_two_newcomers_do_not_wait_for_each_other_and_may_tell_a_third() -> None
 
 def test_who_was_given_up_is_awaited_no_more() -> None:
     office = Office(2, 8, 9)
-    office.join(8)
+    office.join(9)
     office.follow()
-    assert office.parts[8].answer() is None, "9 is on its way in"
-    office.everybody = (0, 1, 8)
+    assert office.parts[9].answer() is None, "8 is on its way in"
+    office.everybody = (0, 1, 9)
     office.follow()
-    assert office.parts[8].answer() == state(0)
+    assert office.parts[9].answer() == state(0)
 
 
 def test_a_newcomer_that_nobody_can_tell_says_so() -> None:

@@ -14,9 +14,9 @@ from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.splitting import ByKey, ByRecord, Pairs
 from megaflow.program import Worker
-from megaflow.timely.communication.codec import encode as encoding
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.communication.codec.lowering import lower
 from tests.timely.workers import EVERY, run
 
 BINS = 8
@@ -81,9 +81,9 @@ def test_columns_arrive_as_they_were_sent(content: list[Any]) -> None:
 
 @pytest.mark.parametrize("columns", [[["a"], []], [["a"], ["b"], ["c"]], [("a",), ["b"]], ["a", "b"], 7, None, {}])
 def test_columns_that_are_not_two_lists_of_one_length_are_refused(columns: Any) -> None:
-    tag, name, _ = encoding.lower(Pairs([], []))
+    tag, name, _ = lower(Pairs([], []))
     with pytest.raises(ProtocolError, match="columns of pairs"):
-        decode(msgpack.packb([tag, name, encoding.lower(columns)]))
+        decode(msgpack.packb([tag, name, lower(columns)]))
 
 
 class Row(NamedTuple):

@@ -10,7 +10,18 @@ from tests.simulation.planting import Fault, Planter
 
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
-    from tests.simulation import cuts, graphs, introductions, loops, membership, partitions, scenarios
+    from tests.simulation import (
+        cuts,
+        folders,
+        graphs,
+        introductions,
+        loops,
+        membership,
+        object_graphs,
+        partitions,
+        scenarios,
+        stores,
+    )
 
     return {
         "moves": lambda seed: scenarios.run(scenarios.draw(seed)),
@@ -20,9 +31,12 @@ def searches() -> dict[str, Callable[[int], object]]:
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
         "processes": membership.run_processes,
         "introductions": introductions.run,
+        "objects": object_graphs.run,
         "cuts": cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
+        "stores": stores.run,
+        "folders": folders.run,
     }
 
 

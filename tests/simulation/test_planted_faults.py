@@ -140,7 +140,9 @@ FAULTS = {
         "[each.frontier for each in (*self._data, self._state)]",
         "[each.frontier for each in (self._data[0], self._state)]",
     ),
-    "S holds nothing for timers": Fault("TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"),
+    "S holds nothing for timers": Fault(
+        "TimedFolds.run", "self._hold(time)", "self._hold(self._stash.least())"
+    ),
     "S lets go of its capability when the first of several times is applied": Fault(
         "TimedFolds._hold", "held.downgrade(least)", "held.downgrade(least + 1)"
     ),
@@ -265,11 +267,27 @@ FAULTS_OF_PROCESSES = {
     ),
 }
 
+FAULTS_OF_OBJECTS = {
+    "what was met before travels as a row, and once more": Fault(
+        "Rows.begin", "self._met.nodes.keys().isdisjoint(ids)", "True"
+    ),
+    "an object that is in a batch twice becomes two": Fault("Rows.begin", "len(ids) != len(self._objects)", "False"),
+    "a row is referred to before it is whole": Fault("Rows.number_of", "not self._complete", "False"),
+    "dicts with the same keys in another order are of one shape": Fault(
+        "take_dicts_apart",
+        "not keys == [*values[1]] == [*values[-1]]",
+        "False",
+        (Fault("take_dicts_apart", "met != keys * len(values)", "{*met} != {*keys}"),),
+    ),
+    "of two further references to a row the first has no number": Fault(
+        "Rows.number_of", "self._anchors += place, *number", "self._anchors[:] = place, *number"
+    ),
+}
+
 FAULTS_OF_INTRODUCTIONS = {
     "a worker sees who has joined only when the change is done": Fault(
         "number_commands.apply", "numbering.look()", "pass"
     ),
-    "F tells what it knows, and not what it knew": Fault("Introduction._owe", "number < self._obeyed", "False"),
     "a newcomer claims nothing before it knows the table": Fault("RoutingBacklog.read", "return owns", "return False"),
 }
 
@@ -297,6 +315,66 @@ FAULTS_OF_LOOPS = {
     ),
 }
 
+FAULTS_OF_STORES = {
+    "a commit is acknowledged before its name is durable": Fault(
+        "FolderStore.commit", "self._folder.sync_names()", "None"
+    ),
+    "a segment is reported before its name is durable": Fault("FolderStore.put", "self._folder.sync_names()", "None"),
+    "a file is linked before it is synced": Fault("FolderStore._set_aside", "self._folder.sync(file)", "None"),
+    "a failed sync is tried again on the same file": Fault(
+        "FolderStore._set_aside",
+        "self._folder.sync(file)",
+        "try:\n    self._folder.sync(file)\nexcept OSError:\n    self._folder.sync(file)",
+    ),
+    "a failed sync of the folder is tried again": Fault(
+        "FolderStore.commit",
+        "self._folder.sync_names()",
+        "try:\n    self._folder.sync_names()\nexcept OSError:\n    self._folder.sync_names()",
+    ),
+    "a commit of another launcher is taken for one's own": Fault("FolderStore.commit", "return False", "return True"),
+    "a commit in doubt is given up": Fault("FolderStore.commit", "CommitInDoubt(...)", "OSError()"),
+    "a commit in doubt is taken for one that failed": Fault(
+        "Incarnation.commit", "raise _doubt(self._number, error) from error", "raise"
+    ),
+    "a launcher that slept does not look for a higher commit": Fault(
+        "Incarnation._check_highest", "highest > number", "False"
+    ),
+    "the store is cleaned before the incarnation is committed": Fault(
+        "begin",
+        "incarnation.commit(begun)",
+        "(incarnation._doom_what_is_left(), incarnation.collect(), incarnation.commit(begun))",
+    ),
+    "segments in flight are collected": Fault(
+        "Incarnation.collect",
+        "self._doomed.difference_update(...)",
+        "self._doomed.update(name for name in self._store.list() if name.endswith('.seg'))\n"
+        "self._doomed.difference_update(*(names for _, names in self._commits.values()))",
+    ),
+    "what a successor has in flight is collected": Fault(
+        "Incarnation._doom_what_is_left", "int(segment[1]) < self.latest.incarnation", "True"
+    ),
+    "segments go though a kept commit names them": Fault(
+        "Incarnation.collect", "self._doomed.difference_update(...)", "None"
+    ),
+    "segments go before the commits that name them": Fault(
+        "Incarnation.collect", "self._store.delete(map(commit_name, old))", "None"
+    ),
+    "commits go before one that does not name them is durable": Fault(
+        "Incarnation.commit",
+        "self._settle()",
+        "(self._settle(), self._store.delete(map(commit_name, self._commits.keys() - {self.latest.number})))",
+    ),
+    "an incarnation begins without a commit": Fault("begin", "incarnation.commit(begun)", "None"),
+}
+
+FAULTS_OF_FOLDERS = {
+    "a file is renamed instead of linked": Fault(
+        "LocalFolder.link",
+        "os.link(name, new, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)",
+        "os.replace(name, new, src_dir_fd=self._folder, dst_dir_fd=self._folder)",
+    ),
+}
+
 ALL_FAULTS = (
     FAULTS
     | FAULTS_OF_GRAPHS
@@ -306,6 +384,9 @@ ALL_FAULTS = (
     | FAULTS_OF_PROCESSES
     | FAULTS_OF_INTRODUCTIONS
     | FAULTS_OF_LOOPS
+    | FAULTS_OF_STORES
+    | FAULTS_OF_FOLDERS
+    | FAULTS_OF_OBJECTS
 )
 
 
@@ -341,7 +422,8 @@ def test_a_planted_fault_is_found_within_200_runs_with_several_workers_in_a_proc
     check_found(FAULTS_OF_PROCESSES[name], "processes")
 
 
-@pytest.mark.parametrize("name", one_quick(FAULTS_OF_INTRODUCTIONS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_INTRODUCTIONS)
 def test_a_planted_fault_is_found_within_200_runs_without_a_bootstrap(name: str) -> None:
     check_found(FAULTS_OF_INTRODUCTIONS[name], "introductions")
 
@@ -351,9 +433,24 @@ def test_a_planted_fault_is_found_within_200_loops(name: str) -> None:
     check_found(FAULTS_OF_LOOPS[name], "loops")
 
 
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_STORES))
+def test_a_planted_fault_is_found_within_200_stores(name: str) -> None:
+    check_found(FAULTS_OF_STORES[name], "stores")
+
+
+@pytest.mark.parametrize("name", FAULTS_OF_FOLDERS)
+def test_a_planted_fault_is_found_within_200_folders(name: str) -> None:
+    check_found(FAULTS_OF_FOLDERS[name], "folders")
+
+
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_PARTITIONS))
 def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> None:
     check_found(FAULTS_OF_PARTITIONS[name], "partitions")
+
+
+@pytest.mark.parametrize("name", one_quick(FAULTS_OF_OBJECTS))
+def test_a_planted_fault_is_found_within_200_values(name: str) -> None:
+    check_found(FAULTS_OF_OBJECTS[name], "objects")
 
 
 def check_found(fault: Fault, kind: str) -> None:
@@ -371,7 +468,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "introductions", "loops"]
+    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "introductions", "objects"]
 )
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""

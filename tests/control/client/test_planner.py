@@ -74,6 +74,15 @@ def test_heavy_bins_move_first() -> None:
         assert [[move.bin for move in step] for step in steps] == [[1], [2], [0]]
 
 
+@pytest.mark.parametrize(("workers", "bins", "steps", "size"), [(16, 4096, 128, 8), (4, 256, 32, 2)])
+def test_the_plans_of_the_megaphone_paper_take_as_many_steps(workers: int, bins: int, steps: int, size: int) -> None:
+    uniform = tuple(bin % workers for bin in range(bins))
+    paired = tuple((bin // 2 * 2 + bin % 2 * (workers // 2)) % workers for bin in range(bins))
+    skewed = (*paired[: bins // 2], *uniform[bins // 2 :])
+    assert len(plan(skewed, uniform, "fluid")) == bins // 4
+    assert [len(step) for step in plan(skewed, uniform, "optimized")] == [size] * steps
+
+
 def test_an_optimized_plan_of_65536_bins_is_made_in_reasonable_time() -> None:
     bins = 1 << 16
     table, target = initial_table(bins, range(4)), initial_table(bins, range(3))

@@ -1,14 +1,17 @@
 """Values to bytes and back, equal in value and in type: `encode.encode`, `decode.decode`, `encode.register`.
 
 A value is first *lowered* to a tree that msgpack carries exactly: None, bool, int, float, str and bytes stand for
-themselves, everything else is a node, a list that begins with a tag (`tags`). The tree is packed in one call. Decoding
-unpacks the tree and *restores* each node by its tag; `user_types` finds and fills the program's own classes,
-`array_types` has the values of numpy and pandas.
+themselves, everything else is a node, a list that begins with a tag (`tags`, `lowering`). The tree is packed in one
+call. Decoding unpacks the tree and *restores* each node by its tag. `user_types` finds and fills the program's own
+classes, `array_types` has the values of numpy and pandas, `equal_shapes` what travels as columns, `references` what is
+one object though it is referred to several times.
 
 Rules:
 1. Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base.
-2. A list of str, int or float alone travels as one run of bytes, a list of tuples of one length as one such list per
-   position (a column): no Python code runs per record.
+2. A list of str, int or float alone travels as one run of bytes. Tuples or lists of one length, dicts with the same
+   keys in the same order and objects of one class with the same fields travel as their shape, once, and one such list
+   per position, key or field (a column); lists of one type travel as their lengths and one list of all. No Python code
+   runs per record. What differs in shape travels one by one.
 3. The decoder imports nothing and calls nothing that the bytes name: a class is looked up in `sys.modules`, must be a
    dataclass, NamedTuple, enum or one of the program's own whose objects are nothing but their fields, and is filled
    without running its `__init__`. Classes of libraries travel only if the program registers them.
@@ -16,6 +19,8 @@ Rules:
    read its length, so no array in the tree is longer than `tags.ARRAY_LENGTH_MAX`; a longer list is cut into parts.
 5. An object that a value refers to several times arrives as copies, but as one where both sides ask for that: for the
    states of a bin, which the program goes on changing. The decoder takes no such reference from anybody else.
+6. Columns make tuples, dicts and objects that cost their sender no byte. So columns are nested no deeper than
+   `tags.NESTED_COLUMNS_MAX`: each level takes 50 to 200 bytes of memory for one that came, of objects what theirs take.
 
 What a hostile peer, one that knows the secret, can have run here. It chooses classes by name and fields by value.
  - It has no constructor, setter or finalizer run: `object.__new__` makes the object, slots and `__dict__` are written

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import msgpack
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec import array_types, tags, user_types
+from megaflow.timely.communication.codec import array_types, equal_shapes, tags, user_types
 from megaflow.timely.communication.codec.tags import Node
 
 _anchors: Final[ContextVar[dict[int, Any] | None]] = ContextVar("anchors", default=None)
@@ -67,7 +67,7 @@ def restore(node: Node, depth: int = 0) -> Any:
     if type(node) is not list:
         return node
     tag = node[0]
-    if tag <= tags.COLUMNS:
+    if tag <= tags.COLUMNS or tag >= tags.ROWS:
         return _restore_list(node, depth)
     if depth > tags.DEPTH_MAX:
         raise ProtocolError("a received value is nested too deeply")
@@ -77,6 +77,8 @@ def restore(node: Node, depth: int = 0) -> Any:
 def _restore_list(node: Node, depth: int, nested: int = 0) -> list[Any]:
     if depth > tags.DEPTH_MAX or nested > tags.NESTED_COLUMNS_MAX:
         raise ProtocolError("a received list is nested too deeply")
+    if node[0] >= tags.ROWS:
+        return _restore_equal(depth, nested, *node)
     tag, content = node
     if tag == tags.STRS:
         return content.decode("utf-8", "surrogatepass").split("\0")  # type: ignore[no-any-return]
@@ -90,6 +92,41 @@ def _restore_list(node: Node, depth: int, nested: int = 0) -> list[Any]:
     if tag == tags.PARTS:
         return list(chain.from_iterable([_restore_list(part, depth + 1, nested) for part in content]))
     raise ProtocolError(f"{tag!r} is not the tag of a list")
+
+
+def _restore_equal(
+    depth: int, nested: int, tag: int, shape: Node, content: Node, anchors: Sequence[int] = ()
+) -> list[Any]:
+    if tag == tags.LISTS:
+        lengths = _restore_list(shape, depth, nested + 1)
+        made = equal_shapes.make_lists(lengths, _restore_list(content, depth, nested + 1))
+    elif tag == tags.ROWS:
+        columns = [_restore_list(column, depth + 1, nested + 1) for column in content]
+        made = _MAKE[shape[0]](columns, *shape)
+    else:
+        raise ProtocolError(f"{tag!r} is not the tag of a list")
+    if anchors:
+        _restored().update(zip(anchors[1::2], map(made.__getitem__, anchors[::2]), strict=True))
+    return made
+
+
+def _make_named_tuples(columns: list[list[Any]], tag: int, module: str, qualname: str) -> list[Any]:
+    kind = _class_of(tag, module, qualname)
+    _check_arity(kind, len(columns))
+    return [*map(tuple.__new__, repeat(kind), zip(*columns, strict=True))]
+
+
+def _make_objects(columns: list[list[Any]], tag: int, module: str, qualname: str, names: Sequence[str]) -> list[Any]:
+    return user_types.storage_of(_class_of(tag, module, qualname)).fill_all(names, columns)
+
+
+_MAKE: Final[dict[int, Callable[..., list[Any]]]] = {  # first of a shape -> (columns, *shape) -> what they are of
+    tags.LIST: lambda columns, tag: [*map(list, zip(*columns, strict=True))],
+    tags.DICT: lambda columns, tag, keys: equal_shapes.make_dicts(keys, columns),
+    tags.NAMED_TUPLE: _make_named_tuples,
+    tags.DATACLASS: _make_objects,
+    tags.OBJECT: _make_objects,
+}
 
 
 def _restore_dict(depth: int, keys: Node, values: Node) -> dict[Any, Any]:
@@ -141,9 +178,13 @@ def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Any:
 def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) -> Any:
     kind = _class_of(tags.NAMED_TUPLE, module, qualname)
     values = _restore_list(items, depth)
-    if len(values) != len(kind._fields):
-        raise ProtocolError(f"{user_types.describe(kind)} is not a NamedTuple of {len(values)} fields")
+    _check_arity(kind, len(values))
     return tuple.__new__(kind, values)
+
+
+def _check_arity(kind: Any, count: int) -> None:
+    if count != len(kind._fields):
+        raise ProtocolError(f"{user_types.describe(kind)} is not a NamedTuple of {count} fields")
 
 
 def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
@@ -271,7 +312,13 @@ def classes_in(tree: Node, met: set[ClassName]) -> None:
         elif tag in _LIBRARIES:
             met.add((tag, _LIBRARIES[tag], ""))
             continue  # a shape is no node; what zone there is, Python knows
-        if tag in (tags.LIST, tags.PARTS, tags.COLUMNS):
+        if tag == tags.ROWS:
+            if node[1][0] in _FITS:
+                met.add(tuple(node[1][:3]))
+            content = node[2]
+        elif tag == tags.LISTS:
+            content = node[1:3]
+        elif tag in (tags.LIST, tags.PARTS, tags.COLUMNS):
             content = node[1]
         else:
             content = node[4 if tag in (tags.DATACLASS, tags.OBJECT) else 1 :]  # what is before are names

@@ -12,7 +12,7 @@ Node: TypeAlias = Any  # what msgpack carries: a scalar, or [tag, ...]
 
 DEPTH_MAX: Final = 100  # keeps both directions within Python's recursion limit and within msgpack's own stack
 ARRAY_LENGTH_MAX: Final = 4096  # 32 KiB of pointers: hostile nesting, at most 1024 deep, claims 32 MiB at worst
-NESTED_COLUMNS_MAX: Final = 3  # each level of columns makes tuples that cost the sender no byte
+NESTED_COLUMNS_MAX: Final = 4  # each level of columns makes tuples, or dicts, that cost the sender no byte
 
 SCALARS: Final = frozenset((type(None), bool, int, float, str, bytes))
 FACTORIES: Final[dict[str, type]] = {
@@ -33,7 +33,7 @@ def is_modest(pattern: str | bytes, flags: int) -> bool:
     return len(pattern) <= PATTERN_LENGTH_MAX and dashes <= PATTERN_DASHES_MAX and not flags & ~PATTERN_FLAGS
 
 
-# Lists: [tag, content], told from the other nodes by a tag of at most COLUMNS.
+# Lists: [tag, content], told from the other nodes by a tag of at most COLUMNS, or of at least ROWS.
 LIST: Final = 0  # [value or node, ...]
 PARTS: Final = 1  # [list node, ...], one after the other
 STRS: Final = 2  # UTF-8, separated by NUL
@@ -79,5 +79,10 @@ PANDAS_TIMEDELTA: Final = 39
 # Only where objects that are referred to twice stay one (`encode` and `decode` with `shared`).
 ANCHOR: Final = 40  # [number, node]: the first reference to an object
 SHARED: Final = 41  # [number]: a further one
+
+# Lists, too. With what is referred to again: the place of each such element, and its number, one after the other.
+ROWS: Final = 42  # [shape, [list node for each column, ...]] and perhaps [place, number, ...]
+LISTS: Final = 43  # [list node of lengths, list node of all elements] and perhaps [place, number, ...]
+# A shape: [LIST], [DICT, keys], [NAMED_TUPLE, module, name], [DATACLASS or OBJECT, module, name, names of fields].
 
 LETTERS: Final = {INT32S: ("i", 4), INT64S: ("q", 8), FLOATS: ("d", 8)}  # tag -> letter of struct, bytes

@@ -13,8 +13,10 @@ Which classes are made by their fields when a peer names them, besides dataclass
     not the whole story: `__reduce__`, `__reduce_ex__`, `__getstate__`, `__setstate__`.
  3. A metaclass other than `type` and `ABCMeta` could run code when its class is looked at: refused before it is.
  4. Values are put into slots by the descriptors that `__slots__` has made, and else into the `__dict__` that Python
-    keeps, never by `setattr`. A name that the class uses for a method or a data descriptor (a property, say) is
-    refused: an object that the program has made holds no such value, and one that does would behave as no other.
+    keeps, never by `setattr`; those of a batch by `object.__setattr__`, where no class in the MRO has a data descriptor
+    of that name, the only code that it would run. A name that the class uses for a method or a data descriptor (a
+    property, say) is refused: an object that the program has made holds no such value, and one that does would behave
+    as no other.
 """
 
 import dataclasses
@@ -25,11 +27,13 @@ from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import repeat
 from pathlib import Path
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Final, Generic
 
 from megaflow.errors import CannotTravel, ProtocolError
+from megaflow.timely.communication.codec.equal_shapes import ARITY_MAX, Column, count_of, for_each, take_dicts_apart
 
 HOOKS: Final = ("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")  # see rule 2
 _FOREIGN_FOLDERS: Final = frozenset(("site-packages", "dist-packages"))
@@ -191,6 +195,7 @@ class Storage:
     beside: GetSetDescriptorType | None  # gives the `__dict__`; None: there is none
     fields: frozenset[str]  # what each object must have
     barred: frozenset[str]  # what none may have in its `__dict__`
+    computed: frozenset[str]  # what the class runs code for when it is set, slots left out
 
     def take_apart(self, value: Any) -> tuple[list[str], list[Any]]:
         """Return the names and values of all that the object stores."""
@@ -214,6 +219,21 @@ class Storage:
             )
         return names, values
 
+    def take_all_apart(self, values: Sequence[Any]) -> tuple[list[str], list[Column]] | None:
+        """Return the names of what each object stores, and the values by name; None if `take_apart` might not do so."""
+        try:
+            columns: list[Column] = [[*map(member.__get__, values)] for member in self.slots.values()]
+        except AttributeError:  # an empty slot
+            return None
+        names = list(self.slots)
+        if self.beside is not None and any(dicts := [*map(self.beside.__get__, values)]):
+            apart = take_dicts_apart(dicts)
+            if apart is None or not self.barred.isdisjoint(apart[0]):
+                return None
+            names += apart[0]
+            columns += apart[1]
+        return (names, columns) if 0 < len(names) <= ARITY_MAX and self.fields.issubset(names) else None
+
     def fill(self, names: Sequence[str], values: Sequence[Any]) -> Any:
         """Return a new object that stores these values; raises ProtocolError where they do not fit the class."""
         if len(names) != len(values) or not self.fields.issubset(names):
@@ -225,10 +245,31 @@ class Storage:
             if member is not None:
                 member.__set__(result, value)
             elif beside is None or type(name) is not str or name in self.barred:
-                raise ProtocolError(f"an object of {describe(self.cls)} arrived with a field {name!r:.100}")
+                raise self._no_such(name)
             else:
                 beside[sys.intern(name)] = value
         return result
+
+    def fill_all(self, names: Sequence[str], columns: Sequence[Column]) -> list[Any]:
+        """Return new objects that store these columns; raises ProtocolError where they do not fit the class.
+
+        An attribute is set as such, so that the object needs no `__dict__` of its own until somebody asks for it.
+        """
+        if len(names) != len(columns) or not (self.fields.issubset(names) and self.computed.isdisjoint(names)):
+            return [self.fill(names, values) for values in zip(*columns, strict=True)]
+        made: list[Any] = [*map(object.__new__, repeat(self.cls, count_of(columns)))]
+        for name, column in zip(names, columns):
+            member = self.slots.get(name)
+            if member is not None:
+                for_each(member.__set__, made, column)
+            elif self.beside is None or name in self.barred:
+                raise self._no_such(name)
+            else:
+                for_each(object.__setattr__, made, repeat(sys.intern(name)), column)
+        return made
+
+    def _no_such(self, name: object) -> ProtocolError:
+        return ProtocolError(f"an object of {describe(self.cls)} arrived with a field {name!r:.100}")
 
 
 @lru_cache(maxsize=1024)
@@ -243,17 +284,24 @@ def storage_of(cls: type) -> Storage:
         slots.update((name, each) for name, each in names.items() if isinstance(each, MemberDescriptorType))
         if isinstance(names.get("__dict__"), GetSetDescriptorType):
             beside = names["__dict__"]
+    computed = frozenset(name for name, each in defined.items() if _is_computed(each)).difference(slots)
     if dataclasses.is_dataclass(cls):
-        return Storage(cls, slots, beside, frozenset(field.name for field in dataclasses.fields(cls)), frozenset())
+        fields = frozenset(field.name for field in dataclasses.fields(cls))
+        return Storage(cls, slots, beside, fields, frozenset(), computed)
     barred = frozenset(name for name, each in defined.items() if _is_fixed(each))
-    return Storage(cls, slots, beside, frozenset(), barred)
+    return Storage(cls, slots, beside, frozenset(), barred, computed)
 
 
 def _is_fixed(attribute: object) -> bool:
     """Tell whether objects have no attribute of their own where their class has this one."""
     kind = type(attribute)
     methods = (FunctionType, classmethod, staticmethod, *map(type, (object.__init__, object.__dir__, object.__new__)))
-    return kind in methods or hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    return kind in methods or _is_computed(attribute)
+
+
+def _is_computed(attribute: object) -> bool:
+    """Tell whether code runs, a setter's, when an attribute of this name is set where a class has this."""
+    return hasattr(type(attribute), "__set__") or hasattr(type(attribute), "__delete__")
 
 
 def why_not_by_state(cls: type) -> str | None:

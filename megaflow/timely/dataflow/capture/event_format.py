@@ -10,18 +10,18 @@ Each worker of a captured stream makes one sequence of events, with these rules:
 So messages may move earlier and progress may move later, and any interleaving of sequences follows the same rules
 with the sum of their capabilities: k of them can be replayed by any number of workers.
 
-The stored format, version 1. Numbers outside of payloads are unsigned and big-endian.
+The stored format, version 2. Numbers outside of payloads are unsigned and big-endian.
 
     magic      16 bytes   0x89, then "megaflow events"
-    version    u32        1
+    version    u32        2; version 1 had fewer tags of the codec, and is read as this one is
     frames     each       u32 length of the payload
                           u32 CRC-32 of those four bytes and the payload
                           the payload: a value of the project's codec (`timely/communication/codec`)
 
 A payload is `(0, [(time, change), ...])` for progress or `(1, time, [record, ...])` for messages. A time is the tuple
 of its coordinates, outermost first: ints of at least 0, tuples, or values of a class of times. The tags of the codec
-(`codec/tags.py`) are part of the format: a change of their meaning needs a new version. Classes of the user's are
-stored by name; a program that reads them must have imported them.
+(`codec/tags.py`) are part of the format: a new tag, or another meaning of one, needs a new version. Classes of the
+user's are stored by name; a program that reads them must have imported them.
 """
 
 import struct
@@ -35,7 +35,8 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time, coordinates, from_coordinates
 
 MAGIC: Final = b"\x89megaflow events"
-VERSION: Final = 1
+VERSION: Final = 2
+VERSIONS_READ: Final = (1, VERSION)
 MAX_EVENT_BYTES: Final = 1 << 30  # as large as a message between workers may be
 _PREFIX = struct.Struct("!II")  # length, checksum
 _NUMBER = struct.Struct("!I")
@@ -128,10 +129,10 @@ class EventDecoder:
         if len(self._buffer) < len(HEADER):
             return False
         (version,) = _NUMBER.unpack_from(self._buffer, len(MAGIC))
-        if version != VERSION:
+        if version not in VERSIONS_READ:
             raise SourceError(
                 f"{self.name}: is in version {version} of the format of captured streams; "
-                f"this megaflow reads version {VERSION}: capture it anew"
+                f"this megaflow reads versions {' and '.join(map(str, VERSIONS_READ))}: capture it anew"
             )
         self._drop(len(HEADER))
         self._started = True

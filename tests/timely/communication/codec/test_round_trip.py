@@ -25,10 +25,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
-from megaflow.timely.communication.codec import encode as encoding
-from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec import lowering, tags, user_types
 from megaflow.timely.communication.codec.decode import decode
-from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.communication.codec.encode import encode, register
 from megaflow.timely.order import Product
 
 
@@ -243,6 +242,12 @@ columnar = st.one_of(
     st.lists(st.tuples(st.tuples(st.text(max_size=2), hashables), st.floats() | st.integers()), max_size=9),
     st.lists(st.tuples(st.tuples(st.tuples(st.tuples(st.tuples(st.integers()))))), max_size=9),
     st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=9),
+    st.lists(st.fixed_dictionaries({"a": st.integers(), "b": hashables}, optional={"c": texts}), max_size=9),
+    st.lists(st.builds(Loose, st.integers(0, 9), texts) | st.builds(Tight, texts, hashables), max_size=6),
+    st.lists(st.builds(Both, st.integers(), a=texts, b=st.floats()), max_size=6),
+    st.lists(st.builds(Point, st.integers(), hashables), max_size=6),
+    st.lists(st.lists(st.integers(0, 9), max_size=3), max_size=9),
+    st.lists(st.lists(st.tuples(texts, st.integers(0, 9)), max_size=3), max_size=9),
 )
 values = st.recursive(
     st.one_of(hashable_scalars, columnar, st.binary(max_size=5).map(bytearray)),
@@ -335,12 +340,12 @@ def test_a_list_of_tuples_travels_as_columns() -> None:
     packed = encode((3, [("word", 7)] * 700))
     assert len(packed) < 700 * (4 + 1 + 4) + 40
     calls = []
-    lower = encoding.lower
+    lower = lowering.lower
     try:
-        encoding.lower = lambda value, depth=0: (calls.append(value), lower(value, depth))[1]
+        lowering.lower = lambda value, depth=0: (calls.append(value), lower(value, depth))[1]
         encode((3, [("word", 7)] * 700))
     finally:
-        encoding.lower = lower
+        lowering.lower = lower
     assert len(calls) < 5
 
 
@@ -434,13 +439,13 @@ def test_columns_within_columns_arrive_however_deep() -> None:
 
 
 def test_a_registered_type_travels_by_the_users_functions() -> None:
-    encoding.register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
+    register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
     try:
         arrived = decode(encode([Plain(3), (Plain(4),)]))
         assert type(arrived[0]) is Plain and arrived[0].value == 3 and arrived[1][0].value == 4
         packed = encode(Plain(1))
     finally:
-        del encoding._LOWER[Plain]
+        del lowering._LOWER[Plain]
         del user_types.decoders[f"{__name__}.Plain"]
     with pytest.raises(ProtocolError, match="register"):
         decode(packed)
@@ -449,7 +454,7 @@ def test_a_registered_type_travels_by_the_users_functions() -> None:
 def test_a_type_that_travels_already_cannot_be_registered() -> None:
     for kind in (int, str, dict, datetime.datetime):
         with pytest.raises(UsageError, match="already"):
-            encoding.register(kind, repr, repr)  # type: ignore[arg-type]
+            register(kind, repr, repr)  # type: ignore[arg-type]
 
 
 # Hostile bytes
@@ -486,7 +491,7 @@ trees = st.recursive(
     | st.sampled_from([__name__, "Loose", "Point", "Colour", "Plain", "Both", "PosixPath", "<f8"])
     | st.sampled_from(["os", "system", "builtins", "list", "a", "b"]),
     lambda inner: (
-        st.builds(lambda tag, rest: [tag, *rest], st.integers(0, 42), st.lists(inner, max_size=6))
+        st.builds(lambda tag, rest: [tag, *rest], st.integers(0, 45), st.lists(inner, max_size=6))
         | st.lists(inner, max_size=4)
     ),
     max_leaves=12,
@@ -534,6 +539,28 @@ def decode_or_refuse(data: bytes) -> None:
         [tags.RANGE, [tags.LIST, [1.0, 2, 3]]],
         [tags.RANGE, [tags.LIST, [1, 2, [tags.NAMED_TUPLE, __name__, "Point", [tags.LIST, [1, 2]]]]]],
         [tags.ORDERED_DICT, [tags.LIST, [1, 2]], [tags.LIST, [1]]],
+        [tags.ROWS, [tags.DICT, ["a", "b"]], [[tags.LIST, [1, 2]], [tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DICT, ["a", "a"]], [[tags.LIST, [1]], [tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DICT, ["a"]], [[tags.LIST, [1]], [tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DICT, [1]], [[tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DICT, []], []],
+        [tags.ROWS, [tags.SET], [[tags.LIST, [1]]]],
+        [tags.ROWS, [tags.LIST], [[tags.LIST, [1, 2]], [tags.LIST, [1]]]],
+        [tags.ROWS, [tags.LIST], [[tags.LIST, [1]]], [0, 0]],
+        [tags.ROWS, [tags.NAMED_TUPLE, __name__, "Point"], [[tags.LIST, [1]]]],
+        [tags.ROWS, [tags.NAMED_TUPLE, "builtins", "tuple"], [[tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DATACLASS, "subprocess", "Popen", ["args"]], [[tags.LIST, ["true"]]]],
+        [tags.ROWS, [tags.DATACLASS, __name__, "Loose", ["a"]], [[tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DATACLASS, __name__, "Loose", ["a", "b"]], [[tags.LIST, [1, 2]], [tags.LIST, [1]]]],
+        [tags.ROWS, [tags.DATACLASS, __name__, "Loose", ["a", "b", 1]], [[tags.LIST, [1]]] * 3],
+        [tags.ROWS, [tags.DATACLASS, __name__, "Tight", ["a", "b", "c"]], [[tags.LIST, [1]]] * 3],
+        [tags.LISTS, [tags.LIST, [2, -1]], [tags.LIST, [1]]],
+        [tags.LISTS, [tags.LIST, [2]], [tags.LIST, [1]]],
+        [tags.LISTS, [tags.LIST, []], [tags.LIST, [1]]],
+        [tags.LISTS, [tags.LIST, [True]], [tags.LIST, [1]]],
+        [tags.LISTS, [tags.LIST, [[tags.LIST, []]]], [tags.LIST, []]],
+        [tags.LISTS, [tags.LIST, [1]], [tags.LIST, [1]], [0, 0]],
+        [tags.LISTS, [tags.LIST, [2**40]], [tags.LIST, [1]]],
         [99],
         [],
         {},
@@ -612,11 +639,11 @@ def test_what_only_equals_another_stays_apart() -> None:
 
 def test_an_object_that_is_made_for_the_encoding_alone_is_not_taken_for_an_earlier_one() -> None:
     """Its id is given to the next one as soon as it has gone."""
-    encoding.register(Plain, lambda plain: [plain.value], lambda parts: Plain(parts[0]))
+    register(Plain, lambda plain: [plain.value], lambda parts: Plain(parts[0]))
     try:
         arrived = decode(encode([Plain(n) for n in range(100)], shared=True), shared=True)
     finally:
-        del encoding._LOWER[Plain]
+        del lowering._LOWER[Plain]
         del user_types.decoders[f"{__name__}.Plain"]
     assert [plain.value for plain in arrived] == list(range(100))
 
@@ -649,11 +676,15 @@ def test_threads_share_nothing() -> None:
     met: list[bool] = []
     part = [1]
 
-    def elsewhere() -> None:
-        met.append(encode([part, part]) == encode([[1], [1]]))
-
-    with encoding.sharing():
-        thread = threading.Thread(target=elsewhere)
+    def elsewhere(plain: Plain) -> None:
+        thread = threading.Thread(target=lambda: met.append(encode([part, part]) == encode([[1], [1]])))
         thread.start()
         thread.join()
+
+    register(Plain, elsewhere, Plain)
+    try:
+        encode([part, Plain(1)], shared=True)
+    finally:
+        del lowering._LOWER[Plain]
+        del user_types.decoders[f"{__name__}.Plain"]
     assert met == [True]

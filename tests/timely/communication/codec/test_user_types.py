@@ -22,8 +22,7 @@ import megaflow
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
 from megaflow.job.worker.flow import load
-from megaflow.timely.communication.codec import encode as encoding
-from megaflow.timely.communication.codec import tags, user_types
+from megaflow.timely.communication.codec import lowering, tags, user_types
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
@@ -132,10 +131,10 @@ class Error(Exception):
 @pytest.fixture
 def registered() -> Any:
     """What is registered meanwhile is forgotten afterwards."""
-    before, known = dict(encoding._LOWER), dict(user_types.decoders)
+    before, known = dict(lowering._LOWER), dict(user_types.decoders)
     yield
-    encoding._LOWER.clear()
-    encoding._LOWER.update(before)
+    lowering._LOWER.clear()
+    lowering._LOWER.update(before)
     user_types.decoders.clear()
     user_types.decoders.update(known)
 

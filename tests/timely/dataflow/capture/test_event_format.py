@@ -42,12 +42,31 @@ def decoded(pieces: list[bytes]) -> tuple[list[Event], EventDecoder]:
     return found, decoder
 
 
-def test_version_1_is_these_bytes() -> None:
+SHAPES: list[Event] = [Messages(7, [{"n": n, "w": "a"} for n in range(4)]), Messages(8, [[n] for n in range(4)])]
+
+
+def test_version_2_is_these_bytes() -> None:
     assert stored([Progress([(0, 1), (Product(2, 3), -1)]), Messages(7, ["a", "b"])]) == bytes.fromhex(
-        "896d6567 61666c6f 77206576 656e7473 00000001"
+        "896d6567 61666c6f 77206576 656e7473 00000002"
         "00000022 2639cbcd 92079200 92009200 92920792 00929207 92009100 01920792 00929207 92009202 03ff"
         "00000013 f37a82fb 92079200 93019207 92009107 920092a1 61a162"
     )
+    assert stored(SHAPES) == bytes.fromhex(
+        "896d6567 61666c6f 77206576 656e7473 00000002"
+        "00000035 f81aa92e 92079200 93019207 92009107 932a9209 92a16ea1 779292"
+        "03c41000 00000001 00000002 00000003 00000092 02c40761 00610061 0061"
+        "00000036 99adeb2d 92079200 93019207 92009108 932b"
+        "9203c410 01000000 01000000 01000000 01000000 9203c410 00000000 01000000 02000000 03000000"
+    )
+
+
+def test_what_was_written_in_version_1_is_read() -> None:
+    assert decoded([bytes.fromhex(
+        "896d6567 61666c6f 77206576 656e7473 00000001"
+        "0000004b 9d988443 92079200 93019207 92009107 92009493 09920092 a16ea177 92009200 a1619309"
+        "920092a1 6ea17792 009201a1 61930992 0092a16e a1779200 9202a161 93099200 92a16ea1 77920092 03a161"
+        "0000001f 1ebd4a1a 92079200 93019207 92009108 92009492 00910092 00910192 00910292 009103"
+    )])[0] == SHAPES  # fmt: skip
 
 
 @given(st.lists(EVENTS, max_size=5), st.data())
@@ -100,8 +119,8 @@ def test_another_file_is_refused_as_soon_as_it_differs() -> None:
 
 
 def test_another_version_is_refused_by_number() -> None:
-    with pytest.raises(SourceError, match=r"is in version 2 .* reads version 1"):
-        decoded([MAGIC + b"\0\0\0\x02" + stored(SAMPLE)[len(HEADER) :]])
+    with pytest.raises(SourceError, match=r"is in version 3 .* reads versions 1 and 2"):
+        decoded([MAGIC + b"\0\0\0\x03" + stored(SAMPLE)[len(HEADER) :]])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,153 @@
+"""The commands of `megaflow state`, which look at a store of durable state; a job may be using it or not."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from megaflow.cli.json_records import to_json
+from megaflow.cli.options import answer, counted, option
+from megaflow.cli.text import bytes_text, table_text
+from megaflow.control.reports import quantity
+from megaflow.durable.commits import Commit
+from megaflow.durable.inspection import StoreContent, inspect, verify
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.segments import SegmentRef
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
+
+DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path())
+AS_JSON = option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
+
+
+@click.command("ls")
+@DIRECTORY
+@AS_JSON
+def list_checkpoints(directory: str, as_json: bool) -> None:
+    """Show the checkpoints in a store, oldest first: the last one is what a job goes on from.
+
+    Segments are not read. The exit code is 1 if a commit is damaged or of another version.
+    """
+    with looking_at(directory) as store:
+        content = inspect(store)
+    answer(to_json(store_record(directory, content)) if as_json else content_text(directory, content))
+    raise_damage(directory, content)
+
+
+@click.command("verify")
+@DIRECTORY
+@AS_JSON
+def verify_store(directory: str, as_json: bool) -> None:
+    """Read all that the checkpoints of a store name, and compare it with its checksums.
+
+    The exit code is 1 if anything is damaged: each file is named, with the place.
+    """
+    with looking_at(directory) as store:
+        names = {segment.name for commit in inspect(store).commits for segment in commit.segments}
+        with counted(names, len(names), "reading segments") as shown:
+            progress = iter(shown)
+
+            def checked(segment: SegmentRef) -> None:
+                next(progress, None)
+
+            content = verify(store, checked)
+    if as_json:
+        answer(to_json(store_record(directory, content)))
+    elif not content.damage:
+        segments = {segment for commit in content.commits for segment in commit.segments}
+        size = bytes_text(sum(segment.length for segment in segments))
+        checkpoints = quantity(len(content.commits), "checkpoint")
+        answer(f"{directory} is sound: {checkpoints}, {quantity(len(segments), 'segment')}, {size}")
+    raise_damage(directory, content)
+
+
+@contextmanager
+def looking_at(directory: str) -> Iterator[FolderStore]:
+    """Open a store to look at it. Raises StoreError if it is none, or cannot be read."""
+    folder = open_to_look(directory)
+    try:
+        yield FolderStore(folder)
+    except OSError as error:
+        path = os.path.join(directory, str(error.filename)) if error.filename else directory
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    finally:
+        folder.close_folder()
+
+
+def raise_damage(directory: str, content: StoreContent) -> None:
+    """Raise StoreError if something in the store is wrong."""
+    if content.damage:
+        found = "\n  ".join(content.damage)
+        raise StoreError(f"the store {directory} has {quantity(len(content.damage), 'fault')}:\n  {found}")
+
+
+def content_text(directory: str, content: StoreContent) -> str:
+    """Return what is in a store as a table."""
+    now = time.time()
+    rows = [
+        [commit.checkpoint, commit.time, age_text(now - commit.written_at), commit.incarnation, len(commit.segments),
+         sum(segment.keys for segment in commit.segments),
+         bytes_text(sum(segment.length for segment in commit.segments)), "yes" if commit.ended else "no"]
+        for commit in content.commits
+    ]  # fmt: skip
+    newest = content.commits[-1] if content.commits else None
+    parts = [f"store {directory}{f' of {newest.app}' if newest else ''}: {bytes_text(content.bytes)}"]
+    if rows:
+        head = ["checkpoint", "epoch", "age", "incarnation", "segments", "keys written", "size", "ended"]
+        parts.append(table_text(head, rows))
+    for operator in newest.operators if newest else ():
+        parts.append(f"operator {operator.name}: {quantity(len(operator.bases), 'bin')}")
+    if content.unnamed:
+        files = quantity(len(content.unnamed), "file")
+        parts.append(f"{files} that no checkpoint names: under way, or left by a crash")
+    return "\n".join(parts)
+
+
+def age_text(seconds: float) -> str:
+    """Return how long ago something was.
+
+    >>> age_text(4.6), age_text(200), age_text(9000), age_text(250_000)
+    ('5 s', '3 min', '2.5 h', '2.9 days')
+    """
+    if seconds < 90:
+        return f"{max(0.0, seconds):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def store_record(directory: str, content: StoreContent) -> dict[str, Any]:
+    """Return what is in a store for `--json`."""
+    return {
+        "store": directory,
+        "bytes": content.bytes,
+        "checkpoints": [checkpoint_record(commit) for commit in content.commits],
+        "unnamed": content.unnamed,
+        "damage": content.damage,
+    }
+
+
+def checkpoint_record(commit: Commit) -> dict[str, Any]:
+    """Return a checkpoint for `--json`."""
+    return {
+        "checkpoint": commit.checkpoint,
+        "commit": commit.number,
+        "epoch": commit.time,
+        "app": commit.app,
+        "written_at": commit.written_at,
+        "incarnation": commit.incarnation,
+        "ended": commit.ended,
+        "operators": [{"name": operator.name, "bins": len(operator.bases)} for operator in commit.operators],
+        "segments": [
+            {"file": segment.name, "checkpoint": segment.checkpoint, "worker": segment.worker,
+             "bytes": segment.length, "keys": segment.keys}
+            for segment in commit.segments
+        ],
+        "outputs": [{"output": each.output, "bytes": each.length} for each in commit.outputs],
+    }  # fmt: skip
+
+
+COMMANDS = (list_checkpoints, verify_store)

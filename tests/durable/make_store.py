@@ -1,0 +1,66 @@
+"""Writes the small store that is kept in `stores/`: python -m tests.durable.make_store tests/durable/stores/vN.
+
+There is one for each version of the format. Once kept, it is never made anew: it is there to show that later versions
+of megaflow read it.
+"""
+
+import sys
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from megaflow.durable.blocks import Block, BlockKind, CutHeader, pack, pack_timers
+from megaflow.durable.commits import Commit, OperatorCut, OutputLength, SinkToken, SplitRemainder, needed
+from megaflow.durable.incarnation import begin
+from megaflow.durable.local_folder import LOCK, open_for_a_job
+from megaflow.durable.segments import SegmentRef, make_segments, segment_name
+from megaflow.durable.store import FolderStore
+
+
+def cuts() -> dict[int, list[Block]]:
+    """What was cut, by checkpoint."""
+    return {
+        1: [
+            pack(BlockKind.BIN, "count", 0, ["a", "rose"], [1, 2]),
+            pack(BlockKind.BIN, "count", 1, ["is"], [{"n": 1, "at": 2.5}]),
+            pack_timers("sessions", 1, [(12, "ann", ("over", 3))]),
+        ],
+        2: [
+            pack(BlockKind.DELTA, "count", None, ["rose", "is"], [3, None]),
+            pack_timers("sessions", None, [(20, "bob", None)]),
+        ],
+    }
+
+
+def commit_of(checkpoint: int) -> Commit:
+    """What is in a commit; its number, incarnation and segments are the store's."""
+    return Commit(
+        number=0, checkpoint=checkpoint, time=10 * checkpoint, incarnation=0, app="sessions.py", written_at=1.75e9,
+        next_worker=2,
+        operators=(OperatorCut("count", "state_machine", (1, 1)), OperatorCut("sessions", "unary", (1, 1))),
+        splits=(SplitRemainder(0, "/data/a.txt", 100 * checkpoint, 1000, "c0ffee"),), spark=(("3f2a", 7),),
+        outputs=(OutputLength("jsonl:out.jsonl", 50 * checkpoint),),
+        tokens=(SinkToken("db", checkpoint, b"\x00\xff"),),
+        table=(0, 1), plan=b"\x01", watermark=9,
+    )  # fmt: skip
+
+
+def main(path: str) -> None:
+    folder = open_for_a_job(path)
+    store = FolderStore(folder)
+    incarnation = begin(store, "sessions.py")
+    names = (segment_name(1, 0, sequence) for sequence in count(1))
+    segments: tuple[SegmentRef, ...] = ()
+    for checkpoint, blocks in cuts().items():
+        [(ref, parts)] = make_segments(CutHeader(checkpoint, 10 * checkpoint, checkpoint - 1 or None, 0), blocks, names)
+        store.put(ref.name, parts)
+        commit = commit_of(checkpoint)
+        segments = needed(commit.operators, (*segments, ref))
+        incarnation.commit(replace(commit, segments=segments))
+        incarnation.collect()
+    folder.close_folder()
+    (Path(path) / LOCK).unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
