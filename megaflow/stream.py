@@ -13,8 +13,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
-from megaflow.megaphone.stateful import Fold, StateMachine
+from megaflow.megaphone.stateful import Fold
 from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build
+from megaflow.megaphone.stateful_durable import state_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, timed_folds
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
@@ -316,7 +317,7 @@ class Stream(Generic[T]):
         `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
         title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
-        return self._owned(partial(StateMachine, fold=fold), hash, control, bins, title)
+        return self._owned(partial(state_machine, fold=fold), hash, control, bins, title)
 
     def stateful_unary(
         self: Stream[tuple[K, V]],

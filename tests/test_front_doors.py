@@ -33,9 +33,12 @@ def test_a_front_door_alone_loads_nothing_but_itself(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["from megaflow.timely import *", "from megaflow import Move, Stream, Timers"])
 def test_the_engine_and_the_operators_load_no_launcher_no_control_and_no_spark(code: str) -> None:
-    rooms = {name.split(".")[1] for name in loaded_after(code) if "." in name}
+    loaded = loaded_after(code)
+    rooms = {name.split(".")[1] for name in loaded if "." in name}
     more = {"operator_builder", "program", "scope"} if "*" in code else set()
-    assert rooms == {"errors", "megaphone", "stream", "timely"} | more
+    assert rooms == {"durable", "errors", "megaphone", "stream", "timely"} | more
+    durable = {name.split(".")[2] for name in loaded if name.startswith("megaflow.durable.")}
+    assert durable == {"blocks", "restored"}, "of durable state its words, and nothing that knows files"
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

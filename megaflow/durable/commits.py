@@ -166,7 +166,9 @@ def _plain(value: Any) -> Any:
     """Return a record as a dict of plain values."""
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):  # a table of thousands of ints is plain already
+        return tuple(map(_plain, value))
+    return value
 
 
 @cache

@@ -68,10 +68,12 @@ def read_commits(store: Store) -> list[Commit]:
                 continue  # a launcher that is still there goes on, and removes what it does not keep
             if isinstance(error, StoreDamaged):
                 raise
-            raise StoreDamaged(
-                f"{commit_name(numbers[-1])} names {error.filename}, which is not there; "
-                "restore the store from a backup"
-            ) from error
+            raise missing(numbers[-1], str(error.filename)) from error
+
+
+def missing(number: int, name: str) -> StoreDamaged:
+    """Return the error for a file that a commit names."""
+    return StoreDamaged(f"{commit_name(number)} names {name}, which is not there; restore the store from a backup")
 
 
 def is_newer(store: Store, numbers: Sequence[int]) -> bool:
@@ -82,10 +84,11 @@ def is_newer(store: Store, numbers: Sequence[int]) -> bool:
 def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) -> None:
     """Raise StoreDamaged unless a segment is there, as long as its commit says."""
     length = lengths.get(segment.name)
+    if length is None:
+        raise missing(commit.number, segment.name)
     if length != segment.length:
-        found = "which is not there" if length is None else f"of {segment.length} bytes, which has {length}"
         raise StoreDamaged(
-            f"{commit_name(commit.number)} (checkpoint {commit.checkpoint}) names {segment.name}, {found}; "
+            f"{commit_name(commit.number)} names {segment.name}, of {segment.length} bytes, which has {length}; "
             "restore the store from a backup"
         )
 

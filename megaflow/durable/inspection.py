@@ -7,9 +7,10 @@ only if the commit that names it is still there when it has been missed.
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from megaflow.durable.commits import Commit, commit_name, commit_numbers
-from megaflow.durable.incarnation import check_present, is_newer, read_commit
+from megaflow.durable.incarnation import check_present, is_newer, missing, read_commit
 from megaflow.durable.segments import SegmentReader, SegmentRef, damaged
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError
@@ -40,7 +41,9 @@ def inspect(store: Store) -> StoreContent:
             try:
                 commits[number] = commit = read_commit(store, number)
                 pending += [each for each in commit.kept if number == numbers[-1]]
-            except (FileNotFoundError, StoreError) as error:
+            except FileNotFoundError:
+                damage.append(str(missing(numbers[-1], commit_name(number))))
+            except StoreError as error:
                 damage.append(str(error))
         if not (damage and is_newer(store, numbers)):
             break  # else the job that uses the store has removed what was missed
@@ -65,7 +68,8 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
                 verify_segment(store, segment)
             except (FileNotFoundError, StoreError) as error:
                 if commit_name(commit.number) in store.list():
-                    damage.append(str(error))
+                    is_gone = isinstance(error, FileNotFoundError)
+                    damage.append(str(missing(commit.number, segment.name) if is_gone else error))
             checked(segment)
     return replace(content, damage=tuple(damage))
 
@@ -75,7 +79,7 @@ def verify_segment(store: Store, segment: SegmentRef) -> None:
 
     Cost: reads it twice, the second time without the disk.
     """
-    reader = SegmentReader(segment.name, lambda start, length: store.read(segment.name, start, length), segment.length)
+    reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
     keys = sum(block.count for block in reader.blocks())
     crc = 0
     for chunk in _chunks(store, segment):

@@ -176,7 +176,7 @@ def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
     names = os.listdir(folder.path)
     if any(map(COMMIT_NAME.fullmatch, names)) or (may_be_empty and (not names or LOCK in names)):
         return
-    what = "is empty" if not names else "holds other files, and no commit"
+    what = "is empty" if set(names) <= {LOCK} else "holds other files, and no commit"
     raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
 
 

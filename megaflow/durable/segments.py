@@ -140,7 +140,7 @@ def make_segments(
 
 
 class SegmentReader:
-    """Reads one segment: its header and index at first, a block whenever it is asked for.
+    """Reads one segment, with `partial(store.read, name)`: its header and index at first, a block when it is asked for.
 
     Raises StoreDamaged with the file and the place for what is not as it was written, here and in each method.
     """

@@ -18,6 +18,8 @@ unwritten       what is still to be written of a cut
 stateful_core   S: what all kinds of it share, and the kind without a state
 stateful, stateful_timed
                 the other kinds: record by record; all records of a key and time, with timers
+stateful_durable
+                the first of these, in a durable job
 timers          what is due at which time for which key, by bin
 by_time         a dict that knows its least time
 load_meter      records and busy time by bin, and the most frequent keys

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 from megaflow.durable.restored import Restored
@@ -43,6 +44,35 @@ from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
 
 SLICE_SECONDS: Final = 0.002
 """That a cut is written at a time, while records wait."""
+
+
+class Noting(Enum):
+    """How S notes which keys change: see `stateful_durable`."""
+
+    YOUNG = "in the young dict"
+    SPARSE = "as a set"
+    DENSE = "not at all"
+
+
+LOOK_AGAIN: Final = 8
+"""Of so many cuts in a row whose keys were not noted, the last is followed by an interval that is."""
+
+
+def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> Noting:
+    """Return how to note the changes of the next interval; `cuts`: in a row that ended intervals noted so.
+
+    `touched` of all `keys` have changed in the last interval, by so many records.
+
+    >>> choose(Noting.YOUNG, 1, touched=20, records=1000, keys=25)
+    <Noting.YOUNG: 'in the young dict'>
+    >>> choose(Noting.YOUNG, 1, touched=600, records=1000, keys=1000)
+    <Noting.DENSE: 'not at all'>
+    """
+    if noting is Noting.DENSE:  # nothing was counted
+        return Noting.YOUNG if cuts >= LOOK_AGAIN else noting
+    if 4 * touched <= records:
+        return Noting.YOUNG if records else noting
+    return Noting.DENSE if 3 * touched > keys else Noting.SPARSE
 
 
 @dataclass(slots=True)
@@ -59,6 +89,7 @@ class _Interval:
 
     number: int | None = None  # of the cut at its end; None: it goes on
     keys: set[Any] = field(default_factory=set)  # of bins that did not come in it; the states may be gone
+    dense: bool = False  # whether it may be any keys instead
     came: set[int] = field(default_factory=set)  # bins
     left: bool = False  # whether a bin did
     timers: list[tuple[int, Timer]] = field(default_factory=list)  # (bin, timer) that were set and are not known fired
@@ -79,6 +110,12 @@ class Journal:
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
+        self.seconds = 0.0  # that the last cut has taken up to now, by the clock
+        self.records = 0  # that were applied since the last cut; written by S
+        self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
+        self._noting = Noting.SPARSE
+        self._follows = False
+        self._cuts = 0  # that ended intervals noted so
         self._owed = 0  # keys of bases that are to be written, by what was written as deltas
         self._turn: deque[int] = deque()  # bins whose base is still to be written in this round
 
@@ -111,11 +148,44 @@ class Journal:
 
     # What changes -----------------------------------------------------------------------
 
+    @property
+    def wants_keys(self) -> bool:
+        """Whether S has to `touch` keys before it applies something to them; if not it may."""
+        return self._noting is Noting.SPARSE or self._unwritten is not None
+
     def touch(self, keys: Collection[Any]) -> None:
         """Note that S is about to apply something to these keys."""
         if self._unwritten is not None:
+            began = self._now()
             self._unwritten.save(keys)
-        self._present.keys.update(keys)
+            self.seconds += self._now() - began
+        if self._noting is Noting.SPARSE:
+            self._present.keys.update(keys)
+
+    def come_or_go(self, key: Any) -> None:
+        """Note that S, which uses the young dict, is about to add a key or to remove one."""
+        assert self.young is not None
+        self.young.pop(key, None)
+        self._present.keys.add(key)
+
+    def follow(self) -> None:
+        """Let the way in which changes are noted depend on them: S asks for it, if it can, once it is made."""
+        self._follows = True
+        self._note(Noting.YOUNG)
+
+    def _note(self, noting: Noting) -> None:
+        """Note the changes of the present interval, which begins, in this way."""
+        self._cuts = self._cuts + 1 if noting is self._noting else 0
+        self._noting, self.records = noting, 0
+        self.young = {} if noting is Noting.YOUNG else None
+        self._present.dense = noting is Noting.DENSE
+
+    def _merge(self) -> None:
+        """Have all states in the store."""
+        if self.young:
+            self._store.states.update(self.young)
+            self._present.keys.update(self.young)
+            self.young.clear()
 
     def set_timer(self, bin: int, timer: Timer) -> None:
         """Note that a timer is set."""
@@ -128,6 +198,7 @@ class Journal:
 
     def leaving(self, bin: int) -> None:
         """Note that a bin is about to be taken out: the store calls this."""
+        self._merge()
         if self._unwritten is not None:
             self._unwritten.save_bin(bin)
         self._present.left = True
@@ -142,28 +213,35 @@ class Journal:
 
     def write(self, all: bool = False) -> None:
         """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
-        end = self._now() + SLICE_SECONDS
-        while (rest := self._unwritten) is not None:
+        if (rest := self._unwritten) is None:
+            return
+        began = self._now()
+        rest.write_some()
+        while not rest.is_written() and (all or self._now() < began + SLICE_SECONDS):
             rest.write_some()
-            if rest.is_written():
-                self._unwritten = None
-                self._sink(rest.cut, None)
-            elif not all and self._now() >= end:
-                self.wake()
-                return
+        self.seconds += self._now() - began
+        if rest.is_written():
+            self._unwritten = None
+            self._sink(rest.cut, None)
+        else:
+            self.wake()
 
     def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
         """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
         self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
+        began, self.seconds = self._now(), 0.0
+        self._merge()
         number, since, store = checkpoint.number, checkpoint.since, self._store
         if since is not None:
             self.committed(since)
         self._present.number = number
-        changed, self._present = self._intervals.copy(), _Interval()
+        changed, last, self._present = self._intervals.copy(), self._present, _Interval()
         self._intervals.append(self._present)
+        if self._follows:
+            self._note(choose(self._noting, self._cuts, len(last.keys), self.records, len(store.states)))
         cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
         keys: set[Any] = set()
-        if since is None:
+        if since is None or any(each.dense for each in changed):
             whole = dict.fromkeys(cut.bins)
         else:
             keys.update(*(each.keys for each in changed))
@@ -177,6 +255,7 @@ class Journal:
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         self._unwritten = Unwritten(cut, store, keys, whole, timers, self._sink)
+        self.seconds += self._now() - began
         self.wake()
 
     def _bases(self, keys: int) -> Iterable[int]:

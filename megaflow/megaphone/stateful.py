@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.flat_times import FlatTime
-from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.checks import checked
@@ -56,7 +55,6 @@ class StateMachine:
         self._output = core.output
         self._meter = core.meter
         self._stash: ByTime[tuple[Capability, deque[list[Any]]]] = ByTime(self._entry)  # batches in arrival order
-        self._apply = self._apply_durably if core.journal is not None else self._apply_now
 
     def _entry(self, time: FlatTime) -> tuple[Capability, deque[list[Any]]]:
         return self._output.mint(time), deque()
@@ -94,18 +92,7 @@ class StateMachine:
         """The first time that has come and is not applied."""
         return self._stash.least()
 
-    def _apply_durably(self, time: FlatTime, batch: list[Any]) -> None:
-        journal = self._core.journal
-        assert journal is not None
-        journal.before(time)
-        try:
-            journal.touch({key for key, _ in batch})
-        except (TypeError, ValueError) as error:
-            complain_about(batch, self._core.name, error)
-            raise
-        self._apply_now(time, batch)
-
-    def _apply_now(self, time: FlatTime, batch: list[Any]) -> None:
+    def _apply(self, time: FlatTime, batch: list[Any]) -> None:
         began = self._meter.now()
         self._output.ship(time, self._outputs(time, batch))
         self._meter.note(batch, began)

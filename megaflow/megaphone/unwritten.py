@@ -88,7 +88,7 @@ class Unwritten:
         if self._bins:
             touched = set(keys) - self._touched
             self._touched |= touched
-            found.update(key for key in touched if key in self._store.states)
+            found |= self._store.states.keys() & touched
         self._write_all(found)
 
     def save_bin(self, bin: int) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from megaflow.durable.blocks import BlockKind, CutHeader, pack, states_of
@@ -18,6 +19,7 @@ from megaflow.durable.segments import SegmentReader, SegmentRef, make_segments, 
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import CommitInDoubt, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
+from tests.durable.real_disk import RealDisk
 
 APP = "count.py"
 BINS = 4
@@ -29,7 +31,8 @@ class Launcher:
     def __init__(self, history: "History", open_store: Callable[[], Store], kept: int = 2) -> None:
         self._history = history
         self._stores = [open_store() for _ in range(2)]  # of the workers
-        self._in_doubt: Commit | None = None
+        self.in_doubt: Commit | None = None
+        self._in_flight: tuple[Commit, list[SegmentRef]] | None = None  # written, and not committed yet
         store = open_store()
         self.incarnation = begin(store, APP, kept)
         history.begun(self)
@@ -38,8 +41,15 @@ class Launcher:
 
     def checkpoint(self, whole: bool = False) -> bool:
         """Let the workers cut, and commit; return whether it is committed. A failing disk ends it, and nothing more."""
-        if self._in_doubt is not None:
-            return self._commit(self._in_doubt)
+        if self.in_doubt is not None:
+            return self._commit(self.in_doubt)
+        if self._in_flight is None:
+            self.cut(whole)
+        made, self._in_flight = self._in_flight, None
+        return made is not None and self._commit(*made)
+
+    def cut(self, whole: bool) -> None:
+        """Let the workers write their segments, for the next `checkpoint` to commit."""
         latest = self.incarnation.latest
         number, stamp = next(self._checkpoints), self._history.stamp()
         written: list[SegmentRef] = []
@@ -55,21 +65,20 @@ class Launcher:
                 self._collect()  # while segments are in flight
         except OSError:
             self.incarnation.give_up(each.name for each in written)
-            return False
+            return
         bases = (number,) * BINS if whole else latest.operators[0].bases if latest.operators else (None,) * BINS
         operators = (OperatorCut("count", "state_machine", bases),)
         segments = needed(operators, latest.segments + tuple(written))
-        return self._commit(
-            replace(latest, checkpoint=number, time=stamp, operators=operators, segments=segments), written
-        )
+        commit = replace(latest, checkpoint=number, time=stamp, operators=operators, segments=segments)
+        self._in_flight = commit, written
 
     def _commit(self, commit: Commit, written: Sequence[SegmentRef] = ()) -> bool:
         self._history.trying(self, commit)
-        self._in_doubt = None
+        self.in_doubt = None
         try:
             self.incarnation.commit(commit)
         except CommitInDoubt:
-            self._in_doubt = commit
+            self.in_doubt = commit
             return False
         except OSError:
             self._history.trying(self, None)
@@ -129,15 +138,15 @@ def check_kept(store: Store) -> list[Commit]:
 
 def check_content(store: Store, segment: SegmentRef) -> None:
     """A segment has what its cut has put into it."""
-    reader = SegmentReader(segment.name, lambda start, length: store.read(segment.name, start, length), segment.length)
+    reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
     assert all(states_of(block) == [reader.header.time] for block in reader.blocks())
 
 
 class Scene:
     """A disk, who uses it, and what was promised."""
 
-    def __init__(self, seed: int = 0, kept: int = 1) -> None:
-        self.disk = SimulatedDisk(random.Random(seed))
+    def __init__(self, seed: int = 0, kept: int = 1, disk: RealDisk | None = None) -> None:
+        self.disk = disk or SimulatedDisk(random.Random(seed))
         self.history = History()
         self.launchers: list[Launcher] = []  # that have not ended, fenced ones that do not know it included
         self._kept = kept
@@ -160,13 +169,20 @@ class Scene:
         except (Crashed, StoreFenced):
             self.launchers = [each for each in self.launchers if each is not launcher]
 
-    def overtake(self, checkpoints: int) -> None:
-        """In the middle of what a launcher does, another one takes the store over and goes on for a while."""
+    def overtake(self, checkpoints: int, and_cut: bool = False) -> None:
+        """In the middle of what a launcher does, another one takes the store over and goes on for a while.
+
+        With `and_cut` it has segments in flight when the first one goes on.
+        """
         before = list(self.launchers)
         self.begin()
         for at in range(checkpoints):
             for launcher in [each for each in self.launchers if each not in before]:
                 self.checkpoint(launcher, whole=at % 2 == 0)
+        for launcher in [each for each in self.launchers if each not in before and and_cut]:
+            if launcher.in_doubt is None:
+                with contextlib.suppress(Crashed):
+                    launcher.cut(whole=True)
 
     def lose_power(self) -> None:
         self.launchers.clear()

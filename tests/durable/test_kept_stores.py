@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_kept_store_is_read_to_the_last_value(kept: Path) -> None:
         assert bare == commit_of(checkpoint)
         assert [segment.checkpoint for segment in commit.segments] == list(range(1, checkpoint + 1))
     for segment in newest.segments:
-        reader = SegmentReader(segment.name, lambda at, n, name=segment.name: store.read(name, at, n), segment.length)  # type: ignore[misc]
+        reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
         assert reader.header.number == segment.checkpoint
         for block, meant in zip(reader.blocks(), cuts()[segment.checkpoint], strict=True):
             assert (block.kind, block.operator, block.bin) == (meant.kind, meant.operator, meant.bin)

@@ -36,9 +36,14 @@ class StoreMachine(RuleBasedStateMachine):
     def fail_soon(self, steps: int, fault: str) -> None:
         self.scene.disk.happenings[len(self.scene.disk.steps) + steps] = fault
 
-    @rule(steps=st.integers(1, 60), checkpoints=st.integers(0, 4))
-    def be_overtaken_soon(self, steps: int, checkpoints: int) -> None:
-        self.scene.disk.happenings[len(self.scene.disk.steps) + steps] = partial(self.scene.overtake, checkpoints)
+    @rule(steps=st.integers(1, 60), checkpoints=st.integers(0, 4), and_cut=st.booleans())
+    def be_overtaken_soon(self, steps: int, checkpoints: int, and_cut: bool) -> None:
+        overtake = partial(self.scene.overtake, checkpoints, and_cut)
+        self.scene.disk.happenings[len(self.scene.disk.steps) + steps] = overtake
+
+    @rule(steps=st.integers(1, 60))
+    def lose_power_soon(self, steps: int) -> None:
+        self.scene.disk.happenings[len(self.scene.disk.steps) + steps] = self.scene.lose_power
 
     @rule(room=st.none() | st.integers(0, 3000))
     def fill_the_disk(self, room: int | None) -> None:

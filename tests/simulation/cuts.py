@@ -178,6 +178,7 @@ class Written:
 
     cuts: dict[Piece, dict[int, list[Block]]] = field(default_factory=lambda: defaultdict(dict))
     complete: set[tuple[Piece, int]] = field(default_factory=set)
+    members: dict[int, tuple[int, ...]] = field(default_factory=dict)  # checkpoint -> the workers when it was issued
 
     def sink(self, worker: int) -> journal.CutSink:
         def take(cut: Piece, block: Block | None) -> None:
@@ -247,8 +248,11 @@ def with_checkpoints(
 
 @contextmanager
 def small_slices(random: Random) -> Iterator[None]:
-    """In the block, a slice of a cut is one key in most seeds, and a turn of S one batch in some."""
+    """In the block, a slice of a cut is one key in most seeds, a turn of S one batch in some, and changes are noted in
+    a way that is drawn anew at each cut."""
     usual = journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
+    choose = journal.choose
+    journal.choose = lambda *counts, **more: random.choice([*journal.Noting])  # type: ignore[assignment]
     if random.random() < 0.7:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
     if random.random() < 0.4:
@@ -257,6 +261,20 @@ def small_slices(random: Random) -> Iterator[None]:
         yield
     finally:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
+        journal.choose = choose
+
+
+class Issued(list[tuple[int, Command]]):
+    """The commands that were issued; notes who is a member when a checkpoint is."""
+
+    def __init__(self, cluster: SimulatedCluster, written: Written) -> None:
+        self._cluster = cluster
+        self._written = written
+
+    def append(self, entry: tuple[int, Command]) -> None:
+        super().append(entry)
+        if isinstance(entry[1], Checkpoint):
+            self._written.members[entry[1].number] = self._cluster._rescaling.lead.worker.membership.ids
 
 
 def go(
@@ -264,6 +282,7 @@ def go(
 ) -> tuple[list[tuple[Any, Any]], list[tuple[int, Command]]]:
     """Run a plan; return the outputs, and what was commanded."""
     cluster = SimulatedCluster(plan.seed, plan.workers)
+    cluster.issued = Issued(cluster, written)
     for record, change in plan.changes:
         cluster.at(record, change)
 
@@ -330,6 +349,8 @@ def check(
             bins = sorted(bin for cut, _, _ in pieces for bin in cut.bins)
             assert bins == list(range(BINS)), f"{where} has the bins {bins}"
             assert all((cut, worker) in written.complete and cut.time == time for cut, worker, _ in pieces), where
+            workers = {worker for _, worker, _ in pieces}
+            assert workers >= {*written.members[number]}, f"{where} is of workers {workers}"
             found = rebuilt(written, number, name, time)
             states = {key: state for states in found.states.values() for key, state in states.items()}
             timers = by_time(each for due in found.timers.values() for each in due)

@@ -11,11 +11,19 @@ FAULTS = ("crash", "EIO", "ENOSPC", "done-EIO")
 def run(seed: int) -> None:
     """Play one seed; raises AssertionError, or what the store says, if something is not as it must be."""
     rng = random.Random(seed)
-    scene = Scene(seed, kept=rng.choice([1, 1, 2, 3]))
+    play(Scene(seed, kept=rng.choice([1, 1, 2, 3])), rng)
+
+
+def play(scene: Scene, rng: random.Random) -> None:
+    """Let launchers and a disk do what they may, in any order, and then look."""
     for _ in range(rng.randrange(5, 30)):
         for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
             step = len(scene.disk.steps) + rng.randrange(1, 60)
-            scene.disk.happenings[step] = rng.choice([*FAULTS, partial(scene.overtake, rng.randrange(5))])
+            overtake = partial(scene.overtake, rng.randrange(4), rng.random() < 0.5)
+            scene.disk.happenings[step] = rng.choice([*FAULTS, overtake, scene.lose_power])
+        if rng.random() < 0.15:  # for a while nothing is written, or nothing at all works
+            start = len(scene.disk.steps) + rng.randrange(1, 60)
+            scene.disk.happenings |= dict.fromkeys(range(start, start + rng.randrange(30)), rng.choice(FAULTS[1:]))
         if rng.random() < 0.1:
             scene.disk.capacity = scene.disk.used() + rng.randrange(2000)
         act(scene, rng)
@@ -30,9 +38,12 @@ def run(seed: int) -> None:
 def act(scene: Scene, rng: random.Random) -> None:
     """Let one launcher do one thing, or the power fail."""
     chance = rng.random()
-    if chance < 0.1:
+    if chance < 0.15:
         scene.lose_power()
-    elif chance < 0.25 or not scene.launchers:
+    elif chance < 0.3 or not scene.launchers:
+        if rng.random() < 0.5:  # another one does so, too
+            step = len(scene.disk.steps) + rng.randrange(1, 30)
+            scene.disk.happenings[step] = partial(scene.overtake, rng.randrange(2), True)
         scene.begin()
     else:
         newest = scene.launchers[-1]

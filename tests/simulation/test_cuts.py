@@ -51,7 +51,7 @@ FAULTS = {
         "[timer for each in changed for bin, timer in each.timers if bin in store.bins]",
     ),
     "S applies records of the checkpoint's time before it cuts": Fault(
-        "StateMachine._apply_durably", "journal.before(time)", "journal.before(time - 1)"
+        "DurableMachine._apply", "journal.before(time)", "journal.before(time - 1)"
     ),
     "S fires timers of the checkpoint's time before it cuts": Fault(
         "TimedFolds._apply_durably", "journal.before(time)", "journal.before(time - 1)"
@@ -74,10 +74,6 @@ FAULTS = {
         "keys = [key for key in keys if key in self._store.states]\n"
         "self._send(pack(BlockKind.DELTA, self._operator, None, keys, list(map(self._store.states.get, keys))))",
     ),
-    "nothing is held for restored timers": Fault("TimedFolds.__init__", "self._hold(self.waiting())", "None"),
-    "what is held for restored timers is too late": Fault(
-        "TimedFolds.__init__", "self._hold(self.waiting())", "self._hold(self.waiting() and self.waiting() + 1)"
-    ),
     "a state changes before it is written": Fault("Journal.touch", "self._unwritten is not None", "False"),
     "a key of a waiting bin changes before it is written": Fault(
         "Unwritten.save", "found.update(key for key in touched if key in self._store.states)", "None"
@@ -95,9 +91,20 @@ FAULTS = {
     "a payload changes before it is written": Fault("Journal.fire", "self._unwritten is not None", "False"),
     "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
     "deltas of the base's own cut do not count": Fault("restore", "number >= bases[bin]", "number > bases[bin]"),
-    "older bases count": Fault("restore", "number < bases[block.bin]", "False"),
     "a newcomer does not hear of checkpoints": Fault(
         "ControlInput.read", "self._journal is not None", "self._journal is not None and newcomer is None"
+    ),
+    "a cut does not look into the young dict": Fault("Journal._cut", "self._merge()", "None"),
+    "a bin goes without what the young dict has of it": Fault("Journal.leaving", "self._merge()", "None"),
+    "S does not look for old states": Fault("DurableMachine._outputs", "find_old(key)", "None"),
+    "the young dict keeps a key that is gone": Fault("Journal.come_or_go", "self.young.pop(key, None)", "None"),
+    "a key that S forgets is not noted": Fault("Journal.come_or_go", "self._present.keys.add(key)", "None"),
+    "what is merged is not noted": Fault("Journal._merge", "self._present.keys.update(self.young)", "None"),
+    "a dense interval before an abandoned cut is forgotten": Fault(
+        "Journal._cut", "any(each.dense for each in changed)", "changed[-1].dense"
+    ),
+    "in a dense job no state is saved before it changes": Fault(
+        "Journal.wants_keys", "self._unwritten is not None", "False"
     ),
     "what led to a checkpoint is dropped before it is committed": Fault(
         "Journal.committed", "each.number > self._committed", "False"

@@ -434,8 +434,9 @@ def test_a_planted_fault_is_found_within_200_loops(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_STORES))
-def test_a_planted_fault_is_found_within_200_stores(name: str) -> None:
-    check_found(FAULTS_OF_STORES[name], "stores")
+def test_a_planted_fault_is_found_within_1000_stores(name: str) -> None:
+    """Some need three accidents in a row; a seed takes a twentieth of a second."""
+    check_found(FAULTS_OF_STORES[name], "stores", 5 * SEEDS)
 
 
 @pytest.mark.parametrize("name", FAULTS_OF_FOLDERS)
@@ -453,9 +454,9 @@ def test_a_planted_fault_is_found_within_200_values(name: str) -> None:
     check_found(FAULTS_OF_OBJECTS[name], "objects")
 
 
-def check_found(fault: Fault, kind: str) -> None:
+def check_found(fault: Fault, kind: str, seeds: int = SEEDS) -> None:
     """Plant a fault and search."""
-    done = search(kind, SEEDS, fault)
+    done = search(kind, seeds, fault)
     assert done.returncode == 3, f"not found: {done.stdout}{done.stderr}"
 
 
@@ -468,7 +469,8 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "introductions", "objects"]
+    "kind",
+    ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores", "objects", "introductions"],
 )
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
