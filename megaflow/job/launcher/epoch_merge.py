@@ -5,14 +5,31 @@ come. Closed epochs leave in increasing order, each in order of worker id, each 
 them. Workers may come and go: the launcher hears of a new worker before that sends anything (it has nothing for epochs
 that are closed by then: see `megaflow.job.worker.output`); a worker that leaves is waited for until it has closed
 everything. A `Writer` takes the closed epochs; those of the command line are in `megaflow.job.launcher.output_file`.
+
+A checkpoint keeps what precedes an epoch of its own, so its `Mark` leaves exactly between the epochs before that and
+the others, however many close at once. It is asked for before that epoch can close anywhere: the coordinator says so
+before it lets the epoch pass, by the connection over which its own process closes epochs.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import Form
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the outputs: all epochs before `epoch` come before it, all others after it."""
+
+    checkpoint: int
+    epoch: int
+
+
+Leaving: TypeAlias = tuple[int, list[Any]] | Mark
+"""What leaves: an epoch with its records, or a mark."""
 
 
 class EpochMerge:
@@ -29,6 +46,7 @@ class EpochMerge:
         self._closed: dict[int, float] = dict.fromkeys(workers, 0)  # worker -> what it sends is at this epoch or later
         self._least: float = 0  # of these, ever; epochs before it have left
         self._held: dict[int, dict[int, list[Any]]] = {}  # epoch -> worker -> records, none before _least
+        self._marks: list[Mark] = []  # that are to leave, by epoch
 
     def join(self, workers: Iterable[int]) -> None:
         """Wait for these workers, too, from the first epoch on that has not left."""
@@ -42,8 +60,20 @@ class EpochMerge:
             raise ProtocolError(f"worker {batch.worker} sent output for epoch {batch.epoch} after closing it")
         self._held.setdefault(batch.epoch, {}).setdefault(batch.worker, []).extend(batch.records)
 
-    def close(self, closed: OutputClosed) -> list[tuple[int, list[Any]]]:
-        """Take in how far a worker is; return the epochs that are closed by it, with their records.
+    def mark(self, mark: Mark) -> list[Leaving]:
+        """Have a mark leave in its place; return it if that is now. Raises ProtocolError if epochs after it have left.
+
+        Its epoch is not before that of an earlier one.
+        """
+        if self._least > mark.epoch:
+            raise ProtocolError(f"checkpoint {mark.checkpoint} comes at epoch {mark.epoch}, which is closed already")
+        if self._least == mark.epoch:
+            return [mark]
+        self._marks.append(mark)
+        return []
+
+    def close(self, closed: OutputClosed) -> list[Leaving]:
+        """Take in how far a worker is; return the epochs that are closed by it, with their records, and due marks.
 
         Costs O(workers) and O(epochs held) when something closes.
         """
@@ -55,20 +85,42 @@ class EpochMerge:
         if least <= self._least:
             return []
         self._least = least
-        leaving = [(epoch, self._held.pop(epoch)) for epoch in sorted(self._held) if epoch < least]
-        return [(epoch, [record for worker in sorted(each) for record in each[worker]]) for epoch, each in leaving]
+        closed_now = [(epoch, self._held.pop(epoch)) for epoch in sorted(self._held) if epoch < least]
+        leaving: list[Leaving] = [
+            (epoch, [record for worker in sorted(each) for record in each[worker]]) for epoch, each in closed_now
+        ]
+        while self._marks and self._marks[0].epoch <= least:
+            mark = self._marks.pop(0)
+            leaving.insert(sum(isinstance(each, Mark) or each[0] < mark.epoch for each in leaving), mark)
+        return leaving
 
 
 class Writer:
     """Where closed epochs go; by itself it wants nothing, and has nothing to flush or close."""
 
     form: Form = "nothing"  # what it is given: records, or lines that the workers have rendered
+    name = "none"  # in a store of durable state
+    is_kept = True  # whether it is there after a crash, or needs not be
+
+    def hold(self) -> int:
+        """Keep others from writing there, as long as it is open; return how long it is before the job writes.
+
+        Raises StoreError if somebody else writes there.
+        """
+        return 0
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write the records of one epoch; epochs increase."""
 
     def flush(self) -> None:
         """Make what was written visible; at the job's end also that nothing was. A failed job does not call it then."""
+
+    def sync(self) -> int:
+        """Make what was written durable; return how long the output is: bytes of a file, records in memory."""
+        return 0
+
+    def cut_back(self, length: int) -> None:
+        """Take back what was written after it was so long, as far as that can be."""
 
     def close(self) -> None:
         """Flush, and let go of what is open."""
@@ -82,6 +134,7 @@ class ListWriter(Writer):
     """Keeps the records, for `megaflow.run`."""
 
     form: Form = "records"
+    name = "records"
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -89,3 +142,11 @@ class ListWriter(Writer):
     def write(self, epoch: int, records: list[Any]) -> None:
         """Keep them."""
         self.records += records
+
+    def sync(self) -> int:
+        """Return how many there are."""
+        return len(self.records)
+
+    def cut_back(self, length: int) -> None:
+        """Forget those that came later."""
+        del self.records[length:]

@@ -9,9 +9,17 @@
    before leaves a file as it was, and none where there was none.
 4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing. But a job that reads
    what the shell appends its output to (`>> FILE`) is refused: it might never end.
+
+With a store of durable state
+ 5. A regular file is locked as the store is, and `name`d there by its absolute path, with the length that it has before
+    the job writes: what it had is replaced if that is 0, and stays if it is appended to.
+ 6. A file that the store names already is opened to `resume`: whatever it has is neither refused nor replaced, but cut
+    back to the length that the store says, and written on from there. One that is shorter than that is another file.
+ 7. Whatever else is written to (standard output, a pipe, a device) cannot be cut back: `is_kept` says so.
 """
 
 import contextlib
+import fcntl
 import os
 import stat
 import sys
@@ -19,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.errors import MegaflowError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
 from megaflow.job.launcher.launcher_input import STDIN, files_read
 from megaflow.job.spec import Form
@@ -27,17 +35,20 @@ from megaflow.job.spec import Form
 STDOUT = 1
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
-Mode: TypeAlias = Literal["new", "overwrite", "append"]
-"""What becomes of what a file has; with `new` it must have nothing."""
+Mode: TypeAlias = Literal["new", "overwrite", "append", "resume"]
+"""What becomes of what a file has; with `new` it must have nothing, with `resume` a store says how much of it stays."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-FLAGS: dict[Mode, int] = {"new": _CREATE, "overwrite": _CREATE, "append": _CREATE | os.O_APPEND}
+_APPEND = _CREATE | os.O_APPEND
+FLAGS: dict[Mode, int] = {"new": _CREATE, "overwrite": _CREATE, "append": _APPEND, "resume": _APPEND}
 
 
 class TextWriter(Writer):
     """`--output -`: one line a record."""
 
     form: Form = "text"
+    name = "-"
+    is_kept = False
 
     def __init__(self, stream: TextIO, name: str = "standard output") -> None:
         self._stream = stream
@@ -89,6 +100,9 @@ class JsonLinesWriter(TextWriter):
             raise refusal(path, f"cannot write there: {error.strerror}") from error
         super().__init__(open(self._file, "w", encoding="utf-8", newline="\n"), path)  # noqa: SIM115
         self._is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._is_named = False  # in its folder, whatever happens
+        self.name = f"jsonl:{os.path.abspath(path)}"
+        self.is_kept = self._is_regular
 
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
@@ -97,6 +111,51 @@ class JsonLinesWriter(TextWriter):
             raise refusal(
                 self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
             )
+
+    def hold(self) -> int:
+        """Lock the file as long as it is open; return how long it is before this job writes.
+
+        Raises StoreError if another job has it.
+        """
+        if not self._is_regular:
+            return 0
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreError(
+                f"--output jsonl:{self._path} cannot be locked, another job may be writing to it ({error.strerror}): "
+                "wait until that has ended, or name another file"
+            ) from error
+        return os.fstat(self._file).st_size if self._mode in ("append", "resume") else 0
+
+    def sync(self) -> int:
+        """Make what was written durable, and return the file's length."""
+        self.flush()
+        if not self._is_regular:
+            return 0
+        with self._failing():
+            os.fsync(self._file)
+            if not self._is_named:
+                sync_folder_of(self._path)
+                self._is_named = True
+            return os.fstat(self._file).st_size
+
+    def cut_back(self, length: int) -> None:
+        """Shorten the file to what it had when it was so long, durably. Raises StoreError if it is shorter."""
+        if not self._is_regular:
+            return
+        with self._failing():
+            self._stream.flush()
+            found = os.fstat(self._file).st_size
+            if found < length:
+                raise StoreError(
+                    f"--output jsonl:{self._path} has {found} bytes, and {length} when its last checkpoint was taken: "
+                    "put back the file that this job wrote, or begin with another --state folder"
+                )
+            os.ftruncate(self._file, length)
+            self._mode, self._begun, self._made = "resume", False, self._made and length == 0
+            self._stream.seek(0, os.SEEK_END)
+            os.fsync(self._file)
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
@@ -123,8 +182,17 @@ class JsonLinesWriter(TextWriter):
         self._begun = True
         if self._is_regular and self._mode == "overwrite":
             os.ftruncate(self._file, 0)
-        if self._is_regular and self._mode == "append" and not ends_line(self._path):
+        if self._is_regular and self._mode in ("append", "resume") and not ends_line(self._path):
             self._stream.write("\n")  # an earlier job was killed in a line
+
+
+def sync_folder_of(path: str) -> None:
+    """Wait until a file's name is on the disk."""
+    folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None:
@@ -162,7 +230,7 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
         return writer
     if output not in ("-", "none"):
         raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")
-    if mode != "new":
+    if mode in ("overwrite", "append"):
         raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
     if output == "none":
         return NothingWriter()

@@ -11,20 +11,30 @@
 5. What the writer raises ends the thread, and is raised by `check` or `close`, once.
 6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
    none is left behind; it is a daemon, and the writers use no stream that the interpreter flushes at its end.
+7. At a `Mark` it has all before it made durable, and tells how long the output is there (`synced`). `cut_back` takes
+   away what is not written yet, and then what is written beyond a length.
 """
 
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.reports import quantity
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.epoch_merge import Leaving, Mark, Writer
 
 FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk
 SLICE = 100  # records in one call of the writer
 STUCK_SECONDS = 1.0  # without progress; the whole end of a failed job is promised to take 5
+
+
+@dataclass(frozen=True, slots=True)
+class CutBack:
+    """The output is to be no longer than this."""
+
+    length: int
 
 
 class OutputQueue:
@@ -38,7 +48,8 @@ class OutputQueue:
         self._report = report
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Condition()
-        self._epochs: deque[tuple[int, list[Any], int]] = deque()  # epoch, records, bytes
+        self._epochs: deque[tuple[int, list[Any], int] | Mark | CutBack] = deque()  # epoch, records, bytes
+        self._synced: list[tuple[Mark, int]] = []  # with the output's length; not fetched yet
         self._bytes = 0  # of these and of the one that is being written
         self.records = 0  # that are not written yet, of these and of that one
         self._slices = 0  # written, ever
@@ -51,12 +62,16 @@ class OutputQueue:
         self._wake = wake
         self._thread.start()
 
-    def put(self, epochs: list[tuple[int, list[Any]]]) -> None:
+    def put(self, leaving: Sequence[Leaving]) -> None:
         """Have these written, in this order. Does not block."""
-        if not epochs:
+        if not leaving:
             return
         with self._lock:
-            for epoch, records in epochs:
+            for each in leaving:
+                if isinstance(each, Mark):
+                    self._epochs.append(each)
+                    continue
+                epoch, records = each
                 size = 0 if self.form == "records" else sum(map(len, records))
                 self._epochs.append((epoch, records, size))
                 self._bytes += size
@@ -75,6 +90,21 @@ class OutputQueue:
     def is_finished(self) -> bool:
         """Whether `finish` was called, and all is written and flushed."""
         return self._is_finished
+
+    def synced(self) -> list[tuple[Mark, int]]:
+        """Return the marks that were reached since the last call, each with the length of the output, now durable."""
+        with self._lock:
+            reached, self._synced = self._synced, []
+        return reached
+
+    def cut_back(self, length: int) -> None:
+        """Write nothing of what is waiting, and take back what the output has beyond this length. Does not block."""
+        with self._lock:
+            self._epochs.clear()
+            self._epochs.append(CutBack(length))
+            self._bytes = self.records = 0
+            self.is_full = False
+            self._lock.notify()
 
     def finish(self) -> None:
         """Have the writer flushed when all is written, also if that is nothing."""
@@ -126,7 +156,11 @@ class OutputQueue:
         with self._lock:
             self._lock.wait_for(lambda: self._epochs or self._is_closing or self._is_finishing > self._is_finished)
             taken = self._epochs.popleft() if self._epochs else None
-        if taken is not None:
+        if isinstance(taken, Mark):
+            self._sync(taken)
+        elif isinstance(taken, CutBack):
+            self._writer.cut_back(taken.length)
+        elif taken is not None:
             self._write(*taken)
         elif self._is_finishing and not self._is_finished:
             self._writer.flush()
@@ -141,7 +175,7 @@ class OutputQueue:
             self._writer.write(epoch, records[at : at + SLICE])
             self._slices += 1
         with self._lock:
-            self._bytes -= size
+            self._bytes = max(0, self._bytes - size)  # 0: it was cut back meanwhile
             self.records = max(0, self.records - len(records))
             has_room = self.is_full and self._bytes < FULL_BYTES / 2
             self.is_full = self.is_full and not has_room
@@ -149,6 +183,12 @@ class OutputQueue:
             self._writer.flush()
         if has_room:
             self._tell()
+
+    def _sync(self, mark: Mark) -> None:
+        length = self._writer.sync()
+        with self._lock:
+            self._synced.append((mark, length))
+        self._tell()
 
     def _tell(self) -> None:
         with contextlib.suppress(OSError):  # the loop has ended

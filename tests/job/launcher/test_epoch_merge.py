@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError
-from megaflow.job.launcher.epoch_merge import EpochMerge, ListWriter
+from megaflow.job.launcher.epoch_merge import EpochMerge, ListWriter, Mark
 
 WORKERS = (0, 2, 5)
 
@@ -99,3 +99,47 @@ def test_a_list_keeps_the_records() -> None:
     writer.write(4, [3])
     writer.close()
     assert writer.records == [1, 2, 3]
+
+
+@given(conversations(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=4))
+def test_a_mark_leaves_once_exactly_between_the_epochs_before_it_and_the_others(
+    said: list[OutputBatch | OutputClosed], asked: list[tuple[int, int]]
+) -> None:
+    """`asked`: before which message of the conversation a mark is asked for, and how far beyond what is closed."""
+    merge, left, marks = EpochMerge(WORKERS), list[Any](), list[Mark]()
+    closed: dict[int, float] = dict.fromkeys(WORKERS, 0)
+    for at, message in enumerate(said):
+        for _, ahead in (each for each in asked if each[0] == at):
+            least = min(closed.values())
+            if least < float("inf"):
+                epoch = max(int(least) + ahead, marks[-1].epoch if marks else 0)
+                marks.append(Mark(len(marks), epoch))
+                left += merge.mark(marks[-1])
+        if isinstance(message, OutputBatch):
+            merge.add(message)
+        else:
+            closed[message.worker] = float("inf") if message.epoch is None else message.epoch
+            left += merge.close(message)
+        due = [mark for mark in marks if mark.epoch <= min(closed.values())]
+        assert [each for each in left if isinstance(each, Mark)] == due, "as soon as all before it has left"
+    for place, mark in enumerate(left):
+        if isinstance(mark, Mark):
+            assert all(each[0] < mark.epoch for each in left[:place] if not isinstance(each, Mark))
+            assert all(each[0] >= mark.epoch for each in left[place:] if not isinstance(each, Mark))
+
+
+def test_a_mark_before_what_has_left_is_refused() -> None:
+    merge = EpochMerge([0])
+    merge.close(OutputClosed(0, 7))
+    assert merge.mark(Mark(1, 7)) == [Mark(1, 7)]
+    with pytest.raises(ProtocolError, match="checkpoint 2 comes at epoch 6, which is closed already"):
+        merge.mark(Mark(2, 6))
+
+
+def test_records_in_memory_are_cut_back_to_what_they_were() -> None:
+    writer = ListWriter()
+    writer.write(1, ["a", "b"])
+    length = writer.sync()
+    writer.write(2, ["c"])
+    writer.cut_back(length)
+    assert writer.records == ["a", "b"]

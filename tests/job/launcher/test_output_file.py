@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import UsageError
+from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, TextWriter, open_writer
 from megaflow.job.worker.json_lines import as_json_lines
@@ -62,6 +62,56 @@ def test_a_file_that_is_not_empty_is_refused_unless_told_what_becomes_of_it(tmp_
         writer.write(1, ["new"])
         writer.close()
         assert path.read_text() == text
+
+
+@pytest.mark.parametrize(("mode", "begins"), [("overwrite", ""), ("append", "old\n")])
+def test_a_file_that_a_store_names_is_cut_back_and_written_on(tmp_path: Path, mode: Mode, begins: str) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("old")
+    writer = open_writer(f"jsonl:{path}", mode=mode)
+    before = writer.hold()
+    assert before == (3 if mode == "append" else 0) and path.read_text() == "old"
+    writer.write(1, ["first"])
+    length = writer.sync()
+    assert length == len(begins + "first\n") == path.stat().st_size
+    writer.write(2, ["second"])
+    writer.cut_back(length)
+    writer.write(2, ["again"])
+    writer.flush()
+    assert path.read_text() == begins + "first\nagain\n"
+    writer.close()
+    for committed, text in ((length, begins + "first\nthird\n"), (before, begins + "third\n")):
+        resumed = open_writer(f"jsonl:{path}", mode="resume")
+        resumed.hold()
+        resumed.cut_back(committed)
+        resumed.write(3, ["third"])
+        resumed.close()
+        assert path.read_text() == text
+    resumed = open_writer(f"jsonl:{path}", mode="resume")
+    size = path.stat().st_size
+    with pytest.raises(StoreError, match=rf"out.jsonl has {size} bytes, and 1000 when its last checkpoint was taken"):
+        resumed.cut_back(1000)
+    resumed.close()
+    assert path.stat().st_size == size
+
+
+def test_what_was_cut_back_stays_when_nothing_follows(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = open_writer(f"jsonl:{path}")
+    writer.write(1, ["first"])
+    writer.cut_back(writer.sync())
+    writer.close()
+    assert path.read_text() == "first\n"
+
+
+def test_two_jobs_with_stores_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writer, other = (open_writer(f"jsonl:{path}") for _ in range(2))
+    writer.hold()
+    with pytest.raises(StoreError, match=r"out.jsonl cannot be locked, another job may be writing to it"):
+        other.hold()
+    writer.close()
+    other.close()
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

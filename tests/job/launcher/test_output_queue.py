@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.job.launcher import output_queue
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.epoch_merge import Mark, Writer
 from megaflow.job.launcher.output_queue import FULL_BYTES, OutputQueue
 from megaflow.job.spec import Form
 
@@ -36,6 +36,15 @@ class Notebook(Writer):
 
     def flush(self) -> None:
         self.told.append("flush")
+
+    def sync(self) -> int:
+        return sum(records for _, records in self._written())
+
+    def cut_back(self, length: int) -> None:
+        self.told.append(f"cut back to {length}")
+
+    def _written(self) -> list[tuple[int, int]]:
+        return [each for each in self.told if isinstance(each, tuple)]
 
     def close(self) -> None:
         self.threads.add(threading.get_ident())
@@ -154,3 +163,30 @@ def test_what_is_dropped_is_not_written(bench: Bench) -> None:
     bench.writer.open.set()
     bench.queue.close()
     assert bench.writer.told == [(1, 100), "close"] and bench.reports == []
+
+
+def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(bench: Bench) -> None:
+    bench.start()
+    bench.queue.put([(1, ["a"] * 101), Mark(7, 2), (2, ["b"]), Mark(8, 3)])
+    synced: list[Any] = []
+    while len(synced) < 2:
+        bench.wait()
+        synced += bench.queue.synced()
+    assert synced == [(Mark(7, 2), 101), (Mark(8, 3), 102)] and bench.queue.synced() == []
+    bench.finish()
+
+
+def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
+    bench.writer.open.clear()
+    bench.start()
+    bench.queue.put([(1, ["a"])])
+    assert bench.writer.begun.wait(WAIT_SECONDS)
+    bench.queue.put([(2, ["b"] * 5), Mark(7, 3), (3, ["c" * FULL_BYTES])])
+    assert bench.queue.is_full
+    bench.queue.cut_back(0)
+    assert not bench.queue.is_full and bench.queue.records == 0
+    bench.writer.open.set()
+    bench.queue.put([(4, ["d"])])
+    bench.finish()
+    assert [each for each in bench.writer.told if each != "flush"] == [(1, 1), "cut back to 0", (4, 1)]
+    assert bench.queue.synced() == [] and not bench.queue.is_full and bench.queue.records == 0
