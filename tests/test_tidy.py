@@ -13,7 +13,7 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
+    "megaflow/control/messages.py": (460, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }

@@ -1,6 +1,7 @@
 """The loops that a Python programmer would write, with the same folds, each in a process of its own.
 
-    python -m apps.bench.plain words FILE | numbers FILE | latency RATE SECONDS WARM_UP | echo FD | count FD
+    python -m apps.bench.plain words FILE | numbers FILE | ints RECORDS | latency RATE SECONDS WARM_UP
+    python -m apps.bench.plain echo FD | count FD
 
 Nothing is imported here but what Python has, so that the memory that is told is the loop's. Prints a line of JSON.
 """
@@ -50,6 +51,19 @@ def count_numbers(path: Path) -> dict[str, Any]:
             totals[key], out = count(key, 1, totals.get(key))
             outputs += len(out)
     return {"seconds": time.perf_counter() - began, "records": outputs}
+
+
+def count_ints(records: int) -> dict[str, Any]:
+    """Count so many random ints that are in memory."""
+    draw = random.Random(SEED).randrange
+    keys = [draw(LATENCY_KEYS) for _ in range(2 * LATENCY_KEYS)]
+    began = time.process_time()
+    totals: dict[int, int] = {}
+    outputs = 0
+    for key in itertools.islice(itertools.cycle(keys), records):
+        totals[key], out = count(key, 1, totals.get(key))
+        outputs += len(out)
+    return {"processor_seconds": time.process_time() - began, "records": outputs}
 
 
 def keys_of_ticks(rate: float, ticks: int, seed: int) -> list[list[int]]:
@@ -125,6 +139,8 @@ def main(kind: str, *words: str) -> None:
             record = count_words(Path(words[0]))
         case "numbers":
             record = count_numbers(Path(words[0]))
+        case "ints":
+            record = count_ints(int(words[0]))
         case "latency":
             record = wait_latencies(*map(float, words))
         case "count":

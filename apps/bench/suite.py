@@ -1,4 +1,4 @@
-"""All workloads, S1 to S10, one after the other: `make bench`.
+"""All workloads, S1 to S10 and S18, one after the other: `make bench`.
 
     python apps/bench/suite.py [--only S1,S4] [--repeat N] [--quick] [--text FILE] [--folder DIR] [--json FILE]
 
@@ -27,6 +27,7 @@ from apps.bench.experiment import plotter
 from apps.bench.idle import S6
 from apps.bench.latency import S4
 from apps.bench.moving import S7, S8
+from apps.bench.processor_time import S18
 from apps.bench.random_keys import S3
 from apps.bench.report import Draw, Result, as_json, draw, summary, text
 from apps.bench.rounds import S5
@@ -34,7 +35,7 @@ from apps.bench.spark_ingest import S10
 from apps.bench.wordcount import S1, S2
 from apps.bench.workload import ROOT, Absent, Setting, Workload
 
-WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10)
+WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S18)
 REPEAT, REPEAT_QUICK = 5, 2
 
 
@@ -79,7 +80,8 @@ def chosen(only: str) -> Sequence[Workload]:
     """
     names = {name.strip().upper() for name in only.split(",") if name.strip()}
     if unknown := names - {workload.id for workload in WORKLOADS}:
-        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}; there are S1 to S{len(WORKLOADS)}")
+        known = ", ".join(workload.id for workload in WORKLOADS)
+        raise click.BadParameter(f"no workload {', '.join(sorted(unknown))}; there are {known}")
     return [workload for workload in WORKLOADS if not names or workload.id in names]
 
 

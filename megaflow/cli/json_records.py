@@ -28,7 +28,8 @@ def plain(value: object) -> Any:
     """Return a report as dicts, lists and numbers; its keys are the fields' names, but for those in `NAMES`."""
     match value:
         case JobStatus():
-            return {**_by_field(value), "operators": operator_records(value)}
+            found = {**_by_field(value), "operators": operator_records(value)}
+            return {key: each for key, each in found.items() if (key, each) != ("checkpoint", None)}
         case WorkerStatus(timers=None):
             return {key: each for key, each in _by_field(value).items() if key != "timers"}
         case ChangeStatus():

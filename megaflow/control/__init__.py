@@ -1,6 +1,7 @@
 """Steering a running job. Each package below runs where its name says.
 
 messages            all that the parts of a job say to each other; launcher_messages: to and from the launcher
+checkpoint_messages what is said of a checkpoint, by all who take part in it
 shapes              whether a record that has come is what its class says
 reports             statuses and accounts of commands
 coordinator/        in the coordinating worker: what is decided, timed and numbered

@@ -2,12 +2,14 @@
 And what the launcher is asked at its side door, see `megaflow.job.side_door`.
 
 The receiver checks every record; none is trusted for its type. `Coordinates` goes to all workers, too, and the
-coordinator's controller takes what the launcher answers to `StartProcesses`.
+coordinator's controller takes what the launcher answers to `StartProcesses`. Checkpoints have a vocabulary of
+their own, `megaflow.control.checkpoint_messages`.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten
 from megaflow.control.reports import BusyWorker
 
 
@@ -74,6 +76,7 @@ class Ended:
     records: int
     latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
     flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
+    cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it has no part in one
 
 
 @dataclass(frozen=True, slots=True)

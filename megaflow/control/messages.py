@@ -8,7 +8,8 @@
 4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
 
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
-some records carry, are in `megaflow.control.reports`.
+some records carry, are in `megaflow.control.reports`; what is said of checkpoints is in
+`megaflow.control.checkpoint_messages`.
 
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
+from megaflow.durable.incarnation import DurablePart
 
 # 1. On the control stream -------------------------------------------------------------
 
@@ -186,6 +188,11 @@ class StopJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """Make a checkpoint; `Done` carries the `CheckpointStatus` when it is committed."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRequest:
     """Commit a staged Spark batch; `Done` carries the epoch. A replay is answered alike."""
 
@@ -219,6 +226,7 @@ class JobSettings:
     rate: float | None  # lines per second, of all sources together
     encoding_errors: str
     output: str  # the form of the records that the launcher wants
+    durable: DurablePart | None = None  # None: nothing is
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +274,7 @@ class Moved:
 
 Command: TypeAlias = (
     StatusQuery | ExplainQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses | RemoveWorker
-    | BootstrapWorker | StopJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
+    | BootstrapWorker | StopJob | CheckpointJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
 )  # fmt: skip
 """What a client may ask: the bodies of its requests. Any other is refused at the door."""
 

@@ -154,6 +154,20 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointStatus:
+    """The last checkpoint that was committed, and whether the next one will be."""
+
+    number: int | None = None  # None: there is none yet
+    epoch: int = 0  # it keeps the effects of all before
+    age_seconds: float = 0.0  # since it was committed
+    bytes: int = 0  # that were written for it; 0 if it was made before the job began
+    seconds: float = 0.0  # from its begin until it was committed
+    under_way: bool = False  # the next one
+    failing_seconds: float | None = None  # since the first of those failed that were tried after it; None: none has
+    reason: str | None = None  # why the last of these did
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A running job, as its coordinator knows it and its workers report it.
 
@@ -173,6 +187,7 @@ class JobStatus:
     joining: tuple[JoiningStatus, ...] = ()
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
+    checkpoint: CheckpointStatus | None = None  # None: nothing is durable
 
 
 # What holds the output back -----------------------------------------------------------

@@ -25,7 +25,7 @@ What is removed, and when
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME, Commit, commit_from_bytes, commit_name, commit_numbers
@@ -37,6 +37,16 @@ CHECKPOINTS_KEPT: Final = 3
 ASIDE: Final = r"(?:\.\d+\.tmp)?"  # what `store` calls a file while it is written
 COMMIT_FILE: Final = re.compile(COMMIT_NAME.pattern + ASIDE)
 SEGMENT_FILE: Final = re.compile(SEGMENT_NAME.pattern + ASIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class DurablePart:
+    """What a worker process must know of the store."""
+
+    folder: str  # absolute
+    incarnation: int  # that writes
+    commit: int | None  # the file to begin from; None: the store has no checkpoint yet
+    checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
 
 
 def read_commit(store: Store, number: int) -> Commit:

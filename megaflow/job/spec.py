@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from megaflow.control.messages import Split
+from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
 from megaflow.errors import UsageError
 from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
@@ -67,6 +68,9 @@ class JobSpec:
     profile: ProfileSpec | None = None
     drain_timeout: float | None = None  # seconds from when it is told to stop until it is ended; None: without limit
     oversubscribe: bool = False  # whether there may be many more processes than cores
+    state: str | None = None  # absolute: the folder of the store; None: nothing is durable
+    checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    checkpoints_kept: int = CHECKPOINTS_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class ChildSpec:
     pushed: bool = False  # whether the launcher sends `Lines`
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     output: Form = "records"  # what the launcher is sent
+    durable: DurablePart | None = None  # None: nothing is
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
     sign_fd: int | None = None  # for the signs of life, likewise
 

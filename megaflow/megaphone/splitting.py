@@ -174,6 +174,15 @@ class Pairs(Sequence[tuple[Any, Any]]):
             return list(zip(self.keys[index], self.values[index], strict=True))
         return self.keys[index], self.values[index]
 
+    def copy(self) -> Pairs:
+        """Return columns of their own."""
+        return Pairs(self.keys.copy(), self.values.copy())
+
+    def extend(self, more: Pairs) -> None:
+        """Append the pairs of others."""
+        self.keys.extend(more.keys)
+        self.values.extend(more.values)
+
     def __repr__(self) -> str:
         return f"Pairs({self.keys!r}, {self.values!r})"
 

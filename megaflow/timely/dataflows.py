@@ -210,7 +210,11 @@ class Dataflows:
         """Step those that have something to do; let go of those that are complete."""
         for number, graph in list(self.running.items()):
             if graph.active and not graph.over:
-                graph.step()
+                try:
+                    graph.step()
+                except BaseException:
+                    graph.over = True
+                    raise
             if not graph.over and graph.complete:
                 self._let_go(number)
                 graph.shut()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from apps.bench import encoding, latency, rounds
+from apps.bench import encoding, latency, processor_time, rounds
 from apps.bench.backpressure import drift
 from apps.bench.random_keys import KEYS_QUICK, MEMORY, RATE, RECORDS_PER_KEY, write_numbers
 from apps.bench.random_keys import steps as number_steps
@@ -136,7 +136,7 @@ def test_contenders_take_turns_and_what_fails_is_told_and_left_out() -> None:
 
 
 def test_every_workload_is_there_and_its_goals_are_told_in_words() -> None:
-    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in range(1, 11)]
+    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in (*range(1, 11), 18)]
     assert [workload.id for workload in chosen("s9,S2")] == ["S2", "S9"] and chosen("") == list(WORKLOADS)
     assert all(goal.text() for workload in WORKLOADS for goal in workload.goals)
     assert all(workload.goals for workload in WORKLOADS)
@@ -214,6 +214,15 @@ def test_rounds_are_measured_with_one_worker_with_two_processes_and_bare() -> No
     found = {step.name: step.run()[step.name] for step in rounds.steps(20)}
     assert list(found) == [PLAIN, rounds.ONE, rounds.BARE, rounds.TWO]
     assert all(row[rounds.MIDDLE][0] > 0 for row in found.values())
+
+
+@pytest.mark.cluster
+def test_processor_time_is_that_of_all_processes_without_their_start() -> None:
+    loop, single, two = processor_time.steps((1, 2), 200_000)
+    [(name, found)] = loop.run().items()
+    assert name == PLAIN and found[processor_time.COST][0] > 0
+    for each, peers in ((single, 1), (two, 2)):
+        assert list(each.run()) == [processor_time.row(peers)]
 
 
 class Stalling(list[int]):

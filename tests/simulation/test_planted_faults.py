@@ -44,6 +44,8 @@ FAULTS = {
     "what leaves for another worker is not counted": Fault(
         "AddressedEdge.push_to", "len(batch)", "len(batch) if worker == self.end.index else 0"
     ),
+    "parts of two times leave as one message": Fault("Gathering.add", "kept[0] != time", "False"),
+    "what a worker keeps for others never leaves by itself": Fault("Gathering.settle", "self.depart()", "pass"),
     "F routes before the control frontier has passed": Fault(
         "Forwarder.forward", "passed.less_equal(time)", "passed.less_than(time)"
     ),

@@ -7,6 +7,7 @@ session           how an operator sends
 input_handle, probe, notificator    how a program sends, waits, and is told that a time is over
 scopes, signature    scopes within scopes; what must be equal on all workers
 own_records       copies for who changes records in place, where others may have them
+gathering         small parts of batches for one worker leave as one message
 run_queue, context    which operators run next; what they get from their worker
 folds, checks     what folds per key are held to, always and if the environment asks for it
 error_notes, running_place    whose line, which record: of an error, and of a thread just now

@@ -3,7 +3,8 @@
 An `Edge` is the sending end, one for each listener of an output; an `InputQueue` is the queue at the receiving end. A
 batch is immutable once pushed, so listeners share it.
 
-What leaves for another worker uses up credit, if the channel has any: see `handoffs`. It arrives at the receiving
+What leaves for another worker uses up credit, if the channel has any: see `handoffs`. Small parts leave together: see
+`gathering`. It arrives at the receiving
 worker's `ChannelEnd` of the same channel.
 """
 
@@ -19,6 +20,7 @@ from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
@@ -59,7 +61,7 @@ class PipelineEdge(Edge):
 class ChannelEnd:
     """One worker's end of a channel of records: what it sends to other workers, and what it gets from them."""
 
-    def __init__(self, context: Context, channel: Channel, queue: InputQueue) -> None:
+    def __init__(self, context: Context, channel: Channel, queue: InputQueue, gathering: Gathering) -> None:
         self._allocator = context.allocator
         self._log = context.log
         self._name = channel.dataflow, channel.number  # in the log
@@ -67,6 +69,7 @@ class ChannelEnd:
         self.lane = channel.lane
         self.queue = queue
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
+        self._gathering = gathering if channel.lane is Lane.DATA else None
         self.index = context.allocator.index
 
     def tell_kept(self, records: int) -> None:
@@ -81,10 +84,17 @@ class ChannelEnd:
             if self._log.emit is not None:
                 self.tell_kept(len(batch))
             return
-        if self._log.emit is not None:
-            self._log.sent(self._name, self.index, worker, len(batch))
         if self.credits is not None:
             self.credits.spend(worker, len(batch))
+        if self._gathering is not None:
+            self._gathering.add(self, worker, time, batch)
+        else:
+            self.post(worker, time, batch)
+
+    def post(self, worker: int, time: Time, batch: list[Any]) -> None:
+        """To another worker, now; the credit is spent."""
+        if self._log.emit is not None:
+            self._log.sent(self._name, self.index, worker, len(batch))
         try:
             self._allocator.send(worker, self.channel, (time, batch))
         except CannotTravel as error:
@@ -187,7 +197,7 @@ def make_edge(graph: Graph, number: int, pact: Pact, target: int, queue: InputQu
     """Return the edge that carries out `pact`, over the channel of this number; `Silent` has none."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
     context = graph.context
-    end = ChannelEnd(context, Channel(lane, graph.number, number), queue)
+    end = ChannelEnd(context, Channel(lane, graph.number, number), queue, graph.gathering)
     members: Members = lambda: context.membership().ids  # noqa: E731
     if isinstance(pact, Pipeline):
         return PipelineEdge(target, end, queue.put, context.log)

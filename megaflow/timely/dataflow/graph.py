@@ -26,6 +26,7 @@ from megaflow.timely.dataflow.context import Context, View
 from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
+from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
@@ -119,6 +120,7 @@ class Graph:
         self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.run_queue = RunQueue()
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
+        self.gathering = Gathering(context.now)
         self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
         self.nodes: list[Node] = []
         self.where: str | None = None  # what operators give for the line of their declaration; None: the user's line
@@ -274,9 +276,8 @@ class Graph:
     @property
     def complete(self) -> bool:
         """Nothing can happen any more, on any worker."""
-        return (
-            self.changes.is_empty() and not self._moved and self.tracker.is_complete() and not self.caster.is_holding()
-        )
+        quiet = self.changes.is_empty() and not self._moved and not self.caster.is_holding()
+        return quiet and self.tracker.is_complete()
 
     def step(self) -> None:
         """Show frontiers, run what is in the run queue, broadcast what it did."""
@@ -284,6 +285,7 @@ class Graph:
         self.run_queue.run(self._invoke)
         self.send_progress()
         self.handoffs.settle(self.context.audience)
+        self.gathering.settle(busy=bool(self.run_queue))
 
     def show_frontiers(self) -> None:
         """Propagate, and put those who watch a moved frontier in the run queue."""
@@ -307,8 +309,7 @@ class Graph:
 
     def shut(self) -> None:
         """Note that nothing will run again, and tell the log."""
-        self.over = True
-        emit = self.context.log.emit
+        self.over, emit = True, self.context.log.emit
         if emit is not None:
             for node in self.nodes:
                 emit(OperatorShut(self.number, node.index))
@@ -326,7 +327,7 @@ class Graph:
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
         lists = self.nodes, self.queues, self.edges, self.initial, self.views
-        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.handlers):
+        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.gathering, self.handlers):
             each.clear()
         self.changes.drain()
 
@@ -341,7 +342,6 @@ class Graph:
         try:
             node.logic()
         except BaseException as error:
-            self.over = True
             annotate(error, node.name, node.where, self.context.allocator.index)
             raise
         if not self.handoffs.refused and any(queue.batches for queue in node.queues):

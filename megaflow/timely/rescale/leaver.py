@@ -37,6 +37,7 @@ class Leaver:
         if self.draining and not self.gone and not self._open and self._holds_nothing():
             for graph in self._host.graphs.values():
                 graph.send_progress(flush=True)
+                graph.gathering.depart()
             for lane in Lane:
                 self._host.allocator.send_all(self._others, Channel.membership(lane), LaneEnd(self._change))
             self.gone = True

@@ -271,6 +271,8 @@ class Member:
         leavers = [worker for worker in ids if worker != host.index]
         self.audience = before
         self._open = {(worker, lane) for worker in leavers for lane in Lane}
+        for graph in host.graphs.values():
+            graph.gathering.depart()
         for lane in RECORD_LANES:
             host.allocator.send_all(leavers, Channel.membership(lane), messages.NoMoreRecords(self._change))
         if self._leaver is not None:

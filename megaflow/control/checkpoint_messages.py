@@ -1,0 +1,111 @@
+"""What is said of a checkpoint, by all who take part in it.
+
+    coordinator ─ Checkpoint, on the control stream ─▶ operators and sources: each cuts by itself
+    coordinator ─ CheckpointBegun ─▶ launcher             before that: it marks its output there
+    workers     ─ CutWritten | CutFailed, PositionsAt ─▶ coordinator
+    coordinator ─ CheckpointReady | CheckpointAbandoned ─▶ launcher
+    launcher    ─ Committed | CommitFailed ─▶ coordinator ─ Committed ─▶ workers, and whoever has asked
+
+1. One is under way at a time. Each `CheckpointBegun` is followed by either `CheckpointReady`, which the launcher
+   answers, or `CheckpointAbandoned`, which it does not. Whoever coordinates when it begins sees it to its end.
+2. At the job's end there is neither: with `at_end` the checkpoint keeps the effects of all lines, each worker's
+   `Ended` has its part, and the launcher commits when it has all.
+3. After a `last` one that is committed the job is stopped: the launcher ends the workers.
+
+The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
+"""
+
+from dataclasses import dataclass
+
+from megaflow.control.messages import Split
+from megaflow.durable.segments import SegmentRef
+
+
+@dataclass(frozen=True, slots=True)
+class DurableOperator:
+    """A stateful operator of the job."""
+
+    name: str
+    bins: int
+
+
+# Workers to the coordinator, or in `Ended` to the launcher --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CutWritten:
+    """All that a worker has to keep for a checkpoint is on the disk."""
+
+    checkpoint: int
+    segments: tuple[SegmentRef, ...]  # none, if nothing has changed
+    whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), sorted
+    seconds: float  # of a processor that it took
+
+
+@dataclass(frozen=True, slots=True)
+class CutFailed:
+    """A worker could not write it; the next one may succeed."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsAt:
+    """What is left of each split that a source holds: what it has read of them has times before the checkpoint's."""
+
+    checkpoint: int
+    splits: tuple[Split, ...]
+
+
+# Coordinator to the launcher -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBegun:
+    """A checkpoint is about to go on the control stream; no output of `epoch` or later has left any worker."""
+
+    checkpoint: int
+    epoch: int  # it keeps the effects of all before
+    since: int | None  # the committed one that it follows; None: it is whole by itself
+    operators: tuple[DurableOperator, ...]
+    table: tuple[int, ...]  # bin -> worker, at the epoch
+    next_worker: int  # the lowest id that no worker has had
+    last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
+    at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReady:
+    """All workers have written, all sources have said where they are, and all output before its epoch is complete."""
+
+    checkpoint: int
+    segments: tuple[SegmentRef, ...]
+    whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), of all workers, sorted
+    splits: tuple[Split, ...]  # that are still to be read, by number
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAbandoned:
+    """Nothing comes of it; the next one has another number and the same `since`."""
+
+    checkpoint: int
+    reason: str
+
+
+# Launcher to the coordinator, and that to all workers -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint is durable."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed:
+    """It is not, and will not be."""
+
+    checkpoint: int
+    reason: str
