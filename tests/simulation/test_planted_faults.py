@@ -475,7 +475,7 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
     [
         "moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores", "objects",
         "introductions",
-    ],  # fmt: skip
+    ],
 )
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""
