@@ -30,7 +30,7 @@ def test_counts_are_those_of_one_worker_though_nobody_sends_a_bootstrap(first: i
 
 def test_in_those_runs_newcomers_are_moved_to_and_some_join_after_the_last_command() -> None:
     named, late = 0, 0
-    for seed in range(5):
+    for seed in range(40):
         workers, feeds = draw(seed)
         log: list[tuple[int, Any]] = []
         cluster = SimulatedCluster(seed, workers, monitor=False)
@@ -38,7 +38,9 @@ def test_in_those_runs_newcomers_are_moved_to_and_some_join_after_the_last_comma
         cluster.run(build_steering(log), feeds)
         named += any(len(peers) > workers for _, peers in log)
         late += all(len(peers) == workers for _, peers in log)
-    assert named and late
+        if named and late:
+            return
+    raise AssertionError(f"{named} runs in which newcomers are named, {late} in which they come after all commands")
 
 
 # By hand ----------------------------------------------------------------------------------------
