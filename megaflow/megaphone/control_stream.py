@@ -126,3 +126,11 @@ def _check_outside(control: Port[Any], scope: ScopeRef) -> None:
             f"control: commands have int times, which also move state in loops, but those of {describe(control.scope)} "
             f"are like {control.scope.least!r}; give the stream as it is outside, without enter()"
         )
+
+
+def hears_default(scope: ScopeRef, commands: Port[Numbered] | None) -> bool:
+    """Tell whether these are the commands that are the dataflow's default, if it has one."""
+    default = scope.graph.extension(Controls).default
+    if default is None or commands is None:
+        return default is None
+    return (commands.node, commands.output) == (default.node, default.output)

@@ -35,7 +35,7 @@ from enum import Enum
 from typing import Any, Final
 
 from megaflow.durable.restored import Restored
-from megaflow.errors import ProtocolError
+from megaflow.errors import BuildError, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.routing import Checkpoint
@@ -81,6 +81,21 @@ class Durability:
 
     sink: CutSink | None = None  # None: they are not
     restored: Mapping[str, Restored] = field(default_factory=dict)  # operator -> what it begins with
+    names: set[str] = field(default_factory=set)  # of operators that keep something
+
+    def admit(self, name: str, hears_commands: bool) -> None:
+        """Note an operator with a state. Raises BuildError for one that cannot be durable."""
+        if name in self.names:
+            raise BuildError(
+                f"{name}: another stateful operator has this name, by which a durable job finds their states again; "
+                "give each a name= of its own"
+            )
+        if not hears_commands:
+            raise BuildError(
+                f"{name}: it has a control= of its own, on which no checkpoint comes, so its state would not "
+                "be durable; leave control= out"
+            )
+        self.names.add(name)
 
 
 @dataclass(slots=True)

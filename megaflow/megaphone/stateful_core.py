@@ -15,7 +15,7 @@ from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.control_stream import control_for, numbering_of
+from megaflow.megaphone.control_stream import control_for, hears_default, numbering_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.journal import Durability, Journal
@@ -219,6 +219,7 @@ def build(
     durability = scope.graph.extension(Durability)
     journal: Journal | None = None
     if durability.sink is not None and make_policy is not PassOn:
+        durability.admit(name, hears_default(scope, commands))
         journal = Journal(name, store, durability.sink, context.now)
     numbering = numbering_of(scope, control)
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)

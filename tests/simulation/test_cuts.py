@@ -2,12 +2,14 @@
 
 import pytest
 
-from tests.simulation import cuts
+from tests.simulation import cuts, loop_cuts
 from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found, one_quick, search
 
 SEEDS = 300
 _SEEDS_PER_TEST = 30
+LOOP_SEEDS = 100
+_LOOP_SEEDS_PER_TEST = 10
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,18 @@ _SEEDS_PER_TEST = 30
 def test_checkpoints_have_all_before_their_time_and_restarts_give_the_outputs_that_are_left(first: int) -> None:
     for seed in range(first, first + _SEEDS_PER_TEST):
         cuts.run(seed)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first else [])
+        for first in range(0, LOOP_SEEDS, _LOOP_SEEDS_PER_TEST)
+    ],
+)
+def test_so_they_do_in_loops(first: int) -> None:
+    for seed in range(first, first + _LOOP_SEEDS_PER_TEST):
+        loop_cuts.run(seed)
 
 
 FAULTS = {
