@@ -28,7 +28,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from megaflow.durable.commits import COMMIT_NAME, Commit, commit_from_bytes, commit_name, commit_numbers
+from megaflow.durable.commits import (
+    COMMIT_NAME,
+    Commit,
+    OutputLength,
+    commit_from_bytes,
+    commit_name,
+    commit_numbers,
+)
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
@@ -234,15 +241,18 @@ def _doubt(number: int, error: OSError) -> CommitInDoubt:
     return CommitInDoubt(f"{commit_name(number)} may be written or not: {error}")
 
 
-def begin(store: Store, app: str, kept: int = CHECKPOINTS_KEPT) -> Incarnation:
+def begin(
+    store: Store, app: str, kept: int = CHECKPOINTS_KEPT, outputs: tuple[OutputLength, ...] = ()
+) -> Incarnation:
     """Take a store over: its newest commit under a new incarnation, or the first one of an empty store.
 
+    `outputs` is what the first one says of the outputs: how long they are before the job writes.
     What earlier launchers have left, and no commit names, is removed. Nothing has been changed when this raises
     StoreDamaged, StoreFenced (another launcher was quicker), another StoreError or OSError; of a CommitInDoubt the next
     one to begin finds out.
     """
     before = read_commits(store)
-    newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app)
+    newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
     if newest.app != app:
         raise StoreError(f"the store is of {newest.app!r}, not of {app!r}: name another folder, or run that program")
     begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)

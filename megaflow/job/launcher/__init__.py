@@ -1,11 +1,13 @@
 """Runs in the launcher: worker processes, their lines, their outputs, their ends.
 
 launch              starts the processes, stays with them, ends them
-loop, wakeups       its loop, and what wakes it
+loop, wakeups       its loop, and what wakes it; machine: what it has of the machine it runs on
 children, newcomers    the processes it started, and those that join
 launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
 output_file         what `--output` names, and the files that it protects
+store_keeper        the store of durable state; kept_input: what that says of the input's files
+checkpointing       checkpoints under way; commit_draft: what is known of one
 stop_request        its own request to stop; early_end: the end of a job that has not worked off everything
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long
 python_function     `megaflow.run`

@@ -25,7 +25,7 @@ class Mark:
     """A place in the outputs: all epochs before `epoch` come before it, all others after it."""
 
     checkpoint: int
-    epoch: int
+    epoch: float  # infinite: the end of the outputs
 
 
 Leaving: TypeAlias = tuple[int, list[Any]] | Mark

@@ -1,0 +1,131 @@
+"""What a store says of a job's input files: how much of each is read, and whether they are still what was read.
+
+1. A commit names each split of which something is left, and of each file that is not among them how far it is read.
+   What it says of a file up to a place is a fingerprint of samples, since the whole may be large: its changes are
+   noticed if they shift what follows, or touch a sample.
+2. A file that has changed before the place up to which it is read, or is shorter than it was, is refused: what is left
+   would not be what follows. What is not read yet may change, but not end earlier.
+3. Files that are new, and what others have grown by, are read, too. A file is still read in order: what it has grown by
+   belongs to its last split, or, if that is read, is one of its own. Its last line, once read, must not grow.
+4. A file that is read to its end may be gone.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from megaflow.control.messages import Split
+from megaflow.durable.commits import SplitRemainder
+from megaflow.errors import StoreError
+
+SAMPLES: Final = 8  # of a file, evenly over what is read of it
+SAMPLE_BYTES: Final = 4096
+AGAIN: Final = "put back the file that was read, or begin with another --state folder"
+
+
+def fingerprint(path: str, length: int) -> str:
+    """Return what tells the first bytes of a file from others. Costs SAMPLES reads at most. Raises OSError."""
+    found = hashlib.blake2b(digest_size=12)
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for number in range(SAMPLES):  # the last one ends where they end
+            start = max(0, length - SAMPLE_BYTES) * number // (SAMPLES - 1)
+            found.update(os.pread(file, min(SAMPLE_BYTES, length - start), start))
+    finally:
+        os.close(file)
+    return found.hexdigest()
+
+
+class KeptInput:
+    """The splits of a job that has a store; used by the launcher's start, and then by the thread that commits."""
+
+    def __init__(self, splits: Iterable[Split]) -> None:
+        """`splits`: all that the job has to read, and what it has read already."""
+        self._splits = {split.number: split for split in splits}
+        self._prints: dict[tuple[str, int], str] = {}  # (path, length) -> fingerprint, of what was said last
+
+    def remainders(self, left: Iterable[Split]) -> tuple[SplitRemainder, ...]:
+        """Return what a commit is to say, by number, when this is left to be read. Raises OSError.
+
+        Cost: linear in the splits that are left, and a few reads for each that has moved.
+        """
+        rest = {split.number: split for split in left}
+        done: dict[str, Split] = {}  # path -> the last split of the file, if that is read
+        for split in self._splits.values():
+            if split.number not in rest and (split.path not in done or split.end > done[split.path].end):
+                done[split.path] = replace(split, start=split.end)
+        said = sorted([*rest.values(), *done.values()], key=lambda split: split.number)
+        prints = {(split.path, split.start) for split in said}
+        self._prints = {each: self._prints.get(each) or fingerprint(*each) for each in prints}
+        return tuple(
+            SplitRemainder(each.number, each.path, each.start, each.end, self._prints[each.path, each.start])
+            for each in said
+        )
+
+    @property
+    def to_read(self) -> tuple[Split, ...]:
+        """What is still to be read, by number."""
+        return tuple(split for _, split in sorted(self._splits.items()) if split.start < split.end)
+
+
+def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> KeptInput:
+    """Return what a job reads that goes on from a commit, by what that says and the splits of the files as they are.
+
+    Raises StoreError for files that are not what was read, or that are not to be read any more though they were not
+    read to their end.
+    """
+    fresh: dict[str, list[Split]] = {}
+    for split in found:
+        fresh.setdefault(split.path, []).append(split)
+    kept: dict[str, list[Split]] = {}
+    for each in said:
+        size = fresh[each.path][-1].end if each.path in fresh else None
+        if size is not None or each.start < each.end:
+            check_unchanged(each, size)
+        kept.setdefault(each.path, []).append(Split(each.number, each.path, each.start, each.end))
+    number = max((split.number for splits in kept.values() for split in splits), default=-1) + 1
+    result = [split for splits in kept.values() for split in splits]
+    for path, splits in fresh.items():
+        more = splits if path not in kept else []
+        if path in kept:
+            last, size = max(kept[path], key=lambda split: split.end), splits[-1].end
+            if size > last.end and last.start < last.end:
+                result[result.index(last)] = replace(last, end=size)
+            elif size > last.end:
+                check_ends_line(last)
+                more = [replace(last, start=last.end, end=size)]
+        for split in more:
+            result.append(replace(split, number=number))
+            number += 1
+    return KeptInput(result)
+
+
+def check_unchanged(said: SplitRemainder, size: int | None) -> None:
+    """Raise StoreError unless a file is what was read of it; `size` is None if it is not to be read any more."""
+    if size is None:
+        left = said.end - said.start
+        raise StoreError(
+            f"{said.path!r} is not to be read any more, or empty, and {left} of its bytes were not read when the last "
+            "checkpoint was taken: name it by --lines again, or begin with another --state folder"
+        )
+    if size < said.end:
+        raise StoreError(f"{said.path!r} has become shorter, from at least {said.end} bytes to {size}: {AGAIN}")
+    try:
+        found = fingerprint(said.path, said.start)
+    except OSError as error:
+        raise StoreError(f"{said.path!r} cannot be read: {error.strerror}") from error
+    if found != said.fingerprint:
+        raise StoreError(f"{said.path!r} has changed in its first {said.start} bytes, which were read: {AGAIN}")
+
+
+def check_ends_line(read: Split) -> None:
+    """Raise StoreError unless a split, which is read, ends where a line ends."""
+    with open(read.path, "rb") as file:
+        file.seek(read.end - 1)
+        if file.read(1) not in (b"\n", b"\r"):
+            raise StoreError(
+                f"{read.path!r} has grown within its last line, which was read as it was, up to byte {read.end}: "
+                f"{AGAIN}"
+            )

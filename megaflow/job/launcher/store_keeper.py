@@ -1,0 +1,184 @@
+"""The launcher's keeper of a job's store: takes it over, and commits checkpoints in a thread.
+
+1. It opens the store before anything else is touched, so that whoever is refused has changed nothing. `begin` takes it
+   over; only then is the output cut back, and are processes started.
+2. From `start` on the thread alone uses the store; `commit` gives it one checkpoint at a time, and `results` has what
+   has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
+   neither answer could be given.
+3. What is not needed any more is removed after a commit, before the next; if that fails, after the next.
+"""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.control.messages import Split
+from megaflow.durable.commits import Commit, OutputLength
+from megaflow.durable.incarnation import Incarnation, begin, read_commits
+from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.store import FolderStore
+from megaflow.errors import CommitInDoubt, StoreError
+from megaflow.job.launcher.kept_input import KeptInput
+
+DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
+DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
+FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
+
+
+class StoreKeeper:
+    """A store that this launcher has locked. To be closed."""
+
+    def __init__(self, path: str, app: str, kept: int) -> None:
+        """Open the store and read what it says. Raises StoreError, and nothing has changed then."""
+        self.path = path
+        self._app = app
+        self._kept = kept
+        self._folder = open_for_a_job(path)
+        self._store = FolderStore(self._folder)
+        self._wanted = threading.Condition()
+        self._tasks: deque[tuple[Commit, tuple[Split, ...]]] = deque()
+        self._results: list[Committed | CommitFailed | BaseException] = []
+        self._is_closed = False
+        self._wake: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
+        self._incarnation: Incarnation | None = None
+        self.input = KeptInput(())  # set before `start`
+        try:
+            commits = read_commits(self._store)
+            self.found = commits[0] if commits else None  # the newest commit of those before
+            if self.found is not None and self.found.app != app:
+                raise StoreError(
+                    f"the store {path} is of {self.found.app!r}, not of {app!r}: run that program, or name another "
+                    "--state folder"
+                )
+        except OSError as error:
+            self._folder.close_folder()
+            raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
+        except BaseException:
+            self._folder.close_folder()
+            raise
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no job has begun with the store."""
+        return self.found is None
+
+    @property
+    def latest(self) -> Commit:
+        """The newest commit that is durable."""
+        assert self._incarnation is not None, "it has not begun"
+        return self._incarnation.latest
+
+    def check_output(self, name: str, length: int) -> None:
+        """Raise StoreError unless an output, so long now, is the one that the store names."""
+        for said in self.found.outputs if self.found is not None else ():
+            if said.output != name:
+                raise StoreError(
+                    f"the store {self.path} goes with --output {said.output}, not {name}: what that has is not in the "
+                    "other one; name it again, or begin with another --state folder"
+                )
+            if length < said.length:
+                raise StoreError(
+                    f"--output {name} has {length} bytes, and had {said.length} when the last checkpoint was taken: "
+                    "put back the file that this job wrote, or begin with another --state folder"
+                )
+
+    def begin(self, output: str, length: int) -> Commit:
+        """Take the store over, for a job with this output, which has this length if the store is new.
+
+        Returns the newest commit, of a new incarnation. Raises StoreError.
+        """
+        try:
+            outputs = (OutputLength(output, length),)
+            self._incarnation = begin(self._store, self._app, self._kept, outputs)
+        except OSError as error:
+            raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
+        return self._incarnation.latest
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Have the thread begin; it calls `wake` when there are `results`."""
+        self._wake = wake
+        self._thread.start()
+
+    def commit(self, commit: Commit, left: tuple[Split, ...]) -> None:
+        """Have a checkpoint committed, with this left to be read. Does not block."""
+        with self._wanted:
+            self._tasks.append((commit, left))
+            self._wanted.notify()
+
+    def results(self) -> list[Committed | CommitFailed]:
+        """Return what has become of checkpoints since the last call; raises what has made the thread fail."""
+        with self._wanted:
+            results, self._results = self._results, []
+        for each in results:
+            if isinstance(each, BaseException):
+                raise each
+        return [each for each in results if not isinstance(each, BaseException)]
+
+    def close(self) -> None:
+        """Let go of the store, once; what is being written may be there or not."""
+        if self._is_closed:
+            return
+        with self._wanted:
+            self._is_closed = True
+            self._wanted.notify()
+        if self._thread.ident is not None:
+            self._thread.join(FAREWELL_SECONDS)
+        if not self._thread.is_alive():
+            self._folder.close_folder()  # else it goes with the process: the thread may be writing
+
+    def _run(self) -> None:
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._tasks or self._is_closed)
+                if self._is_closed:
+                    return
+                task = self._tasks.popleft()
+            try:
+                result: Committed | CommitFailed | BaseException | None = self._commit(*task)
+            except BaseException as error:
+                result = error
+            if result is not None:
+                with self._wanted:
+                    self._results.append(result)
+                with contextlib.suppress(OSError):  # the loop has ended
+                    self._wake()
+
+    def _commit(self, commit: Commit, left: tuple[Split, ...]) -> Committed | CommitFailed | None:
+        """Commit; return what is to be said of it, None if it was closed before that is known."""
+        incarnation = self._incarnation
+        assert incarnation is not None, "it has not begun"
+        doubtful_since: float | None = None
+        try:
+            commit = replace(commit, splits=self.input.remainders(left))
+        except OSError as error:
+            return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+        try:
+            while True:
+                try:
+                    incarnation.commit(commit)
+                    break
+                except CommitInDoubt as error:
+                    doubtful_since = doubtful_since or time.monotonic()
+                    if time.monotonic() - doubtful_since > DOUBT_SECONDS_MAX:
+                        raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
+                    with self._wanted:
+                        if self._wanted.wait_for(lambda: self._is_closed, DOUBT_SECONDS):
+                            return None
+        except OSError as error:
+            return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
+        with contextlib.suppress(OSError):
+            incarnation.collect()
+        return Committed(commit.checkpoint)
+
+    def _fail(self, commit: Commit, reason: str) -> CommitFailed:
+        """Give a checkpoint up, and with it the segments that were written for it."""
+        assert self._incarnation is not None, "it has not begun"
+        mine = (segment.name for segment in commit.segments if segment.checkpoint == commit.checkpoint)
+        self._incarnation.give_up(mine)
+        return CommitFailed(commit.checkpoint, reason)

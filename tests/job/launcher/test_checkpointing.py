@@ -1,0 +1,154 @@
+"""A checkpoint is committed when all of it is there; one that fails is said; no end is a success without its own."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from megaflow.control.checkpoint_messages import (
+    CheckpointAbandoned,
+    CheckpointBegun,
+    CheckpointReady,
+    CommitFailed,
+    Committed,
+    CutFailed,
+    CutWritten,
+)
+from megaflow.durable.commits import Commit
+from megaflow.errors import ProtocolError, StoreError
+from megaflow.job.launcher import checkpointing as module
+from megaflow.job.launcher.checkpointing import Checkpointing
+from megaflow.job.launcher.epoch_merge import Mark
+
+
+class Bench:
+    """What is around: a store that commits when it is told what becomes of it."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+        self.told: list[Committed | CommitFailed] = []
+        self.reports: list[str] = []
+        self.asked: list[Commit] = []  # to be committed
+        self._results: list[Committed | CommitFailed] = []
+        self.keeper: Any = SimpleNamespace(
+            latest=Commit(1, 0, 0, 1), path="kept", commit=lambda commit, left: self.asked.append(commit),
+            results=self._drain,
+        )  # fmt: skip
+        self.checkpoints = Checkpointing(self.keeper, "-", self.marks.append, self.told.append, self.reports.append)
+
+    def begin(self, number: int, since: int | None = None, **more: bool) -> None:
+        self.checkpoints.take(CheckpointBegun(number, 10 * number, since, (), (), 2, **more))
+
+    def ready(self, number: int) -> None:
+        self.checkpoints.take(CheckpointReady(number, (), (), ()))
+
+    def sync(self, number: int) -> None:
+        self.checkpoints.synced([(Mark(number, 10 * number), 100)])
+
+    def settle(self, result: Committed | CommitFailed) -> None:
+        if isinstance(result, Committed):
+            self.keeper.latest = self.asked[-1]
+        self._results.append(result)
+        self.checkpoints.settle()
+
+    def _drain(self) -> list[Committed | CommitFailed]:
+        results, self._results = self._results, []
+        return results
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.mark.parametrize("synced_first", [False, True])
+def test_it_is_committed_when_workers_and_output_are_there_in_any_order(bench: Bench, synced_first: bool) -> None:
+    bench.begin(1)
+    assert bench.marks == [Mark(1, 10)]
+    (bench.sync if synced_first else bench.ready)(1)
+    assert bench.asked == [] and not bench.checkpoints.is_waiting
+    (bench.ready if synced_first else bench.sync)(1)
+    assert [commit.checkpoint for commit in bench.asked] == [1] and bench.checkpoints.is_waiting
+    bench.settle(Committed(1))
+    assert bench.told == [Committed(1)] and not bench.checkpoints.is_waiting and not bench.checkpoints.is_stopped
+
+
+def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Bench) -> None:
+    bench.begin(1)
+    bench.checkpoints.take(CheckpointAbandoned(1, "worker 1 has left"))
+    bench.begin(2)
+    bench.sync(1)
+    bench.ready(2)
+    assert bench.asked == []
+    bench.sync(2)
+    assert [commit.checkpoint for commit in bench.asked] == [2]
+
+
+def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 5.0))
+
+    def fail(number: int) -> None:
+        bench.begin(number, bench.keeper.latest.checkpoint or None)
+        bench.ready(number)
+        bench.sync(number)
+        bench.settle(CommitFailed(number, "the disk is full"))
+
+    fail(1)
+    now[0] += 300
+    fail(2)
+    assert bench.told == [CommitFailed(1, "the disk is full"), CommitFailed(2, "the disk is full")]
+    assert bench.reports == [
+        "checkpoint 1 failed: the disk is full; the job goes on, and the next one is tried"
+    ]
+    bench.begin(3)
+    bench.ready(3)
+    bench.sync(3)
+    bench.settle(Committed(3))
+    now[0] += 5000
+    fail(4)
+    assert len(bench.reports) == 2
+    now[0] += 601
+    with pytest.raises(StoreError, match=r"no checkpoint could be taken for 10 minutes: the disk is full; .* run the"):
+        fail(5)
+
+
+def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
+    bench.begin(1, last=True)
+    bench.ready(1)
+    bench.sync(1)
+    assert not bench.checkpoints.is_stopped
+    bench.settle(Committed(1))
+    assert bench.checkpoints.is_stopped and not bench.checkpoints.has_ended
+
+
+def test_the_end_waits_for_the_parts_of_all_workers_and_for_the_output(bench: Bench) -> None:
+    bench.checkpoints.ended(None)  # it left the job long ago
+    bench.begin(1, at_end=True)
+    assert bench.marks == [Mark(1, float("inf"))]
+    for _ in range(2):
+        bench.checkpoints.ended(CutWritten(1, (), (), 0.1))
+    bench.sync(1)
+    assert bench.asked == []
+    bench.checkpoints.end()
+    (commit,) = bench.asked
+    assert commit.ended and bench.checkpoints.is_waiting
+    bench.settle(Committed(1))
+    assert bench.checkpoints.has_ended and not bench.checkpoints.is_waiting
+
+
+def test_an_end_that_cannot_be_kept_is_no_success(bench: Bench) -> None:
+    bench.begin(1, at_end=True)
+    bench.checkpoints.ended(CutFailed(1, "no space left"))
+    with pytest.raises(StoreError, match="no space left; the store kept has checkpoint 0: run the same command again"):
+        bench.checkpoints.end()
+
+
+def test_what_does_not_belong_to_it_is_refused(bench: Bench) -> None:
+    with pytest.raises(ProtocolError, match="checkpoint 1 is not under way"):
+        bench.ready(1)
+    bench.begin(1)
+    with pytest.raises(ProtocolError, match="checkpoint 2 begins while another one is under way"):
+        bench.begin(2)

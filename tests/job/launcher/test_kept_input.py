@@ -1,0 +1,121 @@
+"""What a store says of input files is what is left of them; files that have changed since are refused."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megaflow.control.messages import Split
+from megaflow.errors import StoreError
+from megaflow.job.launcher.kept_input import KeptInput, fingerprint, resumed_input
+from megaflow.job.splits import SplitReader, plan_splits
+
+LINE = "0123456789\n"
+
+
+def written(path: Path, lines: int, end: str = "") -> str:
+    path.write_text(LINE * lines + end)
+    return str(path)
+
+
+def read_all(splits: tuple[Split, ...]) -> list[str]:
+    lines = []
+    for split in splits:
+        reader = SplitReader(split)
+        while batch := reader.next_batch():
+            lines += batch
+    return lines
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=20), st.booleans())
+def test_what_is_read_before_and_after_a_resume_is_the_whole_input_once(
+    tmp_path_factory: pytest.TempPathFactory, reads: list[tuple[int, int]], unordered: bool
+) -> None:
+    """`reads`: of which split so many thirds are read, of those that are left."""
+    folder = tmp_path_factory.mktemp("input")
+    files = [written(folder / "a", 1500), written(folder / "b", 700)]
+    splits = {split.number: split for split in plan_splits(files, 2 if unordered else None)}
+    kept = KeptInput(splits.values())
+    lines: list[str] = []
+    for which, thirds in reads:
+        open_splits = [number for number, split in splits.items() if split.start < split.end]
+        if open_splits:
+            number = open_splits[which % len(open_splits)]
+            reader = SplitReader(splits[number], block_bytes=1024)
+            for _ in range(thirds):
+                lines += reader.read()
+            splits[number] = replace(reader.split, start=min(reader.position, reader.split.end))
+            reader.close()
+    left = [split for split in splits.values() if split.start < split.end]
+    said = kept.remainders(left)
+    resumed = resumed_input(said, plan_splits(files, 3 if unordered else None))
+    assert resumed.to_read == tuple(left)
+    assert len(lines) + len(read_all(resumed.to_read)) == 2200
+    assert resumed.remainders(resumed.to_read) == said, "a commit right after the resume says the same"
+
+
+def test_files_that_are_new_and_tails_are_read_too(tmp_path: Path) -> None:
+    files = [written(tmp_path / name, 100) for name in ("begun", "done")]
+    begun, done = plan_splits(files)
+    left = Split(begun.number, begun.path, 11, begun.end)
+    said = KeptInput([begun, done]).remainders([left])
+    for path in files:
+        with open(path, "a") as file:
+            file.write("more\n" * 3)
+    files.append(written(tmp_path / "new", 5))
+    resumed = resumed_input(said, plan_splits(files))
+    assert resumed.to_read == (
+        Split(0, begun.path, 11, 1115), Split(2, done.path, 1100, 1115), Split(3, files[2], 0, 55)
+    )  # fmt: skip
+    assert read_all(resumed.to_read) == [LINE.strip()] * 99 + ["more"] * 6 + [LINE.strip()] * 5
+    again = resumed_input(resumed.remainders(()), plan_splits(files))
+    assert again.to_read == (), "all is read"
+
+
+def test_a_last_line_that_was_read_must_not_grow(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", 10, end="half a l")
+    said = KeptInput(plan_splits([path])).remainders(())
+    with open(path, "a") as file:
+        file.write("ine\n")
+    with pytest.raises(StoreError, match="has grown within its last line, which was read as it was, up to byte 118"):
+        resumed_input(said, plan_splits([path]))
+
+
+def test_files_that_are_not_what_was_read_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", 1000)
+    (split,) = plan_splits([path])
+    half = Split(0, path, 5500, split.end)
+    said = KeptInput([split]).remainders([half])
+    written(tmp_path / "a", 999)
+    with pytest.raises(StoreError, match="has become shorter, from at least 11000 bytes to 10989: put back"):
+        resumed_input(said, plan_splits([path]))
+    Path(path).write_text("x" + LINE * 1000)
+    with pytest.raises(StoreError, match="has changed in its first 5500 bytes, which were read: put back"):
+        resumed_input(said, plan_splits([path]))
+    other = written(tmp_path / "b", 1)
+    with pytest.raises(StoreError, match="is not to be read any more, or empty, and 5500 of its bytes were not read"):
+        resumed_input(said, plan_splits([other]))
+    Path(path).write_text(LINE * 500 + "y" * 5500)
+    assert resumed_input(said, plan_splits([path])).to_read == (half,), "what is not read yet may change"
+    gone = KeptInput([split]).remainders(())
+    os.remove(path)
+    assert resumed_input(gone, plan_splits([other])).to_read == (Split(1, other, 0, 11),), "it is read"
+
+
+def test_a_fingerprint_is_of_the_bytes_before_a_place(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", 10_000)
+    before = fingerprint(path, 60_000)
+    with open(path, "r+") as file:
+        file.seek(60_000)
+        file.write("x")
+    assert fingerprint(path, 60_000) == before != fingerprint(path, 60_001)
+    for place in (0, 59_999):
+        with open(path, "r+") as file:
+            file.seek(place)
+            file.write("x")
+        assert fingerprint(path, 60_000) != before
+        before = fingerprint(path, 60_000)

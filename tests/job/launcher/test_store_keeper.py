@@ -1,0 +1,145 @@
+"""The keeper of a store commits what it is given, says what came of it, and refuses what is not this job's."""
+
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.durable.commits import Commit
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import LocalFolder, open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
+from megaflow.job.launcher import store_keeper
+from megaflow.job.launcher.kept_input import KeptInput
+from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.splits import plan_splits
+
+WAIT_SECONDS = 30.0
+OUT = "jsonl:/x/out.jsonl"
+
+
+class Bench:
+    """A keeper, and the launcher's loop: `woken` when it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.woken = threading.Semaphore(0)
+        self.keeper = StoreKeeper(str(folder), "app.py:dataflow", 2)
+
+    def begin(self, output: str = OUT, length: int = 0) -> Commit:
+        return self.keeper.begin(output, length)
+
+    def commit(self, checkpoint: int) -> Committed | CommitFailed:
+        begun = self.keeper.latest
+        self.keeper.commit(
+            Commit(begun.number, checkpoint, 10 * checkpoint, begun.incarnation, app=begun.app, outputs=begun.outputs),
+            self.keeper.input.to_read,
+        )
+        assert self.woken.acquire(timeout=WAIT_SECONDS)
+        (result,) = self.keeper.results()
+        return result
+
+    def read(self) -> list[Commit]:
+        folder = open_to_look(self.folder)
+        try:
+            return read_commits(FolderStore(folder))
+        finally:
+            folder.close_folder()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "store")
+    yield made
+    made.keeper.close()
+
+
+def test_a_new_store_names_the_output_before_anything_is_written(bench: Bench) -> None:
+    assert bench.keeper.is_new and bench.keeper.found is None
+    bench.begin(length=77)
+    (first,) = bench.read()
+    assert (first.incarnation, first.checkpoint, first.outputs[0].output, first.outputs[0].length) == (1, 0, OUT, 77)
+
+
+def test_checkpoints_are_committed_in_a_thread_with_what_is_left_to_be_read(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("line\n" * 10)
+    bench.begin()
+    bench.keeper.input = KeptInput(plan_splits([str(tmp_path / "a")]))
+    bench.keeper.start(bench.woken.release)
+    for checkpoint in (1, 2, 4, 5):
+        assert bench.commit(checkpoint) == Committed(checkpoint)
+        assert bench.keeper.latest.checkpoint == checkpoint
+    commits = bench.read()
+    assert [commit.checkpoint for commit in commits] == [5, 4], "as many are kept as were asked for"
+    assert [(each.path, each.start, each.end) for each in commits[0].splits] == [(str(tmp_path / "a"), 0, 50)]
+    bench.keeper.close()
+    again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
+    assert again.found is not None and again.found.checkpoint == 5
+    assert again.begin(OUT, 0).incarnation == 2
+    again.close()
+
+
+def test_a_disk_that_fails_fails_a_checkpoint_and_the_next_may_succeed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    sync = LocalFolder.sync
+
+    def full(folder: LocalFolder, file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalFolder, "sync", full)
+    failed = bench.commit(1)
+    assert isinstance(failed, CommitFailed) and failed.reason.endswith("cannot be written to: No space left on device")
+    monkeypatch.setattr(LocalFolder, "sync", sync)
+    assert bench.commit(2) == Committed(2)
+
+
+def test_a_commit_in_doubt_is_told_when_it_is_known(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_keeper, "DOUBT_SECONDS", 0.0)
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    sync, failures = LocalFolder.sync_names, [1, 2]
+
+    def fails_at_first(folder: LocalFolder) -> None:
+        if failures:
+            failures.pop()
+            raise OSError(errno.EIO, "Input/output error")
+        sync(folder)
+
+    monkeypatch.setattr(LocalFolder, "sync_names", fails_at_first)
+    assert bench.commit(1) == Committed(1) and not failures
+    assert bench.read()[0].checkpoint == 1
+
+
+def test_another_launcher_ends_this_one(bench: Bench) -> None:
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    (bench.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
+    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), ())
+    assert bench.woken.acquire(timeout=WAIT_SECONDS)
+    with pytest.raises(StoreError, match="another launcher has taken the store over"):
+        bench.keeper.results()
+
+
+def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> None:
+    with pytest.raises(StoreError, match="is in use by process"):
+        StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
+    bench.begin(length=100)
+    bench.keeper.close()
+    before = {path.name: path.read_bytes() for path in bench.folder.iterdir()}
+    with pytest.raises(StoreError, match=r"is of 'app.py:dataflow', not of 'other.py:dataflow': run that program"):
+        StoreKeeper(str(bench.folder), "other.py:dataflow", 2)
+    again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
+    with pytest.raises(StoreError, match=r"goes with --output jsonl:/x/out.jsonl, not -: .* name it again"):
+        again.check_output("-", 0)
+    with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 when"):
+        again.check_output(OUT, 99)
+    again.check_output(OUT, 100)
+    again.close()
+    assert {path.name: path.read_bytes() for path in bench.folder.iterdir()} == before
