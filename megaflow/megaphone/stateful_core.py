@@ -104,6 +104,11 @@ class Core:
         """How many keys have state here. Cost: O(1)."""
         return len(self.store.states)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether its part of a checkpoint that it knows of is still to be written: until then its worker stays."""
+        return self.journal is not None and self.journal.is_busy
+
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)

@@ -315,7 +315,7 @@ class Rescaling:
             return
         if any(leaver.unsent_records for leaver in self._leavers) or self.lead.unsent_commands:
             return
-        if self._is_passed():
+        if self._is_passed() and not any(view.is_writing for each in self._leavers for view in each.worker.stateful):
             self._stage = "leaving"
             self._leavers[0].worker.rescaling.ask_leave(ids[0], self._left)
 
