@@ -271,7 +271,8 @@ def _run(seed: int, folder: Path) -> Counter[str]:
         lines[random.choice(paths)].append(f"{word} {PADDING}\n")
     for path, some in lines.items():
         path.write_text("".join(some), encoding="utf-8")
-    expected = Counter((word, n, when) for word in words for n in range(1, words[word] + 1) for when in ("now", "again"))
+    numbers = [(word, number) for word in words for number in range(1, words[word] + 1)]
+    expected = Counter((*each, when) for each in numbers for when in ("now", "again"))
     splits: list[Split] = plan_splits(map(str, paths))
     disk, before = SimulatedDisk(random), list[tuple[Any, ...]]()
     for run in range(6):
@@ -292,8 +293,7 @@ def _run(seed: int, folder: Path) -> Counter[str]:
         seen["failed"] += job.failures
         seen["joined"] += any("joined" in report for report in launch.reports)
         if launch.error is None and not crashed:
-            everything = Counter(before) + Counter(outputs_of(job))
-            assert everything == expected, f"run {run}: missing {expected - everything}, too many {everything - expected}"
+            check(before + outputs_of(job), expected)
             job.conclude()
         commit = job.incarnation.latest
         if job.commits and not job.is_stopped and random.random() < 0.3:
@@ -309,9 +309,13 @@ def _run(seed: int, folder: Path) -> Counter[str]:
     last = DurableJob(seed * 10 + 9, folder, disk, splits, processes=random.randint(1, 3))
     launch = last.run()
     assert launch.error is None, launch.error
-    everything = Counter(before) + Counter(outputs_of(last))
-    assert everything == expected, f"at last: missing {expected - everything}, too many {everything - expected}"
+    check(before + outputs_of(last), expected)
     return seen
+
+
+def check(outputs: Sequence[tuple[Any, ...]], expected: Counter[Any]) -> None:
+    everything = Counter(outputs)
+    assert everything == expected, f"missing are {expected - everything}, too many {everything - expected}"
 
 
 def beginning_with(job: DurableJob, disk: SimulatedDisk, commit: Commit, random: Random) -> SimulatedDisk:
