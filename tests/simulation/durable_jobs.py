@@ -4,7 +4,8 @@ Here the test is the launcher as far as checkpoints go: it diverts what processe
 1. What a job has put out before the epoch of any checkpoint that was committed, and what a new job puts out that goes
    on from there, with any number of processes and workers, are what one job would have put out.
 2. A job that has come to its end has a checkpoint of that, and a new one that goes on from it puts nothing out.
-3. After the last checkpoint of a job that is stopped what is put out before its epoch is what a restart does not.
+3. What is put out after a restart has no time before the checkpoint's.
+4. After the last checkpoint of a job that is stopped what is put out before its epoch is what a restart does not.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -247,6 +248,7 @@ def draw(random: Random, count: int) -> Plan:
 
 def outputs_of(job: DurableJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
     lines = [json.loads(line) for line in job._launch.file.getvalue().splitlines()]
+    assert all(line["time"] >= job.begun.time for line in lines), "something is put out before the checkpoint"
     return [tuple(line["record"]) for line in lines if line["time"] < end]
 
 
