@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, ProtocolError, StateKept, StoreError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import (
@@ -40,7 +42,7 @@ from megaflow.job.spec import (
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
-C = TypeVar("C", Loop, OutputQueue)
+C = TypeVar("C", Loop, OutputQueue, StoreKeeper)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
@@ -54,6 +56,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
     signals: bool = False,
@@ -61,9 +64,11 @@ def launch(
     """Run a job to its end; return what it came to.
 
     `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
-    `open_output` returns; it is called once everything else is checked, and closed here. `report` gets what a user
-    should be told while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C,
-    SIGTERM or SIGHUP drains and stops the job; the second raises KeyboardInterrupt.
+    `open_output` returns; it is called once everything else is checked, and closed here. Where a store
+    says what the output has already, `resume_output` is called in its place. `report` gets what a user should be told
+    while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C,
+    SIGTERM or SIGHUP drains and stops the job; the second raises KeyboardInterrupt. With `spec.state`, raises StateKept
+    if the job is lost, and can go on.
     """
     check_spec(spec)
     began = time.monotonic()
@@ -74,8 +79,19 @@ def launch(
         children = stack.enter_context(Children())
         listeners = stack.enter_context(listening(spec.listen, spec.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
+        keeper = None if spec.state is None else open_store(spec, job_input)
+        if keeper is not None:
+            stack.enter_context(closing(keeper, received))
         with received.interruptible():
-            output = stack.enter_context(closing(OutputQueue(open_output(), report), received))
+            if keeper is not None and not keeper.is_new:
+                open_output = resume_output or open_output
+            output, resumption = open_and_resume(open_output, keeper, spec, job_input, report)
+            stack.enter_context(closing(output, received))
+        if resumption is not None:
+            job_input, children.is_durable = resumption.job_input, True
+            if resumption.is_over:
+                report("all lines were read before, and there are no new ones: nothing is to be done")
+                return RunSummary(seconds=time.monotonic() - began)
         job = stack.enter_context(published(spec, *addresses[0]))
 
         def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
@@ -85,6 +101,7 @@ def launch(
                 pushed=job_input.pushed is not None,
                 spark_queries=0 if job_input.spark is None else 1,
                 output=output.form,
+                durable=None if resumption is None else resumption.part,
                 report_fd=report_fd,
             )  # fmt: skip
 
@@ -102,7 +119,7 @@ def launch(
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = Loop(children, start, job_input, output, received, report, job, early_end)
+        loop = Loop(children, start, job_input, output, received, report, job, early_end, keeper)
         stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():
@@ -111,10 +128,31 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
                 output.drop()
+            if keeper is not None and is_loss(error) and not early_end.has_come:
+                raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
             raise
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def open_and_resume(
+    open_output: Callable[[], Writer], keeper: StoreKeeper | None, spec: JobSpec, job_input: JobInput,
+    report: Callable[[str], None],
+) -> tuple[OutputQueue, Resumption | None]:  # fmt: skip
+    """Open the output and, if there is a store, bring all to where that is."""
+    writer = open_output()
+    try:
+        resumption = None if keeper is None else resume(keeper, spec, writer, job_input, report)
+    except BaseException:
+        writer.close()
+        raise
+    return OutputQueue(writer, report), resumption
+
+
+def is_loss(error: BaseException) -> bool:
+    """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
+    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -131,6 +169,10 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
     if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
+    if not 0 < spec.checkpoint_every < float("inf"):
+        raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
+    if spec.checkpoints_kept < 1:
+        raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
