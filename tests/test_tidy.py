@@ -23,6 +23,7 @@ SMALL_MODULES_MAX = 10
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
+    "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
     "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",

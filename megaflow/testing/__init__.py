@@ -21,6 +21,13 @@ network              the transport
 monitor              the account that every frontier is compared with
 simulated_disk       a disk that loses what was not synced, and fails where it is told to
 membership_driver    carries out the joins and leaves that a test plans
+
+A whole job, for megaflow's own tests: launcher, processes, controller, clients; processes are killed at any step.
+simulated_job        the run: dice, clock, who can do something
+simulated_links      connections, as bytes
+simulated_process    a worker process; simulated_fabric: its transport, above the sockets
+simulated_launch     the launcher; simulated_machine: what it has of its machine
+simulated_clients    who steers the job, and a Spark query
 """
 
 from megaflow.testing.membership_driver import HandOver, Join, KillJoiner, Leave

@@ -119,7 +119,7 @@ def launch(
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = Loop(children, start, job_input, output, received, report, job, early_end, keeper)
+        loop = Loop(children, start, job_input, output, received, report, job, early_end, keeper=keeper)
         stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():

@@ -15,13 +15,14 @@ write the outputs, feed Spark's lines, connect to newcomers, and ask for the end
 5. All state here is the loop's. The threads have theirs (LineReader, OutputQueue), and wake the loop by `_news`.
 6. This thread runs `launch`: it alone starts processes, whose lives depend on its own, and is told of signals.
 7. When the last process has ended, the loop goes on until the outputs are written: a signal still reaches it.
+8. What it has of the machine it runs on is its `Machine`. Where it waits it yields (`life`), so that a simulation can
+   put all else that happens in between.
 """
 
 import contextlib
 import functools
 import selectors
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -35,12 +36,11 @@ from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_pusher import LinePusher
-from megaflow.job.launcher.line_reader import LineReader
+from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import Newcomers, Start
 from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.store_keeper import StoreKeeper
-from megaflow.job.launcher.wakeups import Signals, Wakeup
+from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address
 from megaflow.spark.source import SparkFeed
 from megaflow.timely.communication.tcp import address_text
@@ -79,30 +79,33 @@ class Loop:
     report: Callable[[str], None]  # tells the user
     job: Job  # as it is published; written when the coordinator moves
     early_end: EarlyEnd
+    machine: Machine = field(default_factory=Machine)
     keeper: StoreKeeper | None = None  # None: nothing is durable
 
     def __post_init__(self, start: Start, job_input: JobInput) -> None:
-        job, report = self.job, self.report
+        job, report, machine = self.job, self.report, self.machine
         self._merge = EpochMerge(worker for child in self.children.members for worker in child.workers)
         self._summary = RunSummary()
         self._failures: list[str] = []  # what workers reported, the first one first
-        self._failing_since: float | None = None  # seconds of time.monotonic()
+        self._failing_since: float | None = None  # seconds of the machine's clock
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._drain_timeout: float | None = None  # seconds
-        self._selector = selectors.DefaultSelector()
-        self._news = Wakeup()  # of threads
-        self._reader = None if job_input.pushed is None else LineReader(job_input.pushed, self._news.wake)
+        self._selector = machine.selector()
+        self._news = machine.wakeup()  # of threads
+        self._reader = None if job_input.pushed is None else machine.reader(job_input.pushed, self._news.wake)
         self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
         self._is_holding = False  # the workers are to send no outputs
-        self._newcomers = Newcomers(self.children, start, self._selector, self._answer, self._await, self._lose)
+        self._newcomers = Newcomers(
+            self.children, start, self._selector, self._answer, self._await, self._lose, machine
+        )  # fmt: skip
         self._secret = job.secret.encode()
-        self._stop = Stop(self._secret, report)
+        self._stop = machine.stop(self._secret, report)
         self.early_end.wake = self._news.wake
         self._checkpoints = Checkpointing(self.keeper, self.output, self._merge.mark, self._tell, report)
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
-            self._feed = SparkFeed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
+            self._feed = machine.feed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
 
     def close(self) -> None:
         """Close what is open; the Spark session ends."""
@@ -118,14 +121,24 @@ class Loop:
 
     def run(self, connect_timeout_seconds: float, drain_timeout: float | None) -> RunSummary:
         """Serve until all children are done. Raises what made the job fail."""
+        for seconds in self.life(connect_timeout_seconds, drain_timeout):
+            for key, _ in self._selector.select(seconds):
+                key.data()
+        return self._summary
+
+    def life(self, connect_timeout_seconds: float, drain_timeout: float | None) -> Iterator[float | None]:
+        """Do what `run` does, but yield how long to wait for what the selector tells; None for without limit."""
         self._connect_timeout_seconds, self._drain_timeout = connect_timeout_seconds, drain_timeout
         self._connect()
         self.signals.can_drain = self.early_end.is_served = True
         for child in self.children.members:
             self._listen(child)  # what came with the handshake's last bytes
-        while self._newcomers.connecting or any(child.client is not None for child in self.children.all):
-            if not self._turn() or self._checkpoints.stopped_at is not None:
+        while self._checkpoints.stopped_at is None and (
+            self._newcomers.connecting or any(child.client is not None for child in self.children.all)
+        ):
+            if (seconds := self._turn()) is not None and seconds < 0:
                 break
+            yield seconds
         self._summary.stopped_at = self._checkpoints.stopped_at
         if self._summary.stopped_at is None:
             self._judge()
@@ -134,26 +147,20 @@ class Loop:
         self._checkpoints.end()
         self.output.finish()
         while not self.output.is_finished or self._checkpoints.is_waiting:
-            self._turn()
-        return self._summary
+            yield self._turn()
 
-    def _turn(self) -> bool:
-        """Do what there is to do, or wait for it; return False once a job that fails has had its time to end."""
+    def _turn(self) -> float | None:
+        """Do what there is to do; return how long to wait for more: below 0 once a job that fails had time to end."""
         has_more = self._pusher.push()
         if self.output.is_full is not self._is_holding:
             self._hold(self.output.is_full)
+        now = self.machine.now()
         if self._failing_since is not None:
-            timeout: float | None = self._failing_since + GRACE_SECONDS - time.monotonic()
-            if timeout is not None and timeout <= 0:
-                return False
-        else:
-            now = time.monotonic()
-            lives = any(child.running for child in self.children.all)
-            self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
-            timeout = self.early_end.wait_seconds(now)
-        for key, _ in self._selector.select(0.0 if has_more else timeout):
-            key.data()
-        return True
+            left = self._failing_since + GRACE_SECONDS - now
+            return min(0.0, left) if has_more else left
+        lives = any(child.running for child in self.children.all)
+        self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
+        return 0.0 if has_more else self.early_end.wait_seconds(now)
 
     def _connect(self) -> None:
         """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
@@ -178,7 +185,7 @@ class Loop:
         """Wait for the processes to exit; raise what made the job fail, if it did."""
         self.children.kill(child for child in self.children.all if not child.is_member)  # too late for the job
         failing = self._failing_since
-        timeout = EXIT_SECONDS if failing is None else failing + GRACE_SECONDS - time.monotonic()
+        timeout = EXIT_SECONDS if failing is None else failing + GRACE_SECONDS - self.machine.now()
         self.children.wait_for_exit(max(0.0, timeout))
         error = self.children.blame(self._failures, self._lost)
         if error is not None and self.early_end.is_forced:
@@ -244,7 +251,7 @@ class Loop:
                     self._summary.flows.append(flow)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Draining():
-                self.early_end.drain(time.monotonic(), self._drain_timeout)
+                self.early_end.drain(self.machine.now(), self._drain_timeout)
             case messages.Failed(_, text):
                 child.failure = text
                 self._failures.append(text)
@@ -292,7 +299,7 @@ class Loop:
             self._check_feed()
         try:
             with self.signals.held():
-                republish(self.job)
+                (self.machine.publish or republish)(self.job)
         except OSError as error:
             self.report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
 
@@ -302,7 +309,7 @@ class Loop:
 
     def _fail(self) -> None:
         if self._failing_since is None:
-            self._failing_since = time.monotonic()
+            self._failing_since = self.machine.now()
             self._pusher.stop()
 
     # The end
@@ -333,7 +340,7 @@ class Loop:
 
     def _on_signal(self) -> None:
         self.signals.clear()
-        self.early_end.drain(time.monotonic(), self._drain_timeout)
+        self.early_end.drain(self.machine.now(), self._drain_timeout)
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()

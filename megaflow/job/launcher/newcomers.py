@@ -12,16 +12,15 @@
 
 import functools
 import selectors
-import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from megaflow.control.launcher_messages import EndProcess, ProcessJoined, Started, StartFailed, StartProcesses
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.children import Child, Children
-from megaflow.job.launcher.wakeups import Wakeup
+from megaflow.job.launcher.machine import Machine
 from megaflow.job.spec import Address
 
 STEP_SECONDS = 1_000_000.0  # of the longest step: eleven days; the system counts in milliseconds, and only to 2**31
@@ -40,11 +39,12 @@ class Newcomers:
     answer: Callable[[Started | StartFailed], None]  # tells the coordinator
     connected: Callable[[Child], None]  # told when a member can be listened to
     lost: Callable[[ClusterError], None]  # told when a member cannot be reached, or has died
+    machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
         self.connecting: set[Child] = set()  # members that are not connected to yet; written here
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
-        self._wakeup = Wakeup()
+        self._wakeup = self.machine.wakeup()
         self.selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
 
     def start(self, request: StartProcesses) -> None:
@@ -76,13 +76,12 @@ class Newcomers:
         address = (message.host, message.port)
         child = self.children.at(address)
         if child is None or child.is_member:
-            child = Child(address)  # started by hand
+            child = self.machine.child(address)  # started by hand
             self.children.all.append(child)
         child.join(message.workers)
         self.connecting.add(child)
         patience = timeout_seconds if child.process is None else STEP_SECONDS
-        connect = functools.partial(self._connect, child, secret, patience)
-        threading.Thread(target=connect, name="megaflow-connect", daemon=True).start()
+        self.machine.aside("megaflow-connect", functools.partial(self._connect, child, secret, patience))
         return child
 
     def close(self) -> None:

@@ -40,7 +40,9 @@ class CutBack:
 class OutputQueue:
     """One thread, which writes; the launcher's loop gives it what is to be written."""
 
-    def __init__(self, writer: Writer, report: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, writer: Writer, report: Callable[[str], None] = lambda text: None, full_bytes: int = FULL_BYTES
+    ) -> None:
         """The writer belongs to this from now on; `report` tells the user."""
         self.form = writer.form
         self.name = writer.name
@@ -48,6 +50,7 @@ class OutputQueue:
         self.is_full = False
         self._writer = writer
         self._report = report
+        self._full_bytes = full_bytes
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Condition()
         self._epochs: deque[tuple[int, list[Any], int] | Mark | CutBack] = deque()  # epoch, records, bytes
@@ -78,7 +81,7 @@ class OutputQueue:
                 self._epochs.append((epoch, records, size))
                 self._bytes += size
                 self.records += len(records)
-            self.is_full = self.is_full or self._bytes >= FULL_BYTES
+            self.is_full = self.is_full or self._bytes >= self._full_bytes
             self._lock.notify()
 
     def check(self) -> None:
@@ -179,7 +182,7 @@ class OutputQueue:
         with self._lock:
             self._bytes = max(0, self._bytes - size)  # 0: it was cut back meanwhile
             self.records = max(0, self.records - len(records))
-            has_room = self.is_full and self._bytes < FULL_BYTES / 2
+            has_room = self.is_full and self._bytes < self._full_bytes / 2
             self.is_full = self.is_full and not has_room
         if not self._epochs:
             self._writer.flush()

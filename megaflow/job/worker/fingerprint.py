@@ -91,13 +91,16 @@ class CodeCheck:
         worker.on_mail(TOPIC, self._hear)
 
     def show(self) -> None:
-        """Show the coordinator what this process runs; whoever joins blocks until it has answered.
+        """Show the coordinator what this process runs; whoever joins is to step on while its answer `is_awaited`.
 
-        Raises JoinDenied if it is not what the job runs. In a founder, which does not wait, a later step raises
-        ConfigMismatch.
+        If it is not what the job runs a step raises JoinDenied, in a founder, which does not wait, ConfigMismatch.
         """
         self._worker.post(self._worker.membership.coordinator, TOPIC, CodeShown(self.code))
-        self._worker.step_while(lambda: self._worker.rescaling.joining and not self._judged)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether this worker joins, and has no answer."""
+        return self._worker.rescaling.joining and not self._judged
 
     def _hear(self, source: int, body: Any) -> None:
         match body:

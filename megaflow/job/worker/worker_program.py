@@ -10,7 +10,7 @@ keeps the requests that come. When the engine has handed over (`Succeeded`), the
 the launcher and all workers where it listens (`Coordinates`). Only then are clients sent there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,38 +86,54 @@ class WorkerProgram:
         )  # fmt: skip
         self._coordinator: ControllerDriver | None = None
         self._is_first = worker.index == min(shared.stagings)  # of its process
+        self.has_dataflow = True  # what the worker's last step has returned; written by whoever steps it
 
     def run(self) -> None:
         """Step the dataflow to its end, and wait until the launcher has everything."""
+        for seconds in self.life():
+            self.has_dataflow = self._worker.step_or_park(seconds)
+
+    def life(self) -> Iterator[float | None]:
+        """Do what is due between two steps of the worker; yield how long the next may wait, None for without limit."""
         if self._worker.index == self._worker.membership.coordinator:
             self._found()
         else:
             self._control.close()
-            self._introduce()
-        if self._worker.bootstrap():
-            self._agent.joined(lambda: self._tell_joined(ready=True))
-            self._tell_joined(ready=False)
-            coordinator, processes = self._worker.membership.coordinator, self._worker.rescaling.processes.values()
-            self._redirect(next(Coordinates(host, port) for host, port, ids in processes if coordinator in ids))
+            yield from self._introduce()
+        if (joiner := self._worker.rescaling.joiner) is not None:
+            joiner.begin()
+            while self._worker.rescaling.joining:
+                yield None
+            self._take_part()
         profile = self._shared.profiles.get(self._worker.index)
         turn = self._turn if profile is None else profile.steering(self._turn)
-        while self._worker.step_or_park(turn()):
-            pass
+        self.has_dataflow = True
+        while self.has_dataflow:
+            yield turn()
         turn()
         launcher = self._shared.launcher
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow))
         while not launcher.is_drained:
-            self._worker.allocator.park(DRAIN_POLL_SECONDS)
+            yield DRAIN_POLL_SECONDS
 
-    def _introduce(self) -> None:
+    def _introduce(self) -> Iterator[float | None]:
         """Before it takes part: show the coordinator what this process runs, and wish for a table."""
         part = self._shared.spec.part
         if self._is_first and not (isinstance(part, JoiningProcess) and part.other_code):
             self._code.show()
+            while self._code.is_awaited:
+                yield None
         if isinstance(part, JoiningProcess) and part.wishes:
             self._worker.rescaling.report(TableWish(part.server))
+
+    def _take_part(self) -> None:
+        """Now that the worker has joined: tell so, and where the coordinator is."""
+        self._agent.joined(lambda: self._tell_joined(ready=True))
+        self._tell_joined(ready=False)
+        coordinator, processes = self._worker.membership.coordinator, self._worker.rescaling.processes.values()
+        self._redirect(next(Coordinates(host, port) for host, port, ids in processes if coordinator in ids))
 
     def _tell_joined(self, ready: bool) -> None:
         """Say that it has joined: once it is ready, if it has wished for its table; else it may wait for that long."""

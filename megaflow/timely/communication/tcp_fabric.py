@@ -137,8 +137,23 @@ class TcpFabric:
 
     def finish(self, index: int) -> None:
         """Take one worker out; with the last one, take leave of the peers and close."""
-        if index not in self._unfinished:
+        if not self.take_leave(index):
             return
+        while not self.has_parted:
+            self.poll(None)
+            self.check()
+        self._linger(self._is_left_alone)
+        self.close()
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether every member has said goodbye, and was told it."""
+        return all(peer.is_done() for peer in self._present() if peer.standing is Standing.MEMBER)
+
+    def take_leave(self, index: int) -> bool:
+        """Take one worker out; with the last one, say goodbye to the peers. Return whether it was the last."""
+        if index not in self._unfinished:
+            return False
         self.check()
         if self._entry is not None:
             self._entry.finished(index)
@@ -153,15 +168,11 @@ class TcpFabric:
         if others:
             self.inboxes[self.polling].wake()  # it may be waiting as one that does not poll
             self.poller.wake()
-            return
+            return False
         for peer in self._present():
             peer.part()
         self.flush()  # this may be all that is missing
-        while not all(peer.is_done() for peer in self._present() if peer.standing is Standing.MEMBER):
-            self.poll(None)
-            self.check()
-        self._linger(self._is_left_alone)
-        self.close()
+        return True
 
     def close(self) -> None:
         """Close everything at once, without a goodbye; workers that still use it raise. Nothing the second time."""

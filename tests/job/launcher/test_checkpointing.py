@@ -37,8 +37,8 @@ class Bench:
         self.cut_back: list[int] = []
         self._synced: list[tuple[Mark, int]] = []
         output: Any = SimpleNamespace(
-            name="-", is_in_memory=False, put=self.marks.extend, synced=lambda: [self._synced.pop() for _ in self._synced[:]],
-            cut_back=self.cut_back.append,
+            name="-", is_in_memory=False, put=self.marks.extend, cut_back=self.cut_back.append,
+            synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         self.checkpoints = Checkpointing(
             self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append

@@ -1,0 +1,232 @@
+"""The launcher of a simulated job: the real `Loop`, on a machine whose selector, threads and files are simulated.
+
+The loop's children, newcomers, merge of outputs, window of pushed lines and verdict are the real ones. What a thread
+does (writing, reading lines, connecting) is a call that the dice make. What `launch` does around the loop is done here.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from megaflow.control.messages import StopJob
+from megaflow.errors import MegaflowError
+from megaflow.job.job_file import Job
+from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.early_end import EarlyEnd
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.line_reader import LineReader
+from megaflow.job.launcher.loop import Loop
+from megaflow.job.launcher.machine import Machine
+from megaflow.job.launcher.output_file import TextWriter
+from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.stop_request import Stop
+from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
+from megaflow.spark.source import SparkFeed
+from megaflow.testing.simulated_machine import (
+    SimulatedChild,
+    SimulatedFile,
+    SimulatedPipe,
+    SimulatedPopen,
+    SimulatedSelector,
+    SimulatedSignals,
+    SimulatedWakeup,
+)
+from megaflow.testing.simulated_process import World
+
+CONNECT_SECONDS = 30.0
+LINES_SECONDS = 0.05  # at most, until more lines have come
+ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
+
+
+class SimulatedReader(LineReader):
+    """Gives the launcher's lines some at a time, and sometimes none yet."""
+
+    def __init__(self, world: World, lines: Sequence[str], wake: Callable[[], None]) -> None:
+        self._left = list(lines)
+        self._due = 0.0  # seconds of the clock: when more have come
+        self._world = world
+        self._wake = wake
+
+    def start(self) -> None:
+        """There is no thread."""
+
+    def take(self) -> tuple[list[str], int] | None:
+        """Return the next lines, and their bytes; no lines if there are none yet, None after the last one."""
+        if not self._left:
+            return None
+        random, now = self._world.random, self._world.now()
+        count = random.randint(1, 3) if now >= self._due else 0
+        lines, self._left = self._left[:count], self._left[count:]
+        if lines:
+            self._due = now + random.random() * LINES_SECONDS
+        else:
+            self._world.begin(self._wake, LINES_SECONDS)
+        return lines, sum(map(len, lines)) + len(lines)
+
+    def stop(self) -> None:
+        """Read no more."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class SteppedQueue(OutputQueue):
+    """The outputs on their way to the writer, which is called step by step."""
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Begin; there is no thread."""
+        self._wake = wake
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to write or flush."""
+        return bool(self._epochs) or (self._is_finishing and not self._is_finished)
+
+    def step(self) -> None:
+        """Write one epoch, or flush."""
+        self._write_next()
+
+
+class SimulatedLaunch:
+    """The launcher, from its start to its end. `error` is what `launch` would raise."""
+
+    def __init__(self, world: World, spec: JobSpec, job_input: JobInput, form: Form) -> None:
+        self.error: MegaflowError | None = None
+        self.is_over = self.is_killed = False
+        self.due: float | None = None  # seconds of the clock
+        self.reports: list[str] = []  # what a user is told
+        self.file = SimulatedFile()
+        self.children = Children()
+        self._world = world
+        self._spec = spec
+        self._input = job_input
+        self._pids = 100
+        writer = TextWriter(self.file, "simulated")
+        writer.form = form
+        self.output = SteppedQueue(writer, self.reports.append, world.random.choice([200, 100_000_000]))
+        self.signals = SimulatedSignals()
+        self.selector = SimulatedSelector(world.random)
+        self._waits = self._run()
+
+    @property
+    def address(self) -> Address:
+        """Where the job's file says that the coordinator is."""
+        return self.loop.job.host, self.loop.job.port
+
+    def begin(self) -> None:
+        """Start the processes, which found the job, and connect to them."""
+        addresses = tuple(self._world.address() for _ in range(self._spec.processes))
+        founders = [Founder(number, addresses) for number in range(self._spec.processes)]
+        children = [self._start(founder, address) for founder, address in zip(founders, addresses)]
+        self.children.all += children
+        self.children.coordinator = addresses[0]
+        self.loop = Loop(
+            self.children, self._start_more, self._input, self.output, self.signals, self.reports.append,
+            Job(self._spec.name or "job", 1, None, *addresses[0], "secret"), EarlyEnd(b"secret", self.children),
+            self._machine(),
+        )  # fmt: skip
+        self.due = self._world.now()
+
+    def can_go_on(self, now: float) -> bool:
+        """Tell whether the loop has something to do."""
+        return not self.is_over and (self.selector.is_ready or (self.due is not None and self.due <= now))
+
+    def step(self) -> None:
+        """Let the loop go on: see what has come, and do what follows from that."""
+        try:
+            for key, _ in self.selector.select(0.0):
+                key.data()
+            seconds = next(self._waits)
+            self.due = None if seconds is None else self._world.now() + max(0.0, seconds)
+        except StopIteration:
+            self._end()
+        except MegaflowError as error:
+            self.children.kill(self.children.all)
+            self.error = error
+            self._end()
+
+    def stop(self) -> None:
+        """Press Ctrl-C."""
+        self.signals.handle(signal.SIGINT, None)
+
+    def kill(self) -> None:
+        """End it at once, and with it its processes, as their lifelines end."""
+        for child in self.children.all:
+            if child.process is not None:
+                child.process.kill()
+        self.is_over = self.is_killed = True
+
+    def _run(self) -> Iterator[float | None]:
+        yield from self.loop.life(CONNECT_SECONDS, None)
+
+    def _end(self) -> None:
+        """Do what `launch` does when the loop is left."""
+        self.loop.close()
+        while self.output.has_work:
+            self.output.step()
+        self.output.close()
+        self.children.kill(self.children.all)
+        self.is_over = True
+
+    def _machine(self) -> Machine:
+        world = self._world
+
+        def reader(source: Any, wake: Callable[[], None]) -> LineReader:
+            return SimulatedReader(world, source.lines, wake)
+
+        def stop(secret: bytes, report: Callable[[str], None]) -> Stop:
+            return ScriptedStop(world)
+
+        def feed(lines: Any, coordinator: Address, secret: bytes, change: Callable[[], None], report: Any) -> SparkFeed:
+            made: SparkFeed = lines(coordinator, change)
+            return made
+
+        return Machine(
+            world.now, lambda: self.selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
+            lambda name, call: world.begin(call, ASIDE_SECONDS), lambda job: None,
+        )  # fmt: skip
+
+    def _start(self, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
+        spec = ChildSpec(
+            self._spec, self._spec.name or "job", part, address, -1, b"secret",
+            splits=self._input.splits if isinstance(part, Founder) else (),
+            pushed=self._input.pushed is not None,
+            spark_queries=0 if self._input.spark is None else 1,
+            output=self.output.form,
+        )  # fmt: skip
+        process = self._world.start(spec)
+        popen: Any = SimulatedPopen(process, self._pids)
+        pipe: Any = SimulatedPipe(process)
+        child = self._by_hand(address)
+        child.process, child.pipe = popen, pipe
+        self._pids += 1
+        if isinstance(part, Founder):
+            child.join(range(part.process * self._spec.workers, (part.process + 1) * self._spec.workers))
+        return child
+
+    def _by_hand(self, address: Address) -> SimulatedChild:
+        child = SimulatedChild(address)
+        child.dial = self._world.dial
+        return child
+
+    def _start_more(self, count: int, contact: Address, other_code: bool) -> list[Child]:
+        parts = [JoiningProcess(contact, other_code=other_code)] * count
+        started: list[Child] = [self._start(part, self._world.address()) for part in parts]
+        self.children.all += started
+        return started
+
+
+class ScriptedStop(Stop):
+    """The launcher's own request to stop, made by a simulated client."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def ask(self, addresses: Iterable[Address]) -> None:
+        """Ask the first process."""
+        self._world.ask(next(iter(addresses)), StopJob())
+
+    def close(self) -> None:
+        """Wait for the answer no longer."""

@@ -1,0 +1,145 @@
+"""What a simulated launcher has of its machine: a selector, signals, its handles of processes, the file it writes."""
+
+from __future__ import annotations
+
+import io
+import selectors
+import subprocess
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from megaflow.errors import ClusterError, ConfigMismatch
+from megaflow.job.exit_report import ExitReport
+from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.wakeups import Signals, Wakeup
+from megaflow.job.spec import Address
+from megaflow.testing.simulated_links import SimulatedClient
+from megaflow.testing.simulated_process import SimulatedProcess
+from megaflow.timely.communication.client import Client
+
+
+class SimulatedWakeup(Wakeup):
+    """One without a pipe."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+
+    def wake(self) -> None:
+        """Make it ready."""
+        self.is_ready = True
+
+    def clear(self) -> None:
+        """Make it ready no more."""
+        self.is_ready = False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class SimulatedSignals(Signals, SimulatedWakeup):
+    """Signals that the simulation sends: `handle(number, None)`."""
+
+
+class SimulatedSelector(selectors.BaseSelector):
+    """Tells, of what it was given, some that are ready (`is_ready`), in any order."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch something."""
+        assert fileobj not in self._keys, f"{fileobj} is watched already"
+        self._keys[fileobj] = selectors.SelectorKey(fileobj, 0, events, data)
+        return self._keys[fileobj]
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Watch it no more."""
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return at least one of those that are ready, if there is one."""
+        ready = [key for key in self._keys.values() if key.fileobj.is_ready]  # type: ignore[union-attr]
+        some = self._random.sample(ready, self._random.randint(1, len(ready))) if ready else []
+        return [(key, key.events) for key in some]
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """Return what is watched."""
+        return self._keys
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `select` would tell something."""
+        return any(each.is_ready for each in self._keys)
+
+
+class SimulatedPopen:
+    """The launcher's handle of a process that it has started."""
+
+    def __init__(self, process: SimulatedProcess, pid: int) -> None:
+        self.pid = pid
+        self.stdin = io.BytesIO()
+        self._process = process
+
+    def poll(self) -> int | None:
+        """Return the exit code."""
+        return self._process.exit_code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code; raises TimeoutExpired if there is none: waiting does not make it come."""
+        if self._process.exit_code is None:
+            raise subprocess.TimeoutExpired("a simulated process", timeout or 0.0)
+        return self._process.exit_code
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()
+
+
+class SimulatedPipe:
+    """The launcher's end of the pipe for the exit report."""
+
+    def __init__(self, process: SimulatedProcess) -> None:
+        self._process = process
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.exit_code is not None
+
+    def read(self) -> bool:
+        """Tell whether it has."""
+        return self.is_ready
+
+    @property
+    def report(self) -> ExitReport | None:
+        """What it has said."""
+        return self._process.report
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class SimulatedChild(Child):
+    """A child that is connected to without sockets."""
+
+    dial: Callable[[Address, str, dict[str, Any]], SimulatedClient]
+
+    def connect(self, secret: bytes, timeout_seconds: float) -> Client:
+        """Connect. Raises ClusterError if it does not answer."""
+        try:
+            self.client = self.dial(self.address, "launcher", {})
+        except (OSError, ConfigMismatch) as error:
+            raise ClusterError(f"{self} {self.how_it_ended()} before it began") from error
+        return self.client
+
+
+class SimulatedFile(io.StringIO):
+    """What `--output` names: `content` is what was flushed, and stays if the launcher is killed."""
+
+    content = ""
+
+    def flush(self) -> None:
+        """Give the system what was written."""
+        self.content = self.getvalue()

@@ -1,0 +1,343 @@
+"""A worker process of a simulated job: what a real one runs, without its threads and sockets.
+
+The workers, their part of the job (`WorkerProgram`), the doors of the process and its end of the transport are the real
+ones. What a real process does by waiting is done here by `Life`, a generator of waits: it is stepped when something has
+come for it, or its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from megaflow.control.launcher_messages import Failed
+from megaflow.errors import ConfigMismatch, JoinDenied, PeerFailed, PeerLost
+from megaflow.job.exit_report import ExitReport
+from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
+from megaflow.job.worker.child import Process as ChildProcess
+from megaflow.job.worker.fingerprint import Fingerprint
+from megaflow.job.worker.flow import App
+from megaflow.job.worker.worker_program import WorkerProgram
+from megaflow.program import Worker
+from megaflow.scope import Scope
+from megaflow.testing.simulated_fabric import SimulatedFabric
+from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
+from megaflow.timely.communication.allocator import FailureReport
+from megaflow.timely.communication.local import Inbox
+from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
+from megaflow.timely.communication.tcp import address_text
+from megaflow.timely.communication.tcp_allocator import TcpAllocator
+from megaflow.timely.communication.tcp_fabric import JOIN_ROLE
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+from megaflow.timely.membership import Membership, founding
+from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.messages import Admission, Denied
+from megaflow.timely.worker import Worker as EngineWorker
+
+KILLED = -9  # the exit code
+ROUND_SECONDS = 0.1  # until a process that joins asks again
+
+
+class World(Protocol):
+    """What is around the processes, the launcher and the clients of a simulated job."""
+
+    wires: Wires
+    random: Random
+
+    @property
+    def published(self) -> Address:
+        """Where the job's file says that the coordinator is."""
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+
+    def dial(self, address: Address, role: str, hello: dict[str, Any]) -> SimulatedClient:
+        """Connect to a process. Raises OSError if none listens there, ConfigMismatch if it refuses."""
+
+    def process_at(self, address: Address) -> SimulatedProcess | None:
+        """Return the process that listens there, if one does."""
+
+    def start(self, spec: ChildSpec) -> SimulatedProcess:
+        """Start a process."""
+
+    def address(self) -> Address:
+        """Return one that nobody has."""
+
+    def begin(self, call: Callable[[], None], seconds: float) -> None:
+        """Have something done in a while, so many seconds at most."""
+
+    def ask(self, address: Address, body: Any) -> None:
+        """Have a client ask for something, whatever the answer."""
+
+
+class GivenApp(App):
+    """A function that needs no loading."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def function(self) -> Callable[[Any], Any]:
+        """Return it."""
+        assert self._function is not None
+        return self._function
+
+    def fingerprint(self, args: Sequence[str]) -> Fingerprint:
+        """Return what all processes of the job run."""
+        return Fingerprint("app.py:dataflow", tuple(args), {"app.py": "1"})
+
+
+class ReportingProcess(ChildProcess):
+    """The process's own part, whose report goes to the launcher without a pipe."""
+
+    reported: ExitReport | None = None
+
+    def report(self, report: ExitReport) -> None:
+        """Keep the first."""
+        self.reported = self.reported or report
+
+
+@dataclass(eq=False)
+class Life:
+    """What one thread of a process does."""
+
+    waits: Iterator[float | None]  # how long, each time
+    program: WorkerProgram | None = None
+    worker: Worker | None = None
+    due: float | None = None  # seconds of the clock; None: something must come
+    ready: Callable[[], bool] = bool  # whether what is waited for, beside messages, is there
+    is_stepping: bool = True  # the worker; else only what comes after its end
+
+    def can_go_on(self, now: float, inbox: Inbox | None) -> bool:
+        """Tell whether there is something to do."""
+        if (self.due is not None and self.due <= now) or self.ready():
+            return True
+        worker = self.worker
+        if worker is None or inbox is None or not self.is_stepping:
+            return False
+        return bool(inbox._arrived) or inbox._woken or worker.has_work() or worker._scheduled.wait(None) == 0.0
+
+    def due_at(self, now: float) -> float | None:
+        """Return when there is something to do if nothing comes; None: never."""
+        if self.worker is None or not self.is_stepping:
+            return self.due
+        wait = self.worker._scheduled.wait(None if self.due is None else max(0.0, self.due - now))
+        return None if wait is None else now + wait
+
+
+class SimulatedProcess:
+    """One process, from its start to its end."""
+
+    def __init__(self, world: World, spec: ChildSpec, function: Callable[[Any], Any]) -> None:
+        self.address = spec.address
+        self.exit_code: int | None = None  # None while it runs
+        self.lives: dict[int, Life] = {}  # worker -> its thread; -1: that which joins
+        self.programs: dict[int, WorkerProgram] = {}  # worker -> its part of the job
+        self.fabric: SimulatedFabric | None = None
+        self._world = world
+        self._spec = spec
+        self._child = ReportingProcess(spec)
+        self._child.shared = replace(self._child.shared, app=GivenApp(function))
+        self._dialled: list[SimulatedClient] = []
+
+    def __str__(self) -> str:
+        return f"{address_text(self.address)} with workers {sorted(self.programs)}"
+
+    @property
+    def report(self) -> ExitReport | None:
+        """Why it has ended by itself."""
+        return self._child.reported
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that have not ended."""
+        return [life.worker for life in self.lives.values() if life.worker is not None]
+
+    # The beginning
+
+    def meet(self, others: Sequence[SimulatedProcess]) -> None:
+        """Be one of those that the job starts with: connect to those that are before this one."""
+        part, size = self._spec.part, self._spec.job.workers
+        assert isinstance(part, Founder)
+        peers = self._founders()
+        own = peers[part.process]
+        fabric = self._open(own.ids, joining=False)
+        fabric.meet(Rendezvous(peers, part.process, size, fabric._connected, fabric.fail))
+        for number, other in enumerate(others):
+            here, there = self._world.wires.connect(str(own), str(peers[number]))
+            assert other.fabric is not None
+            other.fabric.connected(own, there)
+            fabric.connected(peers[number], here)
+
+    def found(self) -> None:
+        """Begin, once all have met."""
+        peers = self._founders()
+        [own] = [peer for peer in peers if (peer.host, peer.port) == self.address]
+        membership = founding(worker for peer in peers for worker in peer.ids)
+        processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
+        self._run(own.ids, membership, processes, None)
+
+    def _founders(self) -> list[PeerAddress]:
+        part, size = self._spec.part, self._spec.job.workers
+        assert isinstance(part, Founder)
+        return [
+            PeerAddress(number, *address, tuple(range(number * size, (number + 1) * size)))
+            for number, address in enumerate(part.addresses)
+        ]
+
+    def join(self) -> None:
+        """Ask to join."""
+        life = Life(iter(()))
+        life.waits = self._join(life)
+        self.lives[-1] = life
+        life.due = self._world.now()
+
+    def _join(self, life: Life) -> Iterator[float | None]:
+        part, size = self._spec.part, self._spec.job.workers
+        assert isinstance(part, JoiningProcess)
+        hello = {"host": self.address[0], "port": self.address[1], "workers": size, "server": part.server}
+        admission: Any = None
+        while admission is None:
+            try:
+                client = self._world.dial(part.contact, JOIN_ROLE, hello)
+                self._dialled.append(client)
+                life.ready = partial(getattr, client, "is_ready")
+                while not client.is_ready:
+                    yield None
+                life.ready = bool
+                [admission] = client.receive_available()
+                client.close()
+            except (OSError, PeerLost):
+                yield ROUND_SECONDS
+        if isinstance(admission, Denied):
+            raise JoinDenied(f"this process may not join: {admission.reason}")
+        assert isinstance(admission, Admission)
+        own = PeerAddress(admission.process, *self.address, admission.ids)
+        members = [PeerAddress(process, *place) for process, place in admission.processes.items()]
+        fabric = self._open(own.ids, joining=True)
+        rendezvous = Rendezvous([*members, own], own.process, size, fabric._connected, fabric.fail, admission.change)
+        fabric.meet(rendezvous)
+        for member in members:
+            yield 0.0
+            while (process := self._world.process_at((member.host, member.port))) is None or process.fabric is None:
+                yield ROUND_SECONDS
+            fabric.check()
+            here, there = self._world.wires.connect(str(own), str(member))
+            try:
+                process.fabric.admit(there, PEER_ROLE, rendezvous.hello)
+            except ConfigMismatch:
+                there.leave()
+                raise
+            fabric.connected(member, here)
+        self._run(own.ids, admission.membership, dict(admission.processes), admission)
+
+    def _open(self, ids: tuple[int, ...], joining: bool) -> SimulatedFabric:
+        self._door = JoinDoor(ids)
+        self.fabric = SimulatedFabric(ids, self._child._roles(ids), self._door, joining)
+        return self.fabric
+
+    def _run(
+        self, ids: tuple[int, ...], membership: Membership, processes: dict[int, Any], admission: Admission | None
+    ) -> None:
+        """Begin the lives of the workers."""
+        assert self.fabric is not None
+        clocks = self._world.now, self._world.now
+        for index in ids:
+            allocator = TcpAllocator(self.fabric, index)
+            worker: Worker = EngineWorker(allocator, membership, Scope, clocks, (), processes, admission, self._door)
+            program = self.programs[index] = WorkerProgram(worker, self._child.shared)
+            life = Life(iter(()), program, worker, self._world.now())
+            life.waits = self._live(life, self.fabric, worker, program)
+            self.lives[index] = life
+            program.build()
+            life.due = self._turn(life)
+
+    def _live(
+        self, life: Life, fabric: SimulatedFabric, worker: Worker, program: WorkerProgram
+    ) -> Iterator[float | None]:
+        """Do what `WorkerProgram.run` and then `runtime.run_workers` do."""
+        yield from program.life()
+        worker.close_inputs()
+        worker.end_building()
+        while worker.installed_dataflows:
+            yield None
+        worker.rescaling.ask_end()
+        while not worker.rescaling.may_end:
+            yield None
+        life.is_stepping = False
+        if fabric.take_leave(worker.index):
+            life.ready = lambda: fabric.has_parted or fabric.has_failed
+            while not fabric.has_parted:
+                fabric.check()
+                yield None
+
+    # Between the beginning and the end
+
+    def admit(self, link: SimulatedLink, role: str, hello: dict[str, Any]) -> None:
+        """Take in a connection. Raises OSError while the process is not that far, ConfigMismatch if it refuses."""
+        if self.exit_code is not None or self.fabric is None:
+            raise ConnectionRefusedError(f"{self} does not answer")
+        self.fabric.admit(link, role, hello)
+
+    def inbox(self, index: int) -> Inbox | None:
+        """Return where messages for a worker arrive."""
+        return None if self.fabric is None else self.fabric.inboxes.get(index)
+
+    def step(self, index: int) -> None:
+        """Let one of the lives go on."""
+        life = self.lives[index]
+        try:
+            inbox = self.inbox(index)
+            if inbox is not None:
+                inbox.is_due()  # a wake-up counts for one step
+            if life.worker is not None and life.is_stepping:
+                has_dataflow = life.worker.step()
+                assert life.program is not None
+                life.program.has_dataflow = has_dataflow
+                life.worker.rescaling._check()
+            life.due = self._turn(life)
+        except StopIteration:
+            del self.lives[index]
+            if not self.lives:
+                self._end(0)
+        except Exception as error:
+            self._fail(life, error)
+
+    def _turn(self, life: Life) -> float | None:
+        seconds = next(life.waits)
+        return None if seconds is None else self._world.now() + seconds
+
+    # The end
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.exit_code is None:
+            for link in self._links():
+                link.cut()
+            self.exit_code = KILLED
+            self.lives.clear()
+
+    def _fail(self, life: Life, error: Exception) -> None:
+        """Do what `Process._work`, `run_workers` and `main` do with an error."""
+        worker, launcher = life.worker, self._child.shared.launcher
+        if isinstance(error, PeerLost) and worker is not None:
+            self._child._tell_loss(worker, error)
+        elif not isinstance(error, PeerLost | PeerFailed):
+            if worker is not None and (launcher.is_here or not worker.rescaling.joining):
+                launcher.send(Failed(worker.index, format_user_traceback(error)))
+            self._child.report(ExitReport("failed", str(error)))
+        if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
+            self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))
+        self._end(1)
+
+    def _end(self, code: int) -> None:
+        for link in self._links():
+            link.leave()
+        self.exit_code = code
+        self.lives.clear()
+
+    def _links(self) -> list[SimulatedLink]:
+        opened = [] if self.fabric is None else self.fabric.links
+        return [link for link in [*opened, *(client.link for client in self._dialled)] if not link.closed]

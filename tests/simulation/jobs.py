@@ -1,0 +1,154 @@
+"""Random runs of whole jobs: what is read, where from, what is asked for meanwhile, who is killed; and what must hold.
+
+The dataflow counts words; a line says its word, its partition and its place there. Whatever happens,
+1. the numbers of a word come in the order 1, 2, 3, … in the output, each once, with epochs that never fall: so nothing
+   is counted twice or left out, or counted at two workers;
+2. a fold sees the lines of one partition that have its word in their order;
+3. a job that is not stopped and loses nobody counts all lines; one that is stopped counts all that it has read;
+4. a job that loses a member ends with an error that names it, and what is written until then holds by rule 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from megaflow.errors import ClusterError
+from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first, stop
+from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.testing.simulated_launch import SimulatedLaunch
+from megaflow.timely.communication.tcp import address_text
+
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "cat"]
+BINS = 8
+PADDING = "." * 3000  # so that a batch has a line or two
+SECONDS = 0.3  # that all lines take to come
+
+
+@dataclass
+class Plan:
+    """What one run does."""
+
+    seed: int
+    options: dict[str, Any]  # of SimulatedJob
+    clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)  # (seconds, what one does)
+    actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
+    words: Counter[str] = field(default_factory=Counter)  # of all lines
+
+    @property
+    def is_stopped(self) -> bool:
+        return any(what == "stop" for _, what in self.actions) or any(stop in scripts for _, scripts in self.clients)
+
+
+def draw(seed: int) -> Plan:
+    """Lines of some kind, and clients that move bins, add and remove processes."""
+    random = Random(f"job {seed}")
+    count = random.randint(10, 40)
+    plan = Plan(seed, {"processes": random.choice([1, 2, 2, 3, 3]), "workers": random.choice([1, 1, 1, 2])})
+    plan.options |= _lines(random, count, plan.words)
+    if random.random() < 0.8:
+        plan.options["rate"] = count / SECONDS
+    for _ in range(random.choice([0, 1, 1, 1, 2])):
+        scripts = random.choices([move, add, remove, remove_first, balance], [2, 2, 2, 4, 1], k=random.randint(1, 3))
+        plan.clients.append((random.random() * SECONDS / 4, scripts))
+    if "pushed" in plan.options and random.random() < 0.5:
+        plan.options["processes"] = 3
+        plan.clients.append((random.random() * SECONDS / 4, [remove_first]))
+    if random.random() < 0.15:
+        plan.actions.append((random.randint(20, 300), "join_by_hand"))
+    if random.random() < 0.1:
+        plan.actions.append((random.randint(20, 600), "stop"))
+    elif random.random() < 0.1:
+        plan.clients.append((random.random() * SECONDS, [stop]))
+    return plan
+
+
+def draw_crash(seed: int) -> Plan:
+    """The same, and somebody is killed."""
+    plan, random = draw(seed), Random(f"crash {seed}")
+    plan.actions.append((random.randint(1, 600), random.choice(["kill_one", "kill_one", "kill_one", "kill_all"])))
+    return plan
+
+
+def _lines(random: Random, count: int, words: Counter[str]) -> dict[str, Any]:
+    kind = random.choice(["files", "files", "pushed", "batches"])
+    names = ["pushed"] if kind == "pushed" else [f"part{number}" for number in range(random.randint(1, 4))]
+    lines: dict[str, list[str]] = {name: [] for name in names}
+    for _ in range(count):
+        name, word = random.choice(names), random.choice(WORDS)
+        words[word] += 1
+        lines[name].append(f"{word} {name} {len(lines[name])} {PADDING}")
+    if kind == "files":
+        return {"files": lines}
+    if kind == "pushed":
+        return {"pushed": lines["pushed"]}
+    batches, size = [], random.randint(2, 5)
+    for start in range(0, count, size):
+        if any(batch := [some[start : start + size] for some in lines.values()]):
+            batches.append(batch)
+    return {"batches": batches}
+
+
+def dataflow(flow: Any) -> Any:
+    """Running counts, and a check of the order."""
+
+    def read(line: str) -> tuple[str, tuple[str, int]]:
+        word, name, place, _ = line.split(" ")
+        return word, (name, int(place))
+
+    def count(word: str, where: tuple[str, int], state: Any) -> Any:
+        total, places = state or (0, {})
+        name, place = where
+        assert places.get(name, -1) < place, f"line {place} of {name} comes after line {places[name]}"
+        return (total + 1, {**places, name: place}), [(word, total + 1)]
+
+    return flow.lines().map(read).stateful_state_machine(count, bins=BINS, name="count")
+
+
+def run(seed: int, drawn: Callable[[int], Plan] = draw) -> tuple[SimulatedJob, SimulatedLaunch]:
+    """Run a seed; raise AssertionError, naming it, if something does not hold."""
+    plan = drawn(seed)
+    job = SimulatedJob(seed, dataflow, **plan.options)
+    for seconds, scripts in plan.clients:
+        job.client(*scripts, seconds=seconds)
+    for action, what in plan.actions:
+        job.at(action, getattr(job, what))
+    launch = job.run()
+    try:
+        judge(plan, job, launch)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    return job, launch
+
+
+def run_crash(seed: int) -> tuple[SimulatedJob, SimulatedLaunch]:
+    """Run a seed with a crash."""
+    return run(seed, draw_crash)
+
+
+def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
+    """Raise AssertionError if one of the rules above does not hold."""
+    content = launch.file.content
+    crashed = bool(job.killed)
+    lines = [json.loads(line) for line in content.splitlines()]
+    assert content.endswith("\n") or not lines, "the last line has no end"
+    times = [line["time"] for line in lines]
+    assert times == sorted(times), f"epochs fall: {times}"
+    counts: Counter[str] = Counter()
+    for word, number in (line["record"] for line in lines):
+        counts[word] += 1
+        assert number == counts[word], f"{word!r} is counted as {number} after {counts[word] - 1}"
+    assert counts <= plan.words, f"counted are {counts - plan.words} too many"
+    if launch.error is not None:
+        assert crashed, f"the job failed: {launch.error}"
+        named = any(address_text(process.address) in str(launch.error) for process in job.killed)
+        assert isinstance(launch.error, ClusterError) and named, launch.error
+    elif not launch.is_killed:
+        summary = launch.loop._summary
+        assert not job.killed_members, f"nobody has noticed that {job.killed_members} were killed"
+        assert summary.lines == summary.records == len(lines), summary
+        assert plan.is_stopped or counts == plan.words, f"not counted: {plan.words - counts}"

@@ -1,0 +1,72 @@
+"""Faults planted in what a job decides: in the controller, the sources, the launcher. Runs of whole jobs must notice.
+
+Transcripts of the controller show its answers one by one; what is wrong here shows only when all parts run together.
+"""
+
+import pytest
+
+from tests.simulation.planting import Fault, planted
+from tests.simulation.test_planted_faults import check_found, one_quick
+
+FAULTS = {
+    "what a leaver returns is given to nobody": Fault(
+        "Controller._learn", "splits and not self.ended", "splits and self.ended"
+    ),
+    "the next coordinator thinks that all splits are read": Fault(
+        "Controller._hand_over", "self._lines.unread", "()"
+    ),
+    "the next coordinator counts epochs from the one before last": Fault(
+        "Controller._hand_over", "self.epoch", "self.epoch - 1"
+    ),
+    "the coordinator resigns while a batch is being staged": Fault("Commits.at_rest", "self._staging", "()"),
+    "the end does not wait for a change of the membership": Fault(
+        "Controller._end_or_wait", "not self._changes.under_way", "True"
+    ),
+    "a batch enters before the one before it is taken in": Fault(
+        "Commits.is_next", "query != commit.query", "True"
+    ),
+    "a batch is taken in when one worker has its part": Fault(
+        "Commits.taken", "workers.discard(worker)", "workers.clear()"
+    ),
+    "lines are over when the first coordinator has taken its own": Fault(
+        "LineQueue.end_pushed", "PushedEnded(elsewhere)", "PushedEnded(False)"
+    ),
+    "the launcher's lines go on to the process that leaves": Fault("LinePusher.move", "self._worker = worker", "pass"),
+    "a leaver returns what it has read ahead as read": Fault(
+        "LineQueue.give_back", "len(self._next) if self._from_split else 0", "0"
+    ),
+    "a source reads for an epoch that has begun": Fault("LineSource._go_on", "epoch = tick - 1", "epoch = tick"),
+    "a source obeys before control has passed the command": Fault(
+        "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
+    ),
+    "the launcher does not wait for the outputs of newcomers": Fault(
+        "EpochMerge.join", "self._closed[worker] = self._least", "self._closed[worker] = float('inf')"
+    ),
+    "what is kept for the launcher holds no epoch open": Fault(
+        "JobOutput.run",
+        "self._kept.append((mint(self._output, time), batch))",
+        "held = mint(self._output, time)\nheld.release()\nself._kept.append((held, batch))",
+    ),
+    "an epoch is written before all workers have closed it": Fault(
+        "EpochMerge.close", "least <= self._least", "(least := closed.epoch or least) <= self._least"
+    ),
+}
+FAULTS_OF_CRASHES = {
+    "the end of a member's connection is no loss": Fault("Peer._end", "self._listener.fail(error)", "pass"),
+}
+
+
+@pytest.mark.parametrize("name", one_quick(FAULTS))
+def test_a_planted_fault_is_found_within_200_jobs(name: str) -> None:
+    check_found(FAULTS[name], "jobs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_CRASHES)
+def test_a_planted_fault_is_found_within_200_crashes(name: str) -> None:
+    check_found(FAULTS_OF_CRASHES[name], "crashes")
+
+
+@pytest.mark.parametrize("name", FAULTS | FAULTS_OF_CRASHES)
+def test_what_a_fault_of_jobs_makes_wrong_is_there_once(name: str) -> None:
+    planted((FAULTS | FAULTS_OF_CRASHES)[name])
