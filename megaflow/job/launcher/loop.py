@@ -96,9 +96,8 @@ class Loop:
         self._reader = None if job_input.pushed is None else machine.reader(job_input.pushed, self._news.wake)
         self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
         self._is_holding = False  # the workers are to send no outputs
-        self._newcomers = Newcomers(
-            self.children, start, self._selector, self._answer, self._await, self._lose, machine
-        )  # fmt: skip
+        hands = self._selector, self._answer, self._await, self._lose
+        self._newcomers = Newcomers(self.children, start, *hands, machine)
         self._secret = job.secret.encode()
         self._stop = machine.stop(self._secret, report)
         self.early_end.wake = self._news.wake
@@ -285,7 +284,6 @@ class Loop:
         self._tell(answer)
 
     def _tell(self, message: object) -> None:
-        """Tell the coordinator."""
         coordinator = self.children.at((self.job.host, self.job.port))
         if coordinator is not None:
             self._send(coordinator, message)
