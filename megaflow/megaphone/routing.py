@@ -49,10 +49,12 @@ class Checkpoint:
     """Keep, as checkpoint `number`, the effects of all records before the command's time; nothing moves.
 
     `since`: the number of the last one that is committed, which this one's deltas follow; None: all is written whole.
+    `at_end`: no command follows, and the effects of all records and timers are kept, whatever their time.
     """
 
     number: int  # from 1 on
     since: int | None = None
+    at_end: bool = False
 
 
 Command: TypeAlias = Move | Map | Bootstrap | Checkpoint
@@ -143,7 +145,7 @@ def validate(
             if type(worker) is not int or worker not in joined:
                 _check_member(command, worker, members, joined)
                 raise CommandRefused(f"{command}: worker {worker} has the routing table already")
-        case Checkpoint(number, since):
+        case Checkpoint(number, since, _):
             if type(number) is not int or number < 1:
                 raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
             if since is not None and (type(since) is not int or not 1 <= since < number):

@@ -122,7 +122,10 @@ class Core:
             if any(frontier.less_than(next) for frontier in frontiers):
                 break
             journal.before(next)
-        journal.write(all=waiting is None and all(frontier.is_empty() for frontier in frontiers))  # no run will follow
+        if waiting is None and all(frontier.is_empty() for frontier in frontiers):  # no run will follow
+            journal.finish()
+        else:
+            journal.write()
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
@@ -214,10 +217,12 @@ def build(
         durability.admit(name, hears_default(scope, commands))
         journal = Journal(name, store, durability.sink, context.now)
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, journal)
-    restored = durability.restored.get(name, Restored({}, {}))
-    for bin, owner in enumerate(router.control.history.active):
-        if owner == context.allocator.index:
-            store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
+    own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
+    restored = Restored({}, {})
+    if durability.restore is not None and own:
+        restored = durability.restore(name, store.bin_of_key, frozenset(own))
+    for bin in own:
+        store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
     store.watcher = journal
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
