@@ -173,6 +173,11 @@ class Journal:
         """The first time that is registered and not cut."""
         return self._registered[0][0] if self._registered else None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is registered and not cut, or cut and not written."""
+        return bool(self._registered) or self._unwritten is not None
+
     def committed(self, number: int) -> None:
         """Note that a checkpoint is committed: what led to it need not be kept."""
         self._committed = max(number, self._committed)
