@@ -32,6 +32,7 @@ from megaflow.job.spec import (
     Address,
     AppFile,
     ChildSpec,
+    Form,
     Founder,
     JobSpec,
     JoiningProcess,
@@ -64,11 +65,10 @@ def launch(
     """Run a job to its end; return what it came to.
 
     `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
-    `open_output` returns; it is called once everything else is checked, and closed here. Where a store
-    says what the output has already, `resume_output` is called in its place. `report` gets what a user should be told
-    while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C,
-    SIGTERM or SIGHUP drains and stops the job; the second raises KeyboardInterrupt. With `spec.state`, raises StateKept
-    if the job is lost, and can go on.
+    `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
+    everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
+    the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
+    second raises KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
     """
     check_spec(spec)
     began = time.monotonic()
@@ -76,34 +76,21 @@ def launch(
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
-        children = stack.enter_context(Children())
+        children = stack.enter_context(Children(spec.state is not None))
         listeners = stack.enter_context(listening(spec.listen, spec.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
-        keeper = None if spec.state is None else open_store(spec, job_input)
-        if keeper is not None:
-            stack.enter_context(closing(keeper, received))
+        keeper = None
+        if spec.state is not None:
+            keeper = stack.enter_context(closing(open_store(spec, job_input), received))
+            open_output = open_output if keeper.is_new else resume_output or open_output
         with received.interruptible():
-            if keeper is not None and not keeper.is_new:
-                open_output = resume_output or open_output
-            output, resumption = open_and_resume(open_output, keeper, spec, job_input, report)
+            output, begun = begin_writing(open_output(), keeper, spec, job_input, report)
             stack.enter_context(closing(output, received))
-        if resumption is not None:
-            job_input, children.is_durable = resumption.job_input, True
-            if resumption.is_over:
-                report("all lines were read before, and there are no new ones: nothing is to be done")
-                return RunSummary(seconds=time.monotonic() - began)
+        if begun.is_over:
+            report("all lines were read before, and there are no new ones: nothing is to be done")
+            return RunSummary(seconds=time.monotonic() - began)
         job = stack.enter_context(published(spec, *addresses[0]))
-
-        def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
-            return ChildSpec(
-                spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
-                splits=job_input.splits if isinstance(part, Founder) else (),
-                pushed=job_input.pushed is not None,
-                spark_queries=0 if job_input.spark is None else 1,
-                output=output.form,
-                durable=None if resumption is None else resumption.part,
-                report_fd=report_fd,
-            )  # fmt: skip
+        child_spec = child_specs(spec, job, begun, output.form)
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
@@ -119,7 +106,7 @@ def launch(
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = Loop(children, start, job_input, output, received, report, job, early_end, keeper=keeper)
+        loop = Loop(children, start, begun.job_input, output, received, report, job, early_end, keeper=keeper)
         stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():
@@ -128,26 +115,44 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
                 output.drop()
-            if keeper is not None and is_loss(error) and not early_end.has_come:
-                raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
-            raise
+            if keeper is None or early_end.has_come or not is_loss(error):
+                raise
+            raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
 
 
-def open_and_resume(
-    open_output: Callable[[], Writer], keeper: StoreKeeper | None, spec: JobSpec, job_input: JobInput,
-    report: Callable[[str], None],
-) -> tuple[OutputQueue, Resumption | None]:  # fmt: skip
-    """Open the output and, if there is a store, bring all to where that is."""
-    writer = open_output()
+def child_specs(
+    spec: JobSpec, job: Job, begun: Resumption, form: Form
+) -> Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec]:
+    """Return what makes the specs of processes, each by its part, its listener and the pipe for its exit report."""
+
+    def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
+        job_input = begun.job_input
+        return ChildSpec(
+            spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
+            splits=job_input.splits if isinstance(part, Founder) else (),
+            pushed=job_input.pushed is not None,
+            spark_queries=0 if job_input.spark is None else 1,
+            output=form,
+            durable=begun.part,
+            report_fd=report_fd,
+        )  # fmt: skip
+
+    return child_spec
+
+
+def begin_writing(
+    writer: Writer, keeper: StoreKeeper | None, spec: JobSpec, job_input: JobInput, report: Callable[[str], None]
+) -> tuple[OutputQueue, Resumption]:
+    """Return the output's queue, and what the job begins with. The writer is closed if this raises."""
     try:
-        resumption = None if keeper is None else resume(keeper, spec, writer, job_input, report)
+        begun = Resumption(job_input) if keeper is None else resume(keeper, spec, writer, job_input, report)
     except BaseException:
         writer.close()
         raise
-    return OutputQueue(writer, report), resumption
+    return OutputQueue(writer, report), begun
 
 
 def is_loss(error: BaseException) -> bool:

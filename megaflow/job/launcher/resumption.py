@@ -28,10 +28,10 @@ MEGABYTE: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What a job with a store begins with."""
+    """What a job begins with."""
 
-    part: DurablePart  # for the worker processes
     job_input: JobInput  # what is still to be read
+    part: DurablePart | None = None  # for the worker processes; None: nothing is durable
     is_over: bool = False  # all lines were read, and there are no new ones
 
 
@@ -81,7 +81,7 @@ def resume(
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
         report(resumption_text(begun, found.written_at, again, time.time()))
-    return Resumption(part, job_input, begun.ended and not job_input.splits)
+    return Resumption(job_input, part, begun.ended and not job_input.splits)
 
 
 def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float) -> str:
