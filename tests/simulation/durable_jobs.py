@@ -34,7 +34,7 @@ from megaflow.control.launcher_messages import Ended
 from megaflow.control.messages import CheckpointJob, Split
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit, SplitRemainder
+from megaflow.durable.commits import Commit, OutputLength, SplitRemainder
 from megaflow.durable.incarnation import DurablePart, Incarnation, begin
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.commit_draft import CommitDraft
@@ -198,7 +198,7 @@ class DurableJob(SimulatedJob):
         if self._dice.random() < 0.1:
             self.failures += 1
             return CommitFailed(number, "the dice")
-        commit, left = draft.commit(self.incarnation.latest, "-", 0.0)
+        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
         splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in left)
         self.commits.append(self.incarnation.commit(replace(commit, splits=splits)))
         return Committed(number)
@@ -211,7 +211,7 @@ class DurableJob(SimulatedJob):
         draft.parts += [part for part in self.parts if isinstance(part, CutWritten)]
         draft.end()
         draft.length = 0
-        commit, left = draft.commit(self.incarnation.latest, "-", 0.0)
+        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
         assert not left
         self.commits.append(self.incarnation.commit(commit))
 
