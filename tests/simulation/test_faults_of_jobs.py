@@ -35,7 +35,6 @@ FAULTS = {
     "a leaver returns what it has read ahead as read": Fault(
         "LineQueue.give_back", "len(self._next) if self._from_split else 0", "0"
     ),
-    "a source reads for an epoch that has begun": Fault("LineSource._go_on", "epoch = tick - 1", "epoch = tick"),
     "a source obeys before control has passed the command": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
