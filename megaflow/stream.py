@@ -312,9 +312,9 @@ class Stream(Generic[T]):
         `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
 
         A key that is NaN, or has it in it, is refused: it equals nothing. `hash` must agree between processes; it is
-        mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker; without
-        it (and without a flow's) the table is fixed. `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9),
-        section 3.
+        mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker (one
+        that joins may be named once `worker.peer_ids` does); without it (and without a flow's) the table is fixed.
+        `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
         title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
         return self._owned(partial(state_machine, fold=fold), hash, control, bins, title)

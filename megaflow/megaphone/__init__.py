@@ -5,6 +5,7 @@ routing         which worker owns which bin at which time; the commands that cha
 control_stream  the numbered commands that stateful operators listen to, from where they are validated
 command_log     the same commands where F reads them
 bootstrap       what a worker that has joined needs to route as all others do
+introduction    how a worker that joins an engine program is told that, without a Bootstrap
 router          F: sends records to the owners of their bins, and takes out the bins that move
 splitting       the loops of F
 flat_times, flat_ends

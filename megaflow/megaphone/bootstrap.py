@@ -51,13 +51,15 @@ class RoutingState:
 class RoutingBacklog:
     """The commands and states that F of a worker which has joined takes in before it has a table.
 
-    Bounded by the commands between its Bootstrap and the answer; those before it are not kept.
+    Bounded by the commands between its Bootstrap and the answer; those before it are not kept. Who is told without one
+    (see `introduction`) keeps all.
     """
 
-    def __init__(self, worker: WorkerId) -> None:
+    def __init__(self, worker: WorkerId, by_command: bool = True) -> None:
         self.later: list[tuple[FlatTime, routing.Numbered]] = []  # (time, command) above its Bootstrap, by number
         self._worker = worker
-        self.called: int | None = None  # number of its Bootstrap; None: it has not been read
+        # number of its Bootstrap; None: it has not been read; -1: none is needed
+        self.called: int | None = None if by_command else -1
         self._given: FlatTime | None = None  # the least time at which a command gives it a bin
         self._states: dict[int, RoutingState] = {}  # next -> what it was sent
 

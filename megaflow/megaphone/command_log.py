@@ -13,9 +13,10 @@ from megaflow.megaphone.bin_transfer import Credit, Shipper
 from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState, names
 from megaflow.megaphone.flat_ends import AnyInput
 from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.megaphone.introduction import Introduction, Numbering
 from megaflow.megaphone.journal import Journal
+from megaflow.timely.dataflow.builder import NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
-from megaflow.timely.dataflow.context import Context
 from megaflow.timely.progress.antichain import Antichain
 
 _CLOSED = Antichain()
@@ -32,10 +33,16 @@ class ControlInput:
         shipper: Shipper,
         bins: int,
         history: routing.RoutingHistory | None,
-        context: Context,
+        builder: NodeBuilder,
+        numbering: Numbering | None,
         journal: Journal | None = None,
     ) -> None:
-        """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet."""
+        """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet.
+
+        `numbering`: who numbers the commands here; None: they come numbered. `builder`: F's.
+        """
+        context = builder.graph.context
+        self.node = builder.node.index
         self.history = history or routing.RoutingHistory(())
         self._name = name
         self._inputs = inputs
@@ -44,10 +51,14 @@ class ControlInput:
         self._journal = journal  # None: the operator is not durable, or keeps nothing
         self._membership = context.membership
         self._worker = context.allocator.index
-        self._newcomer = RoutingBacklog(self._worker) if history is None else None  # until it is told the table
+        # until it is told the table
+        self._newcomer = RoutingBacklog(self._worker, numbering is None) if history is None else None
         self._next_number = 0 if history is not None else None  # None: a newcomer begins with any
         self._commands: dict[FlatTime, list[routing.Command]] = {}  # time control has not passed -> obeyed commands
         self._serving: dict[int, Capability] = {}  # number of a Bootstrap -> the routing output's
+        self._introduction = (
+            None if numbering is None else Introduction(builder.graph, self.node, numbering, self._state)
+        )
 
     @property
     def ready(self) -> bool:
@@ -55,14 +66,24 @@ class ControlInput:
         return self._newcomer is None
 
     @property
+    def needs_bootstrap(self) -> bool:
+        """Whether it is for a Bootstrap to say which table there is, and none has come."""
+        return self._newcomer is not None and self._newcomer.called is None
+
+    @property
     def forgotten(self) -> bool:
         """Whether the table will never be known: control has ended without a Bootstrap for this worker."""
-        return self._newcomer is not None and self._newcomer.called is None and self.frontier.is_empty()
+        return self.needs_bootstrap and self.frontier.is_empty()
 
     @property
     def frontier(self) -> Antichain:
         """The times for which commands may still come."""
         return self._inputs[0].frontier if self._inputs is not None else _CLOSED
+
+    def follow(self) -> None:
+        """Look who has joined."""
+        if self._introduction is not None:
+            self._introduction.follow()
 
     def read(self) -> None:
         """Take in all that has arrived. Raises ProtocolError unless the numbers are consecutive."""
@@ -80,13 +101,14 @@ class ControlInput:
                 self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
                     self._obey(time, numbered)
+            self._reached(self._next_number)
         for time, answers in sent.drain():
             for each in answers:
                 if isinstance(each, Credit):
                     self._shipper.credited(time, each)
                 elif newcomer is not None:  # else a Bootstrap was not needed: this worker knows the table
                     newcomer.receive(each)
-        if newcomer is not None and (state := newcomer.answer()) is not None:
+        if newcomer is not None and (state := (self._introduction or newcomer).answer()) is not None:
             self._start(newcomer, state)
 
     def decide(self, passed: Antichain) -> None:
@@ -112,8 +134,8 @@ class ControlInput:
     def _check_number(self, time: FlatTime, number: int) -> None:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
-                f"control: command {number} came at time {outermost(time)}, but {self._next_number} was due; "
-                "commands must be injected on one worker"
+                f"control of {self._name}: command {number} came at time {outermost(time)}, but {self._next_number} "
+                "was due; commands must be injected on one worker, and not be broadcast(): the operator does that"
             )
         self._next_number = number + 1
 
@@ -129,12 +151,18 @@ class ControlInput:
                 self._serving[numbered.number] = self._shipper.routing.mint(time)
 
     def _obey(self, time: FlatTime, numbered: routing.Numbered) -> None:
+        self._reached(numbered.number)
         match numbered.command:
             case routing.Move() | routing.Map() as command:
                 self._commands.setdefault(time, []).append(command)
             case routing.Bootstrap(server, worker) if server == self._worker:
                 with self._serving.pop(numbered.number):
                     self._shipper.routing.ship_to(worker, time, [self._state(numbered.number + 1)])
+
+    def _reached(self, number: int | None) -> None:
+        """All commands below this number have been obeyed, unless no table is known yet."""
+        if self._introduction is not None and self._newcomer is None and number is not None:
+            self._introduction.obeyed(number)
 
     def _state(self, next: int) -> RoutingState:
         """What is known now, when all commands below `next` have been obeyed and no other."""
@@ -148,5 +176,10 @@ class ControlInput:
         self.history = state.history()
         for each in state.undecided:
             self._commands[each.time] = list(each.commands)
+        self._reached(state.next)
+        if self._next_number is None:
+            self._next_number = state.next
         for time, numbered in newcomer.later:
-            self._obey(time, numbered)
+            if numbered.number >= state.next:
+                self._obey(time, numbered)
+        self._reached(self._next_number)

@@ -2,18 +2,19 @@
 
 Operators that share a control stream share one numbering of it, and move together; so
 they must have the same number of bins. A flow sets a default that is numbered already.
-One Bootstrap lets all of them on the new worker know their tables.
+A worker that joins is told the tables of all of them.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from megaflow.errors import BuildError
+from megaflow.megaphone.introduction import Numbering
 from megaflow.megaphone.routing import Bootstrap, Numbered, validate
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear
-from megaflow.timely.dataflow.operators.movement import broadcast
+from megaflow.timely.dataflow.pact import Broadcast
 from megaflow.timely.dataflow.scopes import check_same, describe
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time
@@ -25,41 +26,47 @@ class Controls:
 
     default: Port[Numbered] | None = None
     numbered: dict[Port[Any], Port[Numbered]] = field(default_factory=dict)  # stream as given -> its commands
+    numberings: dict[Port[Any] | None, Numbering] = field(default_factory=dict)  # stream as given -> its numbers here
     bins: dict[Port[Numbered], int] = field(default_factory=dict)  # commands -> how many bins their operators have
 
 
 def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
-    """The workers that know a dataflow's first routing table by themselves; all others need a Bootstrap."""
+    """The workers that know a dataflow's first routing table by themselves; all others must be told."""
     return graph.founders.ids
 
 
 def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
     """Validate and number the commands of a stream, and broadcast them: what F expects of its control.
 
-    The commands must be injected on one worker. An invalid one raises CommandRefused there; so does one that names a
-    worker which has joined, until it has been bootstrapped: from the next command on it may be named. One that is
+    The commands must be injected on one worker. An invalid one raises CommandRefused there. One that is
     numbered already is passed on: a program that moves the writing to another worker numbers and validates itself.
+    Workers that join are told the routing: see `introduction`.
     """
-    membership = port.scope.graph.context.membership
-    know = set(founders_of(port.scope.graph))  # the workers that know the table, or will: their Bootstrap was issued
-    issued = 0
+    context = port.scope.graph.context
+    numbering = Numbering(context.membership, context.allocator.index, founders_of(port.scope.graph))
+    port.scope.graph.extension(Controls).numberings[port] = numbering
 
     def apply(time: Time, batch: list[Any]) -> list[Numbered]:
-        nonlocal issued
+        numbering.look()
+        members = context.membership().workers
         numbered = []
         for record in batch:
-            if isinstance(record, Numbered):
-                numbered.append(record)
-                continue
-            present = membership().workers
-            validate(record, bins, present & know, present - know)
-            if isinstance(record, Bootstrap):
-                know.add(record.worker)
-            numbered.append(Numbered(issued, record))
-            issued += 1
+            if not isinstance(record, Numbered):
+                validate(record, bins, members, members.symmetric_difference(context.audience()))
+                if isinstance(record, Bootstrap):
+                    continue
+                record = Numbered(numbering.next, record)
+            numbering.next = record.number + 1
+            numbered.append(record)
         return numbered
 
-    return broadcast(linear(port, "Commands", apply), Lane.MAIL)
+    def note(time: Time, batch: list[Numbered]) -> list[Numbered]:
+        numbering.passed = batch[-1].number + 1
+        return batch
+
+    everywhere = linear(linear(port, "Commands", apply), "Broadcast", note, Broadcast(Lane.MAIL))
+    numbering.queue = port.scope.graph.nodes[everywhere.node].queues[0]
+    return everywhere
 
 
 def set_default(port: Port[Numbered]) -> None:
@@ -68,11 +75,17 @@ def set_default(port: Port[Numbered]) -> None:
     controls.default = controls.numbered[port] = port  # the second: control=flow.control is the same as the default
 
 
-def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[Numbered] | None:
-    """The numbered commands for an operator with this many bins; None if it has no control at all.
+def numbering_of(scope: ScopeRef, control: Port[Any] | None) -> Numbering | None:
+    """Who numbers the commands of an operator on this worker; None: they come numbered, as in a job."""
+    return scope.graph.extension(Controls).numberings.get(control)
 
-    Raises BuildError if another operator on the same stream has another number of bins, and for a stream of a nested
-    scope: commands have the times of the root, wherever the operator is.
+
+def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int, name: str = "") -> Port[Numbered] | None:
+    """The numbered commands for the operator of this name with this many bins; None if it has no control at all.
+
+    Raises BuildError if another operator on the same stream has another number of bins, for a stream that comes out of
+    a broadcast(), as every worker would inject every command, and for one of a nested scope: commands have the times
+    of the root, wherever the operator is.
     """
     if control is not None and (scope.rounds or control.scope.rounds):
         _check_outside(control, scope)
@@ -81,6 +94,7 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[N
     if numbered is None:
         if control is None:
             return None
+        _check_injected(control, name)
         numbered = controls.numbered[control] = number_commands(control, bins)
     known = controls.bins.setdefault(numbered, bins)
     if known != bins:
@@ -91,6 +105,16 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int) -> Port[N
     if (numbered.scope.graph, numbered.scope.depth) == (scope.graph, scope.depth):
         return Port(scope, numbered.node, numbered.output)  # commands need not enter a region
     return numbered
+
+
+def _check_injected(control: Port[Any], name: str) -> None:
+    graph = control.scope.graph
+    node = graph.nodes[control.node]
+    if any(edge.target in node.targets and edge.pact == Broadcast.name for edge in graph.edges):
+        raise BuildError(
+            f"control of {name!r} is a broadcast stream ({node.where}): each worker would read each command from every "
+            "worker; inject commands on one worker and give the stream as it is: the operator broadcasts them itself"
+        )
 
 
 def _check_outside(control: Port[Any], scope: ScopeRef) -> None:

@@ -22,6 +22,8 @@ What a cut writes follows `since`, the last checkpoint that is committed, whatev
     key of a bin that left is not written: who owns the bin writes it whole.
  7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
     due before t has fired and is left out.
+A checkpoint at the end of all is cut when nothing more can happen: no frontier is left, and nothing waits. All timers
+have fired then, those that were set for its epoch or later, too.
 In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
 What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
 """
@@ -29,10 +31,10 @@ What is then still to be written of the cut, and how it stays as of t: see `unwr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from megaflow.durable.restored import Restored
 from megaflow.errors import BuildError, ProtocolError
@@ -75,12 +77,16 @@ def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> 
     return Noting.DENSE if 3 * touched > keys else Noting.SPARSE
 
 
+Restore: TypeAlias = Callable[[str, Callable[[Any], int], Container[int]], Restored]
+"""Operator, the bin of a key, the bins that are wanted -> what is in them."""
+
+
 @dataclass(slots=True)
 class Durability:
     """Whether and how the stateful operators of one dataflow are durable: an extension of its graph."""
 
     sink: CutSink | None = None  # None: they are not
-    restored: Mapping[str, Restored] = field(default_factory=dict)  # operator -> what it begins with
+    restore: Restore | None = None  # gives what each begins with; None: with nothing
     names: set[str] = field(default_factory=set)  # of operators that keep something
 
     def admit(self, name: str, hears_commands: bool) -> None:
@@ -121,6 +127,7 @@ class Journal:
         self._sink = sink
         self._now = now
         self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
+        self._at_end: tuple[FlatTime, Checkpoint] | None = None  # is to be cut when nothing more will happen
         self._present = _Interval()
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
@@ -143,7 +150,10 @@ class Journal:
                 f"control of {self._operator}: {checkpoint} at time {time} follows checkpoint {checkpoint.since}, but "
                 f"{self._committed} has been committed since"
             )
-        self._registered.append((time, checkpoint))
+        if checkpoint.at_end:
+            self._at_end = time, checkpoint
+        else:
+            self._registered.append((time, checkpoint))
         self.wake()
 
     def before(self, time: FlatTime) -> None:
@@ -151,10 +161,22 @@ class Journal:
         while self._registered and self._registered[0][0] <= time:
             self._cut(*self._registered.popleft())
 
+    def finish(self) -> None:
+        """Cut what is to be cut at the end, as nothing more will happen, and write all that is to be written."""
+        if self._at_end is not None:
+            self._cut(*self._at_end)
+            self._at_end = None
+        self.write(all=True)
+
     @property
     def next(self) -> FlatTime | None:
         """The first time that is registered and not cut."""
         return self._registered[0][0] if self._registered else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is registered and not cut, or cut and not written."""
+        return bool(self._registered) or self._unwritten is not None
 
     def committed(self, number: int) -> None:
         """Note that a checkpoint is committed: what led to it need not be kept."""
@@ -254,7 +276,7 @@ class Journal:
         self._intervals.append(self._present)
         if self._follows:
             self._note(choose(self._noting, self._cuts, len(last.keys), self.records, len(store.states)))
-        cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)))
+        cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)), checkpoint.at_end)
         keys: set[Any] = set()
         if since is None or any(each.dense for each in changed):
             whole = dict.fromkeys(cut.bins)
@@ -266,7 +288,7 @@ class Journal:
             whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
             whole.update(dict.fromkeys(self._bases(len(keys))))
         for each in changed:
-            each.timers = [entry for entry in each.timers if entry[1][0] >= time]
+            each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         self._unwritten = Unwritten(cut, store, keys, whole, timers, self._sink)

@@ -47,6 +47,7 @@ from megaflow.megaphone.command_log import ControlInput
 from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
+from megaflow.megaphone.introduction import Numbering
 from megaflow.megaphone.journal import Journal
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
@@ -66,9 +67,10 @@ def route(
     store: BinStore,
     name: str,
     make_splitter: type[Splitter],
+    numbering: Numbering | None = None,
     journal: Journal | None = None,
 ) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
-    """Build F for data that comes by these ports. Without `control` the table never changes.
+    """Build F for data that comes by these ports. Without `control` the table never changes; `numbering`: see there.
 
     Return F of this worker; what S is built on: a port for each data input, and the state; and what to call with S's
     output, to close the loop.
@@ -101,7 +103,7 @@ def route(
         Forwarder(flat_input(data, scope), flat_output(output, scope), make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, shipper, store.count, history, context, journal)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering, journal)
     router = Router(name, forwarders, control_input, flat_input(applied, scope), shipper, context, journal)
 
     builder.build_releasing(router.run)

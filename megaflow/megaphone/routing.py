@@ -49,10 +49,12 @@ class Checkpoint:
     """Keep, as checkpoint `number`, the effects of all records before the command's time; nothing moves.
 
     `since`: the number of the last one that is committed, which this one's deltas follow; None: all is written whole.
+    `at_end`: no command follows, and the effects of all records and timers are kept, whatever their time.
     """
 
     number: int  # from 1 on
     since: int | None = None
+    at_end: bool = False
 
 
 Command: TypeAlias = Move | Map | Bootstrap | Checkpoint
@@ -117,33 +119,31 @@ def ranges_text(bins: Sequence[int]) -> str:
 
 
 def validate(
-    command: Command, bins: int, members: Collection[WorkerId], joined: Collection[WorkerId] = ()
+    command: Command, bins: int, members: Collection[WorkerId], passing: Collection[WorkerId] | None = None
 ) -> None:
     """Raise CommandRefused with the reason unless every worker and bin that the command names may take part in it.
 
-    `bins` is the number of bins; `members` are the workers that may own bins, because they know the routing table;
-    `joined` are those that have joined and do not know it yet: all that they can do is be bootstrapped.
+    `bins` is the number of bins; `members` are the workers that may own bins. In an engine program, where whoever is a
+    member may, `passing` are those on their way in or out, who are none.
     """
     match command:
         case Move(bin, worker):
             if type(bin) is not int or not 0 <= bin < bins:
                 raise CommandRefused(f"{command}: there is no bin {bin!r}; bins are 0 to {bins - 1}")
-            _check_member(command, worker, members, joined)
+            _check_member(command, worker, members, passing)
         case Map(workers):
             if not isinstance(workers, tuple):
                 raise CommandRefused(f"Map({workers!r:.80}): name the worker of each bin in a tuple")
             if len(workers) != bins:
                 raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins, name one worker for each")
             for worker in workers:
-                _check_member("Map", worker, members, joined)
+                _check_member("Map", worker, members, passing)
         case Bootstrap(server, worker):
             if server == worker:
                 raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
-            _check_member(command, server, members, joined)
-            if type(worker) is not int or worker not in joined:
-                _check_member(command, worker, members, joined)
-                raise CommandRefused(f"{command}: worker {worker} has the routing table already")
-        case Checkpoint(number, since):
+            _check_member(command, server, members, passing)
+            _check_member(command, worker, members, passing)
+        case Checkpoint(number, since, _):
             if type(number) is not int or number < 1:
                 raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
             if since is not None and (type(since) is not int or not 1 <= since < number):
@@ -152,14 +152,17 @@ def validate(
             raise CommandRefused(f"{command!r} is not a command; use Move, Map, Bootstrap or Checkpoint")
 
 
-def _check_member(command: object, worker: int, members: Collection[WorkerId], joined: Collection[WorkerId]) -> None:
-    if type(worker) is not int or worker not in members:
-        if type(worker) is int and worker in joined:
-            raise CommandRefused(
-                f"{command}: worker {worker} has joined but does not know the routing table yet; it needs a Bootstrap"
-            )
-        known = ", ".join(map(str, sorted(members)))
-        raise CommandRefused(f"{command}: there is no worker {worker!r} that may own bins; the workers are {known}")
+def _check_member(
+    command: object, worker: int, members: Collection[WorkerId], passing: Collection[WorkerId] | None
+) -> None:
+    if type(worker) is int and worker in members:
+        return
+    known = ", ".join(map(str, sorted(members)))
+    reason = f"there is no worker {worker!r} that may own bins; the workers are {known}"
+    if passing is not None and type(worker) is int:
+        now = f"; worker {worker} is on its way in or out" if worker in passing else ""
+        reason += f"{now}; one that joins may own bins once worker.peer_ids names it: wait for that, then move bins"
+    raise CommandRefused(f"{command}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

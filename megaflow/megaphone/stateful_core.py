@@ -15,7 +15,7 @@ from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.control_stream import control_for, hears_default
+from megaflow.megaphone.control_stream import control_for, hears_default, numbering_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.journal import Durability, Journal
@@ -66,7 +66,7 @@ class Core:
 
     @property
     def ready(self) -> bool:
-        """Whether its routing table is known here: at once, but for a worker that has joined and needs a Bootstrap."""
+        """Whether its routing table is known here: at once, unless this worker has joined and was not told it yet."""
         return self._router.control.ready
 
     @property
@@ -92,9 +92,22 @@ class Core:
         owned = len(self.store.bins)
         return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
 
+    def follow(self) -> None:
+        """Tell workers that have joined, if that is for F."""
+        self._router.control.follow()
+
+    def untold(self) -> int | None:
+        """The node of F, if it needs a Bootstrap."""
+        return self._router.control.node if self._router.control.needs_bootstrap else None
+
     def keys(self) -> int:
         """How many keys have state here. Cost: O(1)."""
         return len(self.store.states)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether its part of a checkpoint that it knows of is still to be written: until then its worker stays."""
+        return self.journal is not None and self.journal.is_busy
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
@@ -122,7 +135,10 @@ class Core:
             if any(frontier.less_than(next) for frontier in frontiers):
                 break
             journal.before(next)
-        journal.write(all=waiting is None and all(frontier.is_empty() for frontier in frontiers))  # no run will follow
+        if waiting is None and all(frontier.is_empty() for frontier in frontiers):  # no run will follow
+            journal.finish()
+        else:
+            journal.write()
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
@@ -205,7 +221,7 @@ def build(
     is called once, when `core` is complete.
     """
     scope = ports[0].scope
-    commands = control_for(scope, control, bins)
+    commands = control_for(scope, control, bins, name)
     store = BinStore(bins, hash)
     context = scope.graph.context
     durability = scope.graph.extension(Durability)
@@ -213,11 +229,14 @@ def build(
     if durability.sink is not None and make_policy is not PassOn:
         durability.admit(name, hears_default(scope, commands))
         journal = Journal(name, store, durability.sink, context.now)
-    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, journal)
-    restored = durability.restored.get(name, Restored({}, {}))
-    for bin, owner in enumerate(router.control.history.active):
-        if owner == context.allocator.index:
-            store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
+    numbering = numbering_of(scope, control)
+    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
+    own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
+    restored = Restored({}, {})
+    if durability.restore is not None and own:
+        restored = durability.restore(name, store.bin_of_key, frozenset(own))
+    for bin in own:
+        store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
     store.watcher = journal
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]

@@ -37,6 +37,7 @@ class Piece:
     time: int  # in a nested scope the outer one
     operator: str
     bins: tuple[int, ...]  # owned at the cut, sorted
+    at_end: bool = False  # all that ever happens is before the cut, whatever its time
 
 
 CutSink: TypeAlias = Callable[[Piece, Block | None], None]

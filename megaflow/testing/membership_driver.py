@@ -1,8 +1,7 @@
 """What a test can plan for the membership (`SimulatedCluster.at`), and what carries it out, like `megaflow control`.
 
-A joined worker is bootstrapped and gets a fair share of the bins; a leaving one gives its bins away first, and its
-lines if it reads some. All commands go over the same control stream as the test's own. Its writer, the coordinator,
-hands over when every worker has read all that it wrote; the right to write goes along.
+A joined worker gets a fair share of the bins; a leaving one gives its bins away first, and its lines if it reads some.
+All commands go over the test's control stream; the coordinator hands it over when every worker has read what it wrote.
 """
 
 from __future__ import annotations
@@ -94,6 +93,7 @@ class Rescaling:
     _bury: Callable[[SimulatedWorker], None]
     _is_passed: Callable[[], bool]  # tells whether the outputs' frontier has passed the last command
     _per_process: int  # workers
+    numbers: bool = False  # commands come numbered, as in a job, and so newcomers are told the table by a Bootstrap
     refusals: list[str] = field(default_factory=list)
     lines: SimulatedLines | None = None  # what the dataflow reads, if it is a `dataflow(flow)`
     owners: set[int] = field(default_factory=set)  # who may own bins
@@ -231,10 +231,10 @@ class Rescaling:
     def _bootstrap(self) -> None:
         for newcomer in self._newcomers:
             self._hand_over_records(newcomer)
-            if newcomer.worker.stateful:
-                self.issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
-            else:
+            if not newcomer.worker.stateful:
                 self.owners.add(newcomer.worker.index)
+            elif self.numbers:
+                self.issue(Bootstrap(self.lead.worker.index, newcomer.worker.index))
         self._stage = "bootstrapping" if self._table else ""
 
     def _hand_over_records(self, newcomer: SimulatedWorker) -> None:
@@ -315,7 +315,7 @@ class Rescaling:
             return
         if any(leaver.unsent_records for leaver in self._leavers) or self.lead.unsent_commands:
             return
-        if self._is_passed():
+        if self._is_passed() and not any(view.is_writing for each in self._leavers for view in each.worker.stateful):
             self._stage = "leaving"
             self._leavers[0].worker.rescaling.ask_leave(ids[0], self._left)
 

@@ -156,7 +156,7 @@ class SimulatedCluster:
             given = partitions_of(lines), args, self._random
             self._lines = SimulatedLines(build, *given, self._rescaling.issue, self._rescaling.owners)
             self._rescaling.lines, self._build = self._lines, self._lines.build
-        self._numbers = self._build is not build
+        self._rescaling.numbers = self._numbers = self._build is not build
         self._times = sorted({time for fed in (*feeds.values(), commands) for time, _ in fed})
         self._last = self._times[-1] if self._times else 0
         for worker in self._ids:

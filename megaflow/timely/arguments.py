@@ -51,7 +51,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="how many processes")
     parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="which one this is, from 0")
     parser.add_argument("-h", "--hostfile", metavar="FILE", help="host:port of each process, one a line")
-    parser.add_argument("--join", type=int, metavar="SERVER", help="join a running cluster, taught by worker SERVER")
+    parser.add_argument("-j", "--join", type=int, metavar="SERVER", help="join a running cluster, taught by SERVER")
     parser.add_argument("--nn", type=int, metavar="N", help="addresses in all, those of processes that join included")
     parser.add_argument("-r", "--report", action="store_true", help="report connections")
     parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")

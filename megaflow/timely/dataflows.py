@@ -167,6 +167,8 @@ class Dataflows:
                 self.take_unclaimed(envelope)
         if self.dropping.is_wanted(number):
             self._stop(number)
+        for view in graph.views:
+            view.follow()
 
     def end_building(self) -> None:
         """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
@@ -174,12 +176,14 @@ class Dataflows:
         self._announce(self.begun, None, self._context.audience())
 
     def hear_of_change(self, event: Event) -> None:
-        """Tell newcomers, too, if the program has ended; expect no credit of those that have left."""
+        """Tell newcomers, too, if the program has ended, and operators that ask; expect no credit of who has left."""
         if isinstance(event, Joined) and self._ended:
             self._announce(self.begun, None, event.ids)
-        if isinstance(event, Left):
-            for graph in self.running.values():
+        for graph in self.running.values():
+            if isinstance(event, Left):
                 graph.handoffs.forget(event.ids)
+            for view in graph.views:
+                view.follow()
 
     def find(self, number: int) -> Graph | Literal["later"] | None:
         """Return a dataflow: None if it is complete, "later" if it is not built yet."""

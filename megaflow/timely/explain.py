@@ -9,7 +9,7 @@ they are exact.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -24,12 +24,13 @@ from megaflow.timely.progress.reference import summaries_to
 
 ASK, ANSWER = "megaflow.explain", "megaflow.explained"  # topics of the mail between workers
 
-Kind: TypeAlias = Literal["capability", "records", "under way", "not built"]
+Kind: TypeAlias = Literal["capability", "records", "under way", "not built", "needs a Bootstrap"]
 
 Stamps: TypeAlias = list[tuple[int, Time, int]]  # (location, time, count)
 
-# What a worker says of one dataflow: capabilities, queued records, changes not told yet; None: it has not built it.
-Report: TypeAlias = tuple[Stamps, Stamps, Stamps] | None
+# What a worker says of one dataflow: capabilities, queued records, changes not told yet, nodes that need a Bootstrap;
+# None: it has not built it.
+Report: TypeAlias = tuple[Stamps, Stamps, Stamps, list[int]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Holding:
     count: int
     kind: Kind
     """capability: the operator (or the program, through an input) may still send at this time or later; records: they
-    are queued; under way: sent to a worker and not there yet; not built: the worker has still to build the dataflow."""
+    are queued; under way: sent to a worker and not there yet; not built: the worker has still to build the dataflow;
+    needs a Bootstrap: the operator keeps records, as its worker has joined and was not told who owns which bin."""
 
 
 def report_on(graph: Graph) -> Report:
@@ -58,7 +60,8 @@ def report_on(graph: Graph) -> Report:
     for node in graph.nodes:
         for location, queue in zip(node.targets, node.queues, strict=True):
             queued.extend(((location, time), len(batch)) for time, batch in queue.batches)
-    return _stamps(capabilities), _stamps(queued), _stamps(unsent(graph))
+    needy = [untold for view in graph.views if (untold := view.untold()) is not None]
+    return _stamps(capabilities), _stamps(queued), _stamps(unsent(graph)), needy
 
 
 def unsent(graph: Graph) -> list[tuple[tuple[int, Time], int]]:
@@ -103,14 +106,17 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
     """Return what holds `asked` back at one location, given what each worker that runs the dataflow said of it."""
     where, paths = places(graph), summaries_to(graph.builder, location)
 
-    def held(worker: int | None, kind: Kind, stamps: Iterable[tuple[int, Time, int]]) -> list[Holding]:
+    def held(
+        worker: int | None, kind: Kind, stamps: Iterable[tuple[int, Time, int]], needy: Collection[int] = ()
+    ) -> list[Holding]:
         found = []
         for place, time, count in stamps:
             ends = [path.apply(time) for path in paths.get(place, ())] if count > 0 else []
             if any(end is not None and less_equal(end, asked) for end in ends):
                 node, side, number = where[place]
                 port = f"{side} {number}"
-                found.append(Holding(graph.name, node.title, node.where, port, worker, time, count, kind))
+                why: Kind = "needs a Bootstrap" if node.index in needy else kind
+                found.append(Holding(graph.name, node.title, node.where, port, worker, time, count, why))
         return found
 
     graph.show_frontiers()
@@ -120,8 +126,8 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
         if report is None:
             rows += held(worker, "not built", [(place, time, 1) for place, time, _ in graph.initial])
             continue
-        capabilities, queued, unsent = report
-        rows += held(worker, "capability", capabilities) + held(worker, "records", queued)
+        capabilities, queued, unsent, needy = report
+        rows += held(worker, "capability", capabilities, needy) + held(worker, "records", queued)
         outstanding.extend(((place, time), delta) for place, time, delta in unsent)
         outstanding.extend(((place, time), -count) for place, time, count in queued)
     between = [(place, time, count) for (place, time), count in outstanding if place not in graph.listeners]

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,11 +10,13 @@ from subprocess import PIPE
 
 import pytest
 
+from apps import rescaling_wordcount
 from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
 
 pytestmark = pytest.mark.cluster
 
 HELLO = ROOT / "apps" / "hello.py"
+GROWING_COUNT = ROOT / "apps" / "rescaling_wordcount.py"
 
 PHASES = """
 import sys
@@ -133,6 +136,28 @@ def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Cluste
     turning = max(number + 1 for worker, number in seen if worker == number % before and worker != number % after)
     assert all(worker == number % (before if number < turning else after) for worker, number in seen)
     assert joined.returncode == 0
+
+
+LITERAL = GROWING_COUNT.read_text(encoding="utf-8")
+"""The program that sends a Bootstrap, and one that does not, and moves no bins: it had to be told, and hung."""
+SILENT = LITERAL.replace("control.send_batch([*(Bootstrap(0, peer) for peer in new), share])", "")
+
+
+@pytest.mark.parametrize("script", [LITERAL, pytest.param(SILENT, marks=pytest.mark.slow)], ids=["literal", "silent"])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_join_in_the_middle_of_a_round_changes_no_count(clusters: Clusters, workers: int, script: str) -> None:
+    cluster = clusters(2, 3, workers)
+    program, rounds, wanted = cluster.script(script), 6, 3 * workers
+    cluster.found(program, rounds, wanted)
+    cluster.begin(program, 2, rounds, wanted, "-j0")
+    latest: Counter[str] = Counter()
+    seen: set[int] = set()
+    for worker, word, total in map(str.split, cluster.succeed().replace("worker ", "").replace(":", "").splitlines()):
+        latest[word] = max(latest[word], int(total))
+        seen.add(int(worker))
+    text = rescaling_wordcount.text(rounds)
+    assert latest == Counter(word for lines in text for line in lines for word in line.split())
+    assert seen == set(range(wanted)) if script is LITERAL else seen == set(range(2 * workers)), "who owns bins counts"
 
 
 @pytest.mark.slow

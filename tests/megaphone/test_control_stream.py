@@ -125,7 +125,7 @@ def test_a_command_that_comes_twice_or_not_in_turn_stops_the_job_and_moves_nothi
             hands.commands.flush()
     hands.command(9)
     hands.advance_to(10)
-    with pytest.raises(ProtocolError, match=r"control: command \d came at time 0, but \d was due"):
+    with pytest.raises(ProtocolError, match=r"control of .*: command \d came at time 0, but \d was due"):
         hands.settle()
     assert hands.owned() == [[0, 2], [1, 3]]
 
@@ -142,20 +142,14 @@ def test_commands_of_one_time_that_come_in_several_batches_are_one_reconfigurati
     assert sorted(hands.moved()) == [(5, 1, 1, 0), (5, 2, 0, 1)]
 
 
-def test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("megaflow.megaphone.control_stream.founders_of", lambda graph: (0, 1))
-
+def test_a_bootstrap_of_a_worker_that_is_counted_goes_no_further() -> None:
     def build(worker: Any, records: Any, injected: Any) -> Any:
         return Stream(number_commands(injected.port, BINS)).filter(lambda numbered: worker.index == 1)
 
     hands = ByHand(build, 3)
-    commands = [Move(0, 1), Bootstrap(1, 2), Move(0, 2), Bootstrap(1, 2)]
-    hands.command(1, *commands[:3])
+    hands.command(1, Move(0, 1), Bootstrap(1, 2), Move(0, 2), Bootstrap(1, 2))
     hands.settle()
-    assert [numbered for _, numbered in hands.outputs] == [Numbered(*each) for each in enumerate(commands[:3])]
-    hands.command(2, commands[3])
-    with pytest.raises(CommandRefused, match="worker 2 has the routing table already"):
-        hands.settle()
+    assert [numbered for _, numbered in hands.outputs] == [Numbered(0, Move(0, 1)), Numbered(1, Move(0, 2))]
 
 
 # Sharing ----------------------------------------------------------------------------------------
@@ -172,9 +166,9 @@ def test_another_worker_may_go_on_with_the_stream_and_its_numbers() -> None:
     hands.advance_to(7)
     hands.settle()
     assert hands.owned() == [[0, 3], [1, 2]]
-    hands.controls[1].send(Move(0, 1))  # without a number it would begin anew
-    with pytest.raises(ProtocolError, match="command 0 came at time 7, but 2 was due"):
-        hands.finish()
+    hands.controls[1].send(Move(0, 1))  # and is given the next number
+    hands.finish()
+    assert hands.owned() == [[3], [0, 1, 2]]
 
 
 def test_operators_that_share_a_control_stream_share_one_numbering() -> None:
@@ -184,6 +178,24 @@ def test_operators_that_share_a_control_stream_share_one_numbering() -> None:
         return records
 
     ByHand(build, 2).finish()
+
+
+def test_a_control_stream_that_was_broadcast_by_hand_is_refused_with_operator_and_line() -> None:
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return records.stateful_state_machine(lambda k, v, s: (v, []), control=commands.broadcast(), name="sums")
+
+    with pytest.raises(BuildError, match=r"control of 'sums' is a broadcast stream \(.*py:\d+\): .* as it is"):
+        SimulatedCluster(1, 1).run(build, {})
+
+
+def test_one_that_was_changed_after_it_was_broadcast_is_an_error_with_the_first_command() -> None:
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return Histories(BINS).build(worker, records, commands.broadcast().map(lambda bin: Move(bin, 0)))
+
+    hands = ByHand(build, 2)
+    hands.command(3, 1)
+    with pytest.raises(ProtocolError, match=r"of histories: command 0 came .* not be broadcast\(\): the operator"):
+        hands.settle()
 
 
 def test_operators_with_different_bins_on_one_control_stream_are_refused() -> None:

@@ -1,26 +1,30 @@
 """F of a worker that has joined routes as all others do once it is told the table, and holds nobody back before.
 
 The workers of these clusters all take part from the start, but only the first two are told the first table; the others
-know no more of it than workers that join later.
+know no more of it than workers that join later. Commands are numbered as the coordinator of a job does, which is who
+sends Bootstraps.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
 
 from megaflow import Bootstrap, Map, Move
-from megaflow.errors import CommandRefused, ProgramError, ProtocolError
+from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone import chunks
 from megaflow.megaphone.control_stream import founders_of, set_default
 from megaflow.megaphone.routing import Command, Numbered, RoutingTable, apply, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.channel import Lane
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
 from megaflow.timely.explain import describe_pointstamps
 from tests.simulation import parcels, scenarios
@@ -35,8 +39,14 @@ FOUNDERS = (0, 1)
 @pytest.fixture(autouse=True)
 def founders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers know the first table, however many there are."""
-    for module in ("router", "control_stream"):
-        monkeypatch.setattr(f"megaflow.megaphone.{module}.founders_of", lambda graph: founders_of(graph)[:2])
+    monkeypatch.setattr("megaflow.megaphone.router.founders_of", lambda graph: founders_of(graph)[:2])
+    monkeypatch.setattr("megaflow.megaphone.control_stream.number_commands", number_as_in_a_job)
+
+
+def number_as_in_a_job(port: Port[Any], bins: int) -> Port[Numbered]:
+    numbers = count()
+    numbered = linear(port, "Commands", lambda time, batch: [Numbered(next(numbers), command) for command in batch])
+    return broadcast(numbered, Lane.MAIL)
 
 
 class Hands(ByHand):
@@ -256,6 +266,10 @@ def test_a_worker_that_is_not_told_yet_holds_nothing_but_its_own_data() -> None:
     hands.settle()
     assert hands.moved() == [(1, 1, 1, 0)], "what is before its data goes on"
     assert histories.applied == [], "and it holds what comes after"
+    question = hands.workers[0].explainer.ask(hands.probes[0], 3)
+    hands.settle()
+    [held] = question.holdings()
+    assert (held.operator, held.worker, held.time, held.kind) == ("histories.route", NEW, 3, "needs a Bootstrap")
     words = describe_pointstamps(hands.workers[0].graphs()[0])
     assert "1 at histories.route.out0" in words and "route.out1" not in words and "route.in1" not in words
     hands.command(9, Bootstrap(0, NEW))
@@ -377,35 +391,6 @@ def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
 
 
 # What is wrong ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (Move(0, NEW), "worker 2 has joined but does not know the routing table yet; it needs a Bootstrap"),
-        (Map((0, 1, NEW, 1)), "Map: worker 2 has joined but does not know"),
-        (Bootstrap(NEW, 0), "worker 2 has joined but does not know"),
-        (Bootstrap(0, 1), "worker 1 has the routing table already"),
-        (Bootstrap(NEW, NEW), "cannot bootstrap itself"),
-        (Bootstrap(0, 3), "there is no worker 3"),
-    ],
-    ids=str,
-)
-def test_what_a_newcomer_cannot_do_and_what_it_does_not_need_is_refused_where_it_is_injected(
-    command: Command, words: str
-) -> None:
-    _, hands = started()
-    hands.command(1, command)
-    with pytest.raises(CommandRefused, match=words):
-        hands.settle()
-
-
-def test_from_its_bootstrap_on_a_newcomer_may_be_named_and_a_second_bootstrap_is_refused() -> None:
-    _, hands = started()
-    hands.command(1, Bootstrap(0, NEW), Move(0, NEW), Map((NEW, 1, NEW, 1)))
-    hands.command(2, Bootstrap(1, NEW))
-    with pytest.raises(CommandRefused, match="worker 2 has the routing table already"):
-        hands.settle()
 
 
 @pytest.mark.parametrize("worker", [0, NEW])

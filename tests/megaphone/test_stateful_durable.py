@@ -83,11 +83,9 @@ def test_the_first_restored_timer_is_held_for_before_the_operator_has_run() -> N
     with worker.dataflow("restored") as scope:
         durability = scope.ref.graph.extension(Durability)
         durability.sink = lambda piece, block: None
-        durability.restored = {
-            "timed": Restored(
-                {0: {first: 5}, 3: {}}, {0: [(9, first, "over")], 3: [(7, second, "again"), (12, second, "end")]}
-            )
-        }
+        durability.restore = lambda name, bin_of_key, bins: Restored(
+            {0: {first: 5}, 3: {}}, {0: [(9, first, "over")], 3: [(7, second, "again"), (12, second, "end")]}
+        )
         scope.input_from(records).stateful_unary(fold, bins=BINS, name="timed")
     [graph] = worker.graphs()
     [output] = [node for node in graph.nodes if node.name == "timed"]

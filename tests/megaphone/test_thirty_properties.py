@@ -90,9 +90,9 @@ PROPERTIES: dict[int, tuple[str, list[str]]] = {
         "a worker that does not exist, has not been told the table, or has left cannot be named",
         [
             "megaphone/test_routing.py::test_what_no_table_can_hold_is_refused_with_the_reason",
-            "megaphone/test_routing.py::test_workers_that_know_the_table_may_own_bins_and_tell_it_those_that_do_not",
+            "megaphone/test_routing.py::test_only_members_may_be_named_and_who_is_on_its_way_is_told_what_to_wait_for",
             "megaphone/test_control_stream.py::test_an_invalid_command_is_refused_on_the_worker_that_injects_it_and_reaches_no_router",
-            "megaphone/test_control_stream.py::test_who_joins_may_be_named_once_its_bootstrap_is_on_the_stream",
+            "megaphone/test_control_stream.py::test_a_bootstrap_of_a_worker_that_is_counted_goes_no_further",
             "control/coordinator/test_controller.py::test_the_controller_says_what_the_transcript_says",
             "control/coordinator/test_controller.py::test_a_refused_reconfiguration_changes_nothing",
             "cluster/test_run.py::test_commands_that_cannot_be_change_nothing",

@@ -90,7 +90,7 @@ FAULTS = {
     ),
     "a state changes before it is written": Fault("Journal.touch", "self._unwritten is not None", "False"),
     "a key of a waiting bin changes before it is written": Fault(
-        "Unwritten.save", "found.update(key for key in touched if key in self._store.states)", "None"
+        "Unwritten.save", "found |= self._store.states.keys() & touched", "pass"
     ),
     "a bin goes before its changed keys are written": Fault(
         "Unwritten.save_bin", "self._keys.intersection(self._store.bins[bin])", "set()"
@@ -131,7 +131,7 @@ def test_a_planted_fault_is_found_within_200_runs_with_checkpoints(name: str) ->
     check_found(FAULTS[name], "cuts")
 
 
-@pytest.mark.parametrize("name", one_quick(FAULTS))
+@pytest.mark.parametrize("name", FAULTS)
 def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
     planted(FAULTS[name])
 

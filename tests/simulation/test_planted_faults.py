@@ -287,6 +287,13 @@ FAULTS_OF_OBJECTS = {
     ),
 }
 
+FAULTS_OF_INTRODUCTIONS = {
+    "a worker sees who has joined only when the change is done": Fault(
+        "number_commands.apply", "numbering.look()", "pass"
+    ),
+    "a newcomer claims nothing before it knows the table": Fault("RoutingBacklog.read", "return owns", "return False"),
+}
+
 FAULTS_OF_LOOPS = {
     "F looks at the last of the outer times at which a loop still is": Fault(
         "FlatInput.frontier", "flattened(elements[0], self._length)", "flattened(elements[-1], self._length)"
@@ -378,6 +385,7 @@ ALL_FAULTS = (
     | FAULTS_OF_PARTITIONS
     | FAULTS_OF_HAND_OVERS
     | FAULTS_OF_PROCESSES
+    | FAULTS_OF_INTRODUCTIONS
     | FAULTS_OF_LOOPS
     | FAULTS_OF_STORES
     | FAULTS_OF_FOLDERS
@@ -415,6 +423,12 @@ def test_a_planted_fault_is_found_within_200_runs_with_hand_overs(name: str) -> 
 @pytest.mark.parametrize("name", FAULTS_OF_PROCESSES)
 def test_a_planted_fault_is_found_within_200_runs_with_several_workers_in_a_process(name: str) -> None:
     check_found(FAULTS_OF_PROCESSES[name], "processes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_INTRODUCTIONS)
+def test_a_planted_fault_is_found_within_200_runs_without_a_bootstrap(name: str) -> None:
+    check_found(FAULTS_OF_INTRODUCTIONS[name], "introductions")
 
 
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_LOOPS))
@@ -458,7 +472,11 @@ def test_what_a_fault_makes_wrong_is_there_once(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores", "objects"]
+    "kind",
+    [
+        "moves", "graphs", "changes", "partitions", "hand-overs", "processes", "loops", "stores", "objects",
+        "introductions",
+    ],
 )
 def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     """A few seeds; the tests of each kind run them all."""

@@ -42,6 +42,7 @@ def test_a_host_file_has_an_address_a_line(tmp_path: Path) -> None:
 def test_a_process_that_joins_names_the_server_and_picks_its_address() -> None:
     options = parse(["20", "200", "-n2", "-p2", "--join", "0", "--nn", "3"])
     assert (options.join, options.rest) == (0, ("20", "200"))
+    assert parse(["20", "200", "-n2", "-p2", "-j0", "--nn", "3"]) == options
     assert (options.addresses, options.address) == (("localhost:2101", "localhost:2102"), "localhost:2103")
 
 

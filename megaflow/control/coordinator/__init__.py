@@ -8,6 +8,7 @@ joins               processes on their way in, and who is waited for no longer
 membership_requests, request_progress    processes to add and to remove, tables to give; how far each has come
 reconfigurations, plans    bins that move; whose plan is being carried out
 spark_commits, staged_checks    batches that sources have not taken in, or that are not known to be staged
+checkpoints         when one begins, whom it waits for, and what comes of it
 questions           questions that all members answer
 trials              requests that move bins, which are tried first
 epoch_clock         what is put on the control stream, and when its time advances

@@ -25,7 +25,9 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.control import messages
+from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFailed, CutWritten, PositionsAt
 from megaflow.control.coordinator import events
+from megaflow.control.coordinator.checkpoints import Checkpoints, Durable
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
@@ -55,8 +57,8 @@ class Controller:
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
     `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
-    workers may never leave, `stage_of` how far the engine is with a join. `state` is what another controller has left;
-    all that it tells is not given otherwise.
+    workers may never leave, `stage_of` how far the engine is with a join, `durable` whether there are checkpoints.
+    `state` is what another controller has left; all that it tells is not given otherwise.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Controller:
         join_timeout_seconds: float = JOIN_SECONDS,
         stage_of: StageOf = lambda ids: None,
         state: JobState | None = None,
+        durable: Durable | None = None,
     ) -> None:
         self.handed_over = False  # to another controller: this one is told nothing any more
         self.ended = False  # whether that is closed
@@ -88,15 +91,19 @@ class Controller:
         self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
         self._commits = Commits(queries)
         self._lines = LinesToRead(splits, pushed)
+        self._checkpoints = Checkpoints(job, self._roster, self._stream, durable)
         self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
-            self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins
-        )
+            self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins,
+            self._checkpoints,
+        )  # fmt: skip
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
         if state is not None:
             self._resume(state)
+        elif durable is not None and durable.committed is not None:
+            self._stream.begin(durable.epoch + 1)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at wall-clock time `now`; return what to do, in order."""
@@ -115,6 +122,7 @@ class Controller:
                 self._commits.gone(event.client)
                 self._moves.plans.gone(event.client)
                 self._trials.gone(event.client)
+                self._checkpoints.gone(event.client)
             case JoinDue(ids, address):
                 self.joins.due(ids, address, self._too_late(), out, now)
             case LeaveDue(ids):
@@ -123,6 +131,7 @@ class Controller:
                 self._changes.joined(event, out, now)
             case Left():
                 self._changes.left(event, out, now)
+                self._checkpoints.left(event.ids, out, now)
                 for question in self._questions.left(event.ids):
                     self._conclude(question, out, now)
                 for asked in self._trials.left(event.ids, out):
@@ -131,11 +140,14 @@ class Controller:
                 self._changes.declined(event, out, now)
             case Started() | StartFailed():
                 self._changes.launched(event, out, now)
+            case Committed() | CommitFailed():
+                self._checkpoints.answered(event, out, now)
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
+        self._go_on_with_checkpoints(out, now)
         if self._changes.may_hand_over and self._is_at_rest():
-            self._hand_over(out)
+            self._hand_over(out, now)
         elif not self.ended and self._is_over():
             self._end_or_wait(out, now)
         return out
@@ -179,6 +191,9 @@ class Controller:
                     self._stops.append(asked)
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
+                case messages.CheckpointJob():
+                    self._refuse_if_ended()
+                    self._checkpoints.ask(asked)
                 case messages.CommitRequest() | messages.IngestPorts() if self._state == "stopping":
                     pass  # the end of the job is the answer: a refusal would be an error of the query
                 case messages.IngestPorts() | messages.SourceEnded(str()) | messages.CommitRequest(CommitBatch()):
@@ -235,6 +250,8 @@ class Controller:
                 self._changes.routed(worker, seconds, out, now)
             case messages.TableWish(server):
                 self.joins.wished(source, server)
+            case CutWritten() | CutFailed() | PositionsAt():
+                self._checkpoints.learn(source, body, out, now)
             case messages.SplitsReturned(splits, share):
                 self._roster.closed(source)
                 if splits and not self.ended:
@@ -256,6 +273,7 @@ class Controller:
             pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
             plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
             joining=self.joins.statuses(now), silent=tuple(sorted(question.silent)),
+            checkpoint=self._checkpoints.status(now),
         )  # fmt: skip
         out.append(done(about, status))
 
@@ -270,7 +288,7 @@ class Controller:
                 out += self._moves.finish(pending)
         for question in self._questions.overdue(now):
             self._conclude(question, out, now)
-        if frontier is None and self.ended:
+        if self.ended and (frontier is None or self._checkpoints.stopped):
             out += [done(asked, None) for asked in self._stops]
             self._stops.clear()
         self._moves.expire(self._trials.asked, now)
@@ -284,18 +302,26 @@ class Controller:
         lags = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
         return self._stream.pace.due(urgent, lags, now)
 
+    def _go_on_with_checkpoints(self, out: list[Instruction], now: float) -> None:
+        """Begin the next checkpoint if it is due and may be, or go on with the one under way."""
+        stopping = self._state == "stopping"
+        may_begin = self._state == "running" or (stopping and not (self.ended or self._changes.under_way))
+        may_begin = may_begin and not self._changes.keeps_checkpoints_out
+        self._checkpoints.go_on(may_begin, stopping, self._frontier, self._moves.table, out, now)
+
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
-        return passed and not self._moves and self._commits.at_rest and self._lines.at_rest
+        is_idle = not self._moves and not self._checkpoints.under_way
+        return passed and is_idle and self._commits.at_rest and self._lines.at_rest
 
-    def _hand_over(self, out: list[Instruction]) -> None:
+    def _hand_over(self, out: list[Instruction], now: float) -> None:
         asked = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
             self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
-            self.joins.starts, self._moves.plans.kept,
+            self.joins.starts, self._moves.plans.kept, self._checkpoints.state(now),
         )  # fmt: skip
-        pending = (*self._changes.asked, *asked, *self._trials.asked, *self._held)
+        pending = (*self._changes.asked, *asked, *self._trials.asked, *self._checkpoints.asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
         self._held.clear()
         self.handed_over = True
@@ -309,6 +335,7 @@ class Controller:
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
+        self._checkpoints.resume(state.checkpoints)
 
     # The end
 
@@ -321,7 +348,7 @@ class Controller:
         self._state = "stopping" if self._state == "stopping" else "ending"
         if self.joins.under_way:
             self.joins.give_up(self._too_late() or "", out)
-        if not self._changes.under_way:
+        if not (self._changes.under_way or self._checkpoints.keeps_open(self._state == "stopping")):
             self._end(out, now)
 
     def _stop(self, out: list[Instruction]) -> None:
@@ -333,11 +360,14 @@ class Controller:
 
     def _end(self, out: list[Instruction], now: float) -> None:
         roster = self._roster
-        tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
-        self._stream.issue([*tables, messages.EndOfLines()], out, now)
+        if not self._checkpoints.stopped:  # else the launcher ends the workers
+            tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
+            last = self._checkpoints.at_end(self._moves.table, out)
+            self._stream.issue([*tables, messages.EndOfLines(), *last], out, now)
+            out.append(events.CloseControl())
         self.ended = True
         self._trials.cancel(self._too_late() or "", out)
-        out.append(events.CloseControl())
+        self._checkpoints.cancel(self._too_late() or "", out)
         self._release_commits(out)
 
     def _check(self) -> None:

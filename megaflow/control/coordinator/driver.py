@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from megaflow.control.checkpoint_messages import CheckpointAbandoned, CheckpointBegun, CheckpointReady
 from megaflow.control.coordinator import events
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import is_settled
-from megaflow.control.coordinator.events import Asked, Event, Instruction, Launched, Mailed, Resign
+from megaflow.control.coordinator.events import Asked, Event, ForLauncher, Instruction, LauncherWord, Mailed, Resign
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.staged_checks import StagedChecks
@@ -69,7 +70,7 @@ class ControllerDriver:
         control: InputHandle[Any],
         job: str,
         output: ProbeHandle,
-        tell_launcher: Callable[[StartProcesses | EndProcess | Draining], None] | None = None,
+        tell_launcher: Callable[[StartProcesses | Draining | ForLauncher], None] | None = None,
         contact: tuple[str, int] = ("", 0),
         handed_over: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
@@ -93,7 +94,7 @@ class ControllerDriver:
         worker.rescaling.subscribe(self._notice)
         worker.rescaling.coordination.supervise(self)
 
-    def put(self, event: Asked | events.Gone | Launched) -> None:
+    def put(self, event: Asked | events.Gone | LauncherWord) -> None:
         """Have an event handled in the next turn, at once."""
         match event:
             case Asked(_, Request(_, ExplainQuery())):
@@ -198,7 +199,7 @@ class ControllerDriver:
                     self._worker.rescaling.coordination.give_up(reason)
                 case events.CallOff(ids, reason):
                     self._worker.rescaling.coordination.call_off(ids, reason)
-                case EndProcess():
+                case EndProcess() | CheckpointBegun() | CheckpointReady() | CheckpointAbandoned():
                     if self._tell_launcher is not None:
                         self._tell_launcher(instruction)
                 case Resign():

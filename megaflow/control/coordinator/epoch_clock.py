@@ -79,6 +79,10 @@ class CommandStream:
         self.issued = 0  # the epoch of the last one; at first that by which all have built the dataflow
         self.pace = Pace()
 
+    def begin(self, epoch: int) -> None:
+        """Let the stream begin here: its handle has been advanced to that time."""
+        self.epoch = self.issued = epoch
+
     def advance(self, out: list[Instruction], now: float) -> None:
         """Begin the next epoch."""
         self.epoch += 1

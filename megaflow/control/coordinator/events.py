@@ -4,6 +4,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from megaflow.control.checkpoint_messages import (
+    CheckpointAbandoned,
+    CheckpointBegun,
+    CheckpointReady,
+    CommitFailed,
+    Committed,
+)
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import EndProcess, Started, StartFailed
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
@@ -12,6 +19,9 @@ from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 Launched: TypeAlias = Started | StartFailed  # what the launcher says to a `StartWorkers`
+LauncherWord: TypeAlias = Launched | Committed | CommitFailed
+ForLauncher: TypeAlias = EndProcess | CheckpointBegun | CheckpointReady | CheckpointAbandoned
+"""Instructions that are messages: the launcher is to be told so."""
 
 # Events ---------------------------------------------------------------------------------
 
@@ -89,7 +99,7 @@ class Mail:
     """Send this to a worker (perhaps this one)."""
 
     target: int
-    body: StatusAsk | TrialAsk
+    body: StatusAsk | TrialAsk | Committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +156,8 @@ class Resign:
     pending: tuple[Asked, ...]
 
 
-Event: TypeAlias = Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | Launched
+Event: TypeAlias = Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | LauncherWord
 Instruction: TypeAlias = (
-    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | EndProcess | AskLeave | Rule | GiveUp | CallOff
+    Inject | Advance | CloseControl | Reply | Mail | StartWorkers | ForLauncher | AskLeave | Rule | GiveUp | CallOff
     | Resign
 )  # fmt: skip

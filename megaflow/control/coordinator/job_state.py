@@ -3,7 +3,8 @@
 The part changes hands only when it is at rest:
 
 1. Nothing that was begun is unfinished: no change of the membership, no reconfiguration, no commit that a source has
-   not taken in, no Spark batch that is being staged, no worker yet to be told to read the launcher's lines. So no
+   not taken in, no Spark batch that is being staged, no worker yet to be told to read the launcher's lines, no
+   checkpoint that is neither committed nor given up. So no
    answer is owed but to requests that have not begun, and those are asked again; a commit that was answered already is
    known by its batch.
 2. The probe behind the outputs has passed the epoch of the last command. As each source holds its capability until it
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from megaflow.control.messages import CommitRequest, KeptPlan, SourceEnded, StatusQuery, StopJob
-from megaflow.control.reports import LedgerEntry
+from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.megaphone.routing import RoutingTable
 
 BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)
@@ -48,6 +49,16 @@ class CommitsState:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """What `Checkpoints` knows when none is under way."""
+
+    next: int  # the number of the next one
+    since: int | None  # the last that was committed
+    next_worker: int  # the lowest id that no worker has had, when one was begun last
+    status: CheckpointStatus  # ages count from the moment when it is received
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """What a `Controller` knows when nothing is under way."""
 
@@ -62,3 +73,4 @@ class JobState:
     ledger: tuple[LedgerEntry, ...]
     starts: int  # the number of the next `StartWorkers`; answers to earlier ones still come
     plan: KeptPlan | None  # its runner comes with its next step
+    checkpoints: CheckpointState | None = None  # None: nothing is durable

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from megaflow.control.coordinator import events
+from megaflow.control.coordinator.checkpoints import Checkpoints
 from megaflow.control.coordinator.events import Asked, Instruction, Rule
 from megaflow.control.coordinator.joins import Joins
 from megaflow.control.coordinator.lines_to_read import LinesToRead
@@ -59,6 +60,7 @@ class MembershipRequests:
         lines: LinesToRead,
         issue: Callable[[Iterable[Any], list[Instruction], float], int],
         pins: Callable[[tuple[int, ...]], Sequence[str]],
+        checkpoints: Checkpoints,
     ) -> None:
         """`issue` puts commands on the stream and returns their epoch; `pins` tells why workers may never leave."""
         self.joins = joins
@@ -67,6 +69,7 @@ class MembershipRequests:
         self._commits = commits
         self._issue = issue
         self._pins = pins
+        self._checkpoints = checkpoints
         self._lines = lines
         self._removes: list[Remove] = []  # as they are in the engine's queue; only the first can be due
         self._tables: list[TableRequest] = []
@@ -80,6 +83,12 @@ class MembershipRequests:
     def handing_over(self) -> bool:
         """Whether nothing is to be begun, as the coordinator's part is about to change hands."""
         return any(remove.stage is Removal.HANDING_OVER for remove in self._removes)
+
+    @property
+    def keeps_checkpoints_out(self) -> bool:
+        """Whether no checkpoint is to be begun: a report of it could be lost, or a split be in nobody's hands."""
+        is_leaving = any(remove.stage is Removal.LEAVING for remove in self._removes)
+        return is_leaving or self.handing_over or self._roster.closing
 
     @property
     def may_hand_over(self) -> bool:
@@ -243,7 +252,8 @@ class MembershipRequests:
             self._give_tables(out, now)
         for remove in self._removes:
             ids = remove.ids
-            if remove.stage is Removal.DRAINING_INGEST and not self._commits.concern(ids):
+            waits = self._commits.concern(ids) or self._checkpoints.under_way
+            if remove.stage is Removal.DRAINING_INGEST and not waits:
                 remove.enter(Removal.CLOSING)
                 if new := self._roster.close(ids):
                     self._issue([Withdraw(new)], out, now)
@@ -256,6 +266,8 @@ class MembershipRequests:
         """Why the job is not at rest, or what is not known to be."""
         if not self._commits.at_rest:
             return "Spark is staging a batch, or has staged one that is not taken in"
+        if self._checkpoints.under_way:
+            return "a checkpoint is being written"
         if self._moves or self.joins.under_way:
             return "bins are moving" if self._moves else "a process is joining"
         if self.joins.keeps_out:

@@ -56,6 +56,16 @@ class Roster:
         return tuple(sorted(self.owners - self._closing))
 
     @property
+    def sources(self) -> tuple[WorkerId, ...]:
+        """The workers whose sources have not said that they closed, sorted."""
+        return tuple(sorted(self.members.workers - self._closed))
+
+    @property
+    def closing(self) -> bool:
+        """Whether a source that was told to close has not said that it did."""
+        return self._closing != self._closed
+
+    @property
     def stagers(self) -> tuple[WorkerId, ...]:
         """The workers whose staged lines may be committed, sorted."""
         return tuple(sorted(self.members.workers - self._closing))

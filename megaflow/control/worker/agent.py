@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control import reports
+from megaflow.control.checkpoint_messages import Committed
 from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
 from megaflow.control.messages import (
@@ -86,6 +87,10 @@ class Agent:
                 self._trials.append(self._trial(body))
             case Coordinates():
                 self._moved(body)
+            case Committed(number):
+                for view in self._worker.stateful:
+                    if view.journal is not None:
+                        view.journal.committed(number)
             case _:
                 raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
 

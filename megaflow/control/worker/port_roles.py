@@ -11,7 +11,8 @@ from threading import Lock
 from typing import Any, Protocol
 
 from megaflow.control import messages
-from megaflow.control.coordinator.events import Asked, Gone, Launched
+from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.control.coordinator.events import Asked, Gone, LauncherWord
 from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
 from megaflow.control.shapes import conforms
 from megaflow.errors import ConfigMismatch, ProtocolError
@@ -54,7 +55,7 @@ class LauncherDoor:
         self._taker: LinesTaker | None = None  # from `serve` to the end of the lines that come here
         self._wake: Callable[[], None] = lambda: None  # nobody is to be woken yet
         self._early: deque[Lines | LinesEnded] = deque()  # what came while there was no taker
-        self._launched: Callable[[Launched], None] | None = None  # told what the launcher has started
+        self._launched: Callable[[LauncherWord], None] | None = None  # told what the launcher says to the coordinator
         self._lock = Lock()  # guards the next
         self._unsent: list[object] = []  # for a launcher that has not come; little, as there is no room yet
 
@@ -87,8 +88,8 @@ class LauncherDoor:
         self._taker, self._wake = taker, wake
         self._hand_on()
 
-    def coordinate(self, launched: Callable[[Launched], None]) -> None:
-        """Tell `launched` what the launcher has started, and what it could not."""
+    def coordinate(self, launched: Callable[[LauncherWord], None]) -> None:
+        """Tell `launched` what the launcher has started or committed, and what it could not."""
         self._launched = launched
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
@@ -103,7 +104,7 @@ class LauncherDoor:
         self._wake()
 
     def received(self, connection: Connection, value: Any) -> None:
-        """Take lines, and what was started. Raises ProtocolError for anything else."""
+        """Take lines, and what was started or committed. Raises ProtocolError for anything else."""
         match value:
             case LinesEnded(bool()):
                 self._early.append(value)
@@ -113,7 +114,9 @@ class LauncherDoor:
                 self._hand_on()
             case HoldOutput(bool(hold)):
                 self._is_held = hold
-            case Started() | StartFailed() if self._launched is not None and conforms(value, type(value)):
+            case Started() | StartFailed() | Committed() | CommitFailed() if self._launched is not None:
+                if not conforms(value, type(value)):
+                    raise ProtocolError(f"the launcher sent a {type(value).__name__} with a value of a wrong type")
                 self._launched(value)
             case _:
                 raise ProtocolError(f"the launcher sent an object of type {type(value).__name__} that it may not send")

@@ -117,17 +117,22 @@ class LineQueue:
 
         A split that is taken to its last line is reported by `take_reports`, as ever.
         """
-        if not self._next:
-            self._look_ahead()
-        untaken = len(self._next) if self._from_split else 0
-        rest = [each.rest(0 if index else untaken) for index, each in enumerate(self._splits)]
+        rest = self.remainders()
         if self._from_split:
             self._next, self._from_split = [], False
         self._close_splits()
         share = 0.0
         if self._assigned:
             share, self.share, self._assigned = self.share, 0.0, False
-        return tuple(split for split in rest if split is not None), share
+        return rest, share
+
+    def remainders(self) -> tuple[Split, ...]:
+        """Return what is left of each split that is not wholly taken. Cost: reads no more than `ready` does."""
+        if not self._next:
+            self._look_ahead()
+        untaken = len(self._next) if self._from_split else 0
+        rest = [each.rest(0 if index else untaken) for index, each in enumerate(self._splits)]
+        return tuple(split for split in rest if split is not None)
 
     def expect_pushed(self) -> None:
         """Read what the launcher pushes, at the whole rate."""

@@ -24,6 +24,10 @@
    frontier that the source saw had come from there. The command that begins the successor's part (`AssignSplits`,
    `ReadPushed`, `CommitBatch`) is issued then, at some e >= f, and who obeys it has seen control pass e (rule 2) and
    stamps with e or more: later than f-1. A coordinator that takes over goes on with the time of the one before.
+7. A source says where it is for a checkpoint at t when it obeys the command, so when control has passed t and before it
+   reads on. By rule 1 all that it has read until then is stamped below t, as it saw control at t at most; what it reads
+   from then on is stamped with t or more. What it has handed back by then was assigned again before t: see
+   `control.coordinator.checkpoints`.
 """
 
 from collections import deque
@@ -31,6 +35,7 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass
 from typing import Any
 
+from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.messages import (
     AssignSplits,
     Busy,
@@ -44,7 +49,7 @@ from megaflow.control.messages import (
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
-from megaflow.megaphone.routing import Numbered
+from megaflow.megaphone.routing import Checkpoint, Numbered
 from megaflow.program import Worker
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
@@ -154,6 +159,8 @@ class LineSource:
                 self._returned = self.queue.give_back()
             case EndOfLines():
                 self._ended = True
+            case Checkpoint(number, _, False):
+                self.report(PositionsAt(number, self.queue.remainders()))
 
     def _close(self) -> None:
         """Read nothing any more."""

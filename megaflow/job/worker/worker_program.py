@@ -27,12 +27,14 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
+from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -84,6 +86,7 @@ class WorkerProgram:
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,
             self._queue.staging.missing, self._redirect,
         )  # fmt: skip
+        self._kept: KeptState | None = None  # if the job is durable
         self._coordinator: ControllerDriver | None = None
         self._is_first = worker.index == min(shared.stagings)  # of its process
         self.has_dataflow = True  # what the worker's last step has returned; written by whoever steps it
@@ -114,7 +117,8 @@ class WorkerProgram:
         launcher = self._shared.launcher
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
-        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow))
+        cut = None if self._kept is None else self._kept.finish()
+        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow, cut))
         while not launcher.is_drained:
             yield DRAIN_POLL_SECONDS
 
@@ -150,6 +154,9 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None
+            if spec.durable is not None:
+                self._kept = KeptState(self._worker, spec.durable)
+                self._kept.equip(graph.extension(Durability))
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             last = graph.nodes[stream.port.node]
@@ -182,20 +189,24 @@ class WorkerProgram:
     # The coordinator's part
 
     def _found(self) -> None:
-        """Coordinate a job that begins."""
+        """Coordinate a job that begins, perhaps from a checkpoint."""
         spec, processes = self._shared.spec, self._worker.rescaling.processes.values()
+        durable = None if self._kept is None else self._kept.durable(begins=True)
+        if durable is not None and durable.committed is not None:
+            self._control.advance_to(durable.epoch + 1)
         self._coordinate(
             splits=spec.splits,
             pushed=spec.pushed,
             queries=spec.spark_queries,
             ports=[(each, host, port) for host, port, ids in processes for each in ids],
             processes=[ids for _, _, ids in processes],
+            durable=durable,
         )
 
     def _succeed(self, state: JobState) -> None:
         """Coordinate a job that another worker has coordinated."""
         self._control.receive(state.epoch)
-        self._coordinate(state=state)
+        self._coordinate(state=state, durable=None if self._kept is None else self._kept.durable(begins=False))
         word = Coordinates(*self._shared.spec.address)
         self._shared.launcher.send(word)
         for worker in self._worker.membership.ids:
@@ -231,6 +242,8 @@ class WorkerProgram:
         open_times = self._probe.frontier.elements
         open_epoch = epoch_of(open_times[0]) if open_times else None
         self._agent.turn(now, open_epoch)
+        for report in self._kept.take_reports() if self._kept is not None else ():
+            self._worker.rescaling.report(report)
         credit = self._queue.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))

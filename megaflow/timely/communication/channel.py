@@ -9,6 +9,7 @@ These are all that there are; the numbers are part of the wire format.
 | PROGRESS          | n        | 0      | progress batches of dataflow n: (number, changes)                     |
 | PROGRESS          | n        | 1      | its name and signature; None: the sender's program has ended, without it |
 | MAIL              | n        | -1     | credit: ((number of a channel of records, records), …)                |
+| MAIL              | n        | -2     | what operators of the same place tell each other outside of time: (node, it) |
 | MAIL, STATE, DATA | n        | k      | records of the dataflow's channel k, counted from 0: (time, batch)    |
 """
 
@@ -52,6 +53,11 @@ class Channel(NamedTuple):
     def credit(dataflow: int) -> "Channel":
         """Return the channel on which receivers give back the credit for a dataflow's records."""
         return Channel(Lane.MAIL, dataflow, -1)
+
+    @staticmethod
+    def aside(dataflow: int) -> "Channel":
+        """Return the channel on which the operators of one place tell each other something outside of time."""
+        return Channel(Lane.MAIL, dataflow, -2)
 
     @property
     def is_progress(self) -> bool:

@@ -20,6 +20,12 @@ class View(Protocol):
     def objection(self) -> str | None:
         """Return why the worker may not leave just now, None if it may."""
 
+    def follow(self) -> None:
+        """Learn that the dataflow has begun to run, or that a change of the membership is done or was given up."""
+
+    def untold(self) -> int | None:
+        """Return the node that keeps records until a Bootstrap comes for this worker; None: none does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

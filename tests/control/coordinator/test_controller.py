@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from megaflow.control import launcher_messages, messages
+from megaflow.control import checkpoint_messages, launcher_messages, messages
+from megaflow.control.checkpoint_messages import CheckpointAbandoned, CheckpointBegun, CheckpointReady, CutWritten
+from megaflow.control.coordinator.checkpoints import Durable
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
 from megaflow.control.coordinator.events import (
@@ -59,12 +61,14 @@ from megaflow.control.messages import (
     TrialAsk,
 )
 from megaflow.control.reports import JobStatus, LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
+from megaflow.durable.segments import SegmentRef
 from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
+VOCABULARIES = messages, launcher_messages, checkpoint_messages
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
@@ -86,9 +90,16 @@ def installed(worker: int, *moved: tuple[int, int, int, int]) -> BinsInstalled:
     )
 
 
+def wrote(number: int, worker: int, size: int = 100, seconds: float = 0.01, *whole: int) -> CutWritten:
+    """A worker's report that it has written one segment, or nothing, and which bins whole."""
+    segments = (SegmentRef(f"i1-w{worker}-{number:06}.seg", number, worker, size, 7, 3),) if size else ()
+    return CutWritten(number, segments, (("count", whole),) if whole else (), seconds)
+
+
 NAMES: dict[str, Any] = {
-    **{name: value for name, value in {**vars(messages), **vars(launcher_messages)}.items() if isinstance(value, type)},
-    "Move": Move, "Map": Map, "Bootstrap": Bootstrap, "splits": splits, "answer": answer, "installed": installed,
+    **{name: value for module in VOCABULARIES for name, value in vars(module).items() if isinstance(value, type)},
+    "Move": Move, "Map": Map, "Durable": Durable, "Bootstrap": Bootstrap, "splits": splits, "answer": answer,
+    "installed": installed, "wrote": wrote,
 }  # fmt: skip
 
 
@@ -114,7 +125,7 @@ class Job:
         operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
-        self.operators, self.pins = operators, arguments["pins"]
+        self.operators, self.pins, self.durable = operators, arguments["pins"], arguments.get("durable")
         self.frontier: int | None = 0
         self.left: Resign | None = None  # the last word of a controller
 
@@ -136,7 +147,9 @@ class Job:
         self.members = Membership(self.members.version + 1, self.members.workers, self.left.successor)
         state = decode(encode(self.left.state))
         assert state == self.left.state
-        self.controller = Controller("job", self.members, self.operators, pins=self.pins, state=state)
+        self.controller = Controller(
+            "job", self.members, self.operators, pins=self.pins, state=state, durable=self.durable
+        )
 
     def event_of(self, kind: str, rest: str) -> Event:
         first, _, more = rest.partition(" ")
@@ -197,6 +210,8 @@ def shown(instruction: Instruction) -> str:
             return f"give up {reason}"
         case CallOff(ids, reason):
             return f"call off {','.join(map(str, ids))}: {reason}"
+        case CheckpointBegun() | CheckpointReady() | CheckpointAbandoned():
+            return f"tell {instruction}"
         case launcher_messages.EndProcess(host, port, reason):
             return f"end the process at {host}:{port}: {reason}"
         case Resign(successor, state, pending):

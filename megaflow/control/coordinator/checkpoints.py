@@ -1,0 +1,292 @@
+"""Checkpoints as the coordinator sees them: when one begins, whom it waits for, and what comes of it.
+
+A state machine of values, a part of the controller.
+
+    due, or asked for ─ CheckpointBegun, Checkpoint ─▶ written and positions known ─ CheckpointReady ─▶ committed
+                                          └ a worker cannot write ─ CheckpointAbandoned ─▶ ✗ ◀─ CommitFailed ┘
+
+1. One is under way at a time, in an epoch t of its own. The launcher hears of it before that epoch is left, so before
+   any output of t or later can be complete: the word comes by the way on which this process closes its epochs.
+2. It waits for all members at its begin. Whoever joins later owned nothing and read nothing before t: bins and splits
+   are given by commands, which are later ones.
+3. What is left of a split at t is told by the source that holds it then, or it is read. No split is in nobody's hands:
+   none is begun from `Withdraw` until what it makes a source return is assigned again; and a source that has closed,
+   which says nothing any more, holds none.
+4. A leave waits for the checkpoint under way before it closes sources, and none is begun until the process is gone:
+   each worker that is waited for is there and reads the control stream until it has reported. (If one left
+   nevertheless, its report would be lost, and the checkpoint is abandoned.)
+5. A hand-over waits for the one under way, and none is begun before it: then no report is owed, and the next
+   coordinator goes on with the number and the last commit. A number is never used twice in an incarnation.
+6. One that is abandoned costs nothing but its time: the next one follows the same commit. Reports of it that still come
+   bear its number, and are ignored.
+7. The next one is due `every` seconds after a commit, and not before PACE times what the slowest worker spent on the
+   last one; after a failure, `every` seconds after that.
+8. At a stop there is a last one, after which the launcher ends the workers: nothing that was read later counts. At the
+   end of all lines there is one of another kind, for which nobody reports here: see `checkpoint_messages`.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from megaflow.control.checkpoint_messages import (
+    CheckpointAbandoned,
+    CheckpointBegun,
+    CheckpointReady,
+    CommitFailed,
+    Committed,
+    CutFailed,
+    CutWritten,
+    DurableOperator,
+    PositionsAt,
+)
+from megaflow.control.coordinator.epoch_clock import CommandStream
+from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
+from megaflow.control.coordinator.job_state import CheckpointState
+from megaflow.control.coordinator.request_progress import done
+from megaflow.control.coordinator.roster import Roster
+from megaflow.control.messages import Accepted, Refused, Split
+from megaflow.control.reports import CheckpointStatus, workers_text
+from megaflow.durable.segments import SegmentRef
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.routing import Checkpoint, RoutingTable
+
+PACE: Final = 20
+"""A worker spends a twentieth of its time on checkpoints at most."""
+ASKED_MAX: Final = 100  # requests that wait for the next one
+
+
+Report: TypeAlias = CutWritten | CutFailed | PositionsAt
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """How a job is durable, and what it begins with."""
+
+    operators: tuple[DurableOperator, ...]  # those that keep state
+    every_seconds: float  # from a commit to the next checkpoint, at least
+    committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
+    epoch: int = 0  # of that one; control begins after it
+    next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A checkpoint that has begun."""
+
+    number: int
+    epoch: int
+    begun: float  # seconds
+    last: bool
+    asked: list[Asked]
+    cuts: set[int]  # workers that have not written
+    positions: set[int]  # workers whose sources have not said where they are
+    segments: list[SegmentRef] = field(default_factory=list)
+    whole: dict[str, list[int]] = field(default_factory=dict)  # operator -> bins that were written whole
+    splits: list[Split] = field(default_factory=list)
+    seconds: float = 0.0  # that the slowest worker spent
+    ready: bool = False  # the launcher has it
+
+
+class Checkpoints:
+    """The checkpoints of one job, perhaps of one that is not durable. One writer: the controller."""
+
+    def __init__(
+        self,
+        job: str,
+        roster: Roster,
+        stream: CommandStream,
+        durable: Durable | None,
+    ) -> None:
+        """`durable`: None if there are no checkpoints."""
+        self.stopped = False  # the last one is committed
+        self._job = job
+        self._roster = roster
+        self._stream = stream
+        self._durable = durable
+        self._since = durable.committed if durable is not None else None
+        self._number = (self._since or 0) + 1  # of the next one
+        self._next_worker = durable.next_worker if durable is not None else 0
+        self._asked: list[Asked] = []  # for the next one
+        self._under_way: UnderWay | None = None
+        self._due: float | None = None  # seconds; None: nobody has said yet what time it is
+        self._kept = CheckpointStatus(self._since, durable.epoch if durable is not None else 0)
+        self._committed_at: float | None = None  # seconds; None: as above
+        self._failing_since: float | None = None  # seconds
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one has begun and is neither committed nor given up."""
+        return self._under_way is not None
+
+    def keeps_open(self, stopping: bool) -> bool:
+        """Whether the job may not end yet: one is under way, or the last one before a stop is not committed."""
+        return self.under_way or (stopping and self._durable is not None and not self.stopped)
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The requests that wait for one to begin."""
+        return list(self._asked)
+
+    def ask(self, asked: Asked) -> None:
+        """Take in a client's request for one. Raises CommandRefused."""
+        if self._durable is None:
+            raise CommandRefused(
+                f"job {self._job!r} keeps nothing, so there are no checkpoints: start it with --state FOLDER"
+            )
+        if len(self._asked) >= ASKED_MAX:
+            raise CommandRefused(f"{ASKED_MAX} requests wait for the next checkpoint already; ask again later")
+        self._asked.append(asked)
+
+    def gone(self, client: Hashable) -> None:
+        """Drop what a client has asked for that has gone."""
+        self._asked = [asked for asked in self._asked if asked.client is not client]
+
+    def cancel(self, reason: str, out: list[Instruction]) -> None:
+        """Refuse what waits for one to begin."""
+        out += [Reply(asked.client, Refused(asked.request.id, reason)) for asked in self._asked]
+        self._asked.clear()
+
+    # How one goes
+
+    def go_on(
+        self, may_begin: bool, last: bool, frontier: int | None, table: RoutingTable, out: list[Instruction], now: float
+    ) -> None:
+        """Do what can be done by now; to be called after each event.
+
+        `last`: the job is to stop; `frontier` of the output; `table` after all that was issued.
+        """
+        if self._durable is None or self.stopped:
+            return
+        if self._due is None:
+            self._due = now + self._durable.every_seconds
+        if self._committed_at is None:
+            self._committed_at = now - self._kept.age_seconds
+            if self._kept.failing_seconds is not None:
+                self._failing_since = now - self._kept.failing_seconds
+        one = self._under_way
+        if one is None:
+            is_due = now >= self._due or self._asked or (last and self._failing_since is None)
+            if may_begin and is_due:
+                self._begin(last, table, out, now)
+        elif not (one.ready or one.cuts or one.positions) and (frontier is None or frontier >= one.epoch):
+            one.ready = True
+            whole = tuple((name, tuple(sorted(one.whole[name]))) for name in sorted(one.whole))
+            segments = tuple(sorted(one.segments, key=lambda each: each.name))
+            splits = tuple(sorted(one.splits, key=lambda each: each.number))
+            out.append(CheckpointReady(one.number, segments, whole, splits))
+
+    def _begin(self, last: bool, table: RoutingTable, out: list[Instruction], now: float) -> None:
+        asked, self._asked = self._asked, []
+        assert self._durable is not None
+        cuts = set(self._roster.members.ids if self._durable.operators else ())
+        positions = set(self._roster.sources)
+        command = self._next(table, out, last=last)
+        epoch = self._stream.issue([command], out, now)
+        self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions)
+        out += [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
+
+    def at_end(self, table: RoutingTable, out: list[Instruction]) -> list[Checkpoint]:
+        """Return the command that is to be issued next, with the end of all lines; none if nothing is durable."""
+        return [self._next(table, out, at_end=True)] if self._durable is not None else []
+
+    def _next(
+        self, table: RoutingTable, out: list[Instruction], last: bool = False, at_end: bool = False
+    ) -> Checkpoint:
+        """Tell the launcher of the next one; return its command, which is to be issued at once."""
+        assert self._durable is not None
+        number, since, epoch = self._number, self._since, self._stream.epoch
+        self._number += 1
+        self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
+        operators = self._durable.operators
+        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end))
+        return Checkpoint(number, since, at_end)
+
+    # What workers and the launcher say
+
+    def learn(self, source: int, report: Report, out: list[Instruction], now: float) -> None:
+        """Take in a worker's report; one of a checkpoint that is not under way is ignored."""
+        one = self._under_way
+        if one is None or one.number != report.checkpoint or one.ready:
+            return
+        match report:
+            case CutWritten(_, segments, whole, seconds) if source in one.cuts:
+                one.cuts.discard(source)
+                one.segments += segments
+                for operator, bins in whole:
+                    one.whole.setdefault(operator, []).extend(bins)
+                one.seconds = max(one.seconds, seconds)
+            case PositionsAt(_, splits) if source in one.positions:
+                one.positions.discard(source)
+                one.splits += splits
+            case CutFailed(_, reason) if source in one.cuts:
+                self._abandon(f"worker {source}: {reason}", out, now)
+
+    def left(self, ids: Iterable[int], out: list[Instruction], now: float) -> None:
+        """Note that workers have left."""
+        one = self._under_way
+        if one is not None and (gone := sorted((one.cuts | one.positions).intersection(ids))):
+            self._abandon(f"{workers_text(gone)} left before it was written", out, now)
+
+    def _abandon(self, reason: str, out: list[Instruction], now: float) -> None:
+        one = self._under_way
+        assert one is not None
+        out.append(CheckpointAbandoned(one.number, reason))
+        self._fail(reason, out, now)
+
+    def answered(self, answer: Committed | CommitFailed, out: list[Instruction], now: float) -> None:
+        """Take in what has come of the one that the launcher was to commit."""
+        one = self._under_way
+        assert one is not None and one.number == answer.checkpoint and one.ready, answer
+        assert self._durable is not None
+        if isinstance(answer, CommitFailed):
+            self._fail(answer.reason, out, now)
+            return
+        self._under_way = None
+        self._since, self.stopped = one.number, one.last
+        self._due = now + max(self._durable.every_seconds, PACE * one.seconds)
+        size = sum(segment.length for segment in one.segments)
+        self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
+        self._committed_at, self._failing_since = now, None
+        out += [Mail(worker, answer) for worker in self._roster.members.ids]
+        out += [done(asked, self._kept) for asked in one.asked]
+
+    def _fail(self, reason: str, out: list[Instruction], now: float) -> None:
+        one, self._under_way = self._under_way, None
+        assert one is not None and self._durable is not None
+        self._due = now + self._durable.every_seconds
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        self._kept = replace(self._kept, reason=reason)
+        why = f"checkpoint {one.number} has failed: {reason}; what was committed before it counts"
+        out += [Reply(asked.client, Refused(asked.request.id, why)) for asked in one.asked]
+
+    # What others are to know
+
+    def status(self, now: float) -> CheckpointStatus | None:
+        """Return what a status shows; None if nothing is durable."""
+        if self._durable is None:
+            return None
+        age = 0.0 if self._committed_at is None or self._kept.number is None else now - self._committed_at
+        failing = None if self._failing_since is None else now - self._failing_since
+        return replace(self._kept, age_seconds=age, under_way=self.under_way, failing_seconds=failing)
+
+    def state(self, now: float) -> CheckpointState | None:
+        """Return what whoever goes on with this must know; none is under way."""
+        assert not self.under_way
+        status = self.status(now)
+        assert status is not None or self._durable is None
+        return None if status is None else CheckpointState(self._number, self._since, self._next_worker, status)
+
+    def resume(self, state: CheckpointState | None) -> None:
+        """Go on from there."""
+        if state is not None:
+            self._number, self._since, self._next_worker = state.next, state.since, state.next_worker
+            self._kept = state.status
+
+    def _check(self) -> None:
+        one = self._under_way
+        assert self._durable is not None or (one is None and not self._asked)
+        assert self._since is None or self._since < self._number
+        if one is not None:
+            assert one.number < self._number and one.epoch < self._stream.epoch
+            assert not (one.ready and (one.cuts or one.positions))

@@ -1,0 +1,80 @@
+"""The store as one worker uses it: what its operators begin with, where their cuts go, and what its coordinator knows.
+
+1. Only who has founded the job reads the commit: it owns bins from the first table on. A worker that joins owns none,
+   and by then the commit may have been removed, as later ones count.
+2. Nothing that is read is removed meanwhile: files go after a later commit, for which all founders must have written.
+"""
+
+from collections.abc import Callable, Container
+from typing import Any
+
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator
+from megaflow.control.coordinator.checkpoints import Durable
+from megaflow.durable.commits import Commit
+from megaflow.durable.incarnation import DurablePart, read_commit
+from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Restored
+from megaflow.durable.store import FolderStore, Store
+from megaflow.job.worker.cut_keeper import CutKeeper
+from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.megaphone.journal import Durability, Journal
+from megaflow.program import Worker
+
+
+class KeptState:
+    """One worker's share of a job's durable state."""
+
+    def __init__(self, worker: Worker, part: DurablePart, store: Store | None = None) -> None:
+        """Open the store of the part, unless it is given."""
+        self._worker = worker
+        self._part = part
+        self._store = store if store is not None else FolderStore(LocalFolder(part.folder))
+        self._commit: Commit | None = None  # once it is read
+        self._recovery: Recovery | None = None  # once a bin is wanted
+        packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
+        self._keeper = CutKeeper(packer, self._encoding_seconds, worker.allocator.wake)
+
+    def equip(self, durability: Durability) -> None:
+        """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
+        durability.sink = self._keeper.write
+        durability.restore = self._restore if self._part.commit is not None else None
+
+    def take_reports(self) -> list[CutWritten | CutFailed]:
+        """Return, once, what has come of checkpoints: for the coordinator."""
+        return self._keeper.take_reports()
+
+    def finish(self) -> CutWritten | CutFailed | None:
+        """Wait until all is written; return what came of the checkpoint at the end, if there was one."""
+        return self._keeper.finish()
+
+    def durable(self, begins: bool) -> Durable:
+        """Return what a coordinator must know; `begins`: it is the first one of this incarnation."""
+        operators = tuple(DurableOperator(view.name, view.bins) for view in self._worker.stateful if view.journal)
+        every = self._part.checkpoint_every
+        if not begins or self._part.commit is None:
+            return Durable(operators, every)
+        commit = self._read()
+        if commit.checkpoint == 0:
+            return Durable(operators, every, next_worker=commit.next_worker)
+        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker)
+
+    def _read(self) -> Commit:
+        assert self._part.commit is not None
+        if self._commit is None:
+            self._commit = read_commit(self._store, self._part.commit)
+        return self._commit
+
+    def _restore(self, operator: str, bin_of_key: Callable[[Any], int], bins: Container[int]) -> Restored:
+        if self._recovery is None:
+            self._recovery = Recovery(self._store, self._read())
+        return self._recovery.operator(operator, bin_of_key, bins)
+
+    def _journals(self) -> list[tuple[str, Journal]]:
+        return [(view.name, view.journal) for view in self._worker.stateful if view.journal is not None]
+
+    def _operators(self) -> list[str]:
+        return [name for name, _ in self._journals()]
+
+    def _encoding_seconds(self) -> float:
+        return sum(journal.seconds for _, journal in self._journals())
