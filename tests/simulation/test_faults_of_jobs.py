@@ -51,7 +51,7 @@ FAULTS = {
     ),
 }
 FAULTS_OF_CRASHES = {
-    "the end of a member's connection is no loss": Fault("Peer._end", "self._listener.fail(error)", "pass"),
+    "the launcher does not say that the job has failed": Fault("Loop._judge", "raise error", "pass"),
 }
 
 
