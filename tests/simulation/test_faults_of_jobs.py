@@ -20,7 +20,7 @@ FAULTS = {
     ),
     "the coordinator resigns while a batch is being staged": Fault("Commits.at_rest", "self._staging", "()"),
     "the end does not wait for a change of the membership": Fault(
-        "Controller._end_or_wait", "not self._changes.under_way", "True"
+        "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
     "a batch enters before the one before it is taken in": Fault(
         "Commits.is_next", "query != commit.query", "True"
@@ -33,7 +33,7 @@ FAULTS = {
     ),
     "the launcher's lines go on to the process that leaves": Fault("LinePusher.move", "self._worker = worker", "pass"),
     "a leaver returns what it has read ahead as read": Fault(
-        "LineQueue.give_back", "len(self._next) if self._from_split else 0", "0"
+        "LineQueue.remainders", "len(self._next) if self._from_split else 0", "0"
     ),
     "a source obeys before control has passed the command": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
