@@ -27,8 +27,6 @@ def status_text(status: reports.JobStatus) -> str:
     ]  # fmt: skip
     head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
-    if status.checkpoint is not None:
-        parts.append(checkpoint_text(status.checkpoint))
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += silent_texts(status.silent, status.busy)
     parts += [change_text(change) for change in status.changes]
@@ -51,23 +49,6 @@ def status_text(status: reports.JobStatus) -> str:
         ]  # fmt: skip
         parts.append(table_text(["operator", "bin", "epoch", "from", "to", "bytes", "keys", "ms"], shown))
     return "\n".join(parts)
-
-
-def checkpoint_text(made: reports.CheckpointStatus) -> str:
-    """Say which checkpoint is the last, and whether the next ones fail.
-
-    >>> print(checkpoint_text(reports.CheckpointStatus(3, 41, 0.25, 1536, 0.0314)))
-    checkpoint 3: all before epoch 41, 0.2 s old, 1.5 KiB written in 31 ms
-    >>> print(checkpoint_text(reports.CheckpointStatus(failing_seconds=12.0, reason="worker 1: no space left")))
-    no checkpoint yet; failing for 12 s: worker 1: no space left
-    """
-    parts = ["no checkpoint yet"]
-    if made.number is not None:
-        wrote = f", {bytes_text(made.bytes)} written in {made.seconds * 1000:.0f} ms" if made.seconds else ""
-        parts = [f"checkpoint {made.number}: all before epoch {made.epoch}, {made.age_seconds:.1f} s old{wrote}"]
-    if made.failing_seconds is not None:
-        parts.append(f"failing for {made.failing_seconds:.0f} s: {made.reason}")
-    return "; ".join(parts)
 
 
 def load_texts(operator: reports.OperatorStatus) -> list[str]:
