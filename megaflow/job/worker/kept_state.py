@@ -16,10 +16,12 @@ from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Restored
 from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.program import Worker
+from megaflow.timely.dataflow.graph import Graph
 
 
 class KeptState:
@@ -45,6 +47,22 @@ class KeptState:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
         durability.sink = self._keeper.write
         durability.restore = self._restore if self._part.commit is not None else None
+
+    def check(self, graph: Graph) -> None:
+        """Raise BuildError for an operator whose part in the outputs no checkpoint would have."""
+        for node in graph.nodes:
+            what = why = None
+            if node.carries is not None:
+                what = f"carries {node.carries} from one time to a later one"
+                why = "no checkpoint has these, so they would be lost in a crash"
+            elif node.loses is not None:
+                what = f"may drop or merge records ({node.loses})"
+                why = "what is read again after a crash would come out differently"
+            if what is not None:
+                raise BuildError(
+                    f"{node.title}, {node.where}: it {what}, and with --state {why}; keep states and set timers in "
+                    "stateful_unary or stateful_state_machine, or leave --state out"
+                )
 
     def take_reports(self) -> list[CutWritten | CutFailed]:
         """Return, once, what has come of checkpoints: for the coordinator."""

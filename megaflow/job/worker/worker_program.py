@@ -161,6 +161,8 @@ class WorkerProgram:
                 self._kept.equip(graph.extension(Durability))
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
+            if self._kept is not None:
+                self._kept.check(graph)
             last = graph.nodes[stream.port.node]
             graph.where = f"the output of {last.name!r}, {last.where}"
             self._output = JobOutput(stream.port, self._shared.launcher, spec.output)

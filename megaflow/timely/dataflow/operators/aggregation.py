@@ -91,6 +91,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     `folds` and `checks` say what they may be.
     """
     builder = NodeBuilder(port.scope, "StateMachine")
+    builder.node.carries = "its states"
     source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
     output: Output[R]
     output, result = builder.new_output()

@@ -64,6 +64,7 @@ def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Ti
                 output.ship(later, part)
 
     builder.build_releasing(logic)
+    builder.node.carries = "records to which it has given a later time"
     return result
 
 
@@ -96,4 +97,5 @@ def reclock(port: Port[T], clock: Port[Any]) -> Port[T]:
             stash.clear()
 
     builder.build_releasing(logic)
+    builder.node.carries = "records that wait for a tick"
     return result

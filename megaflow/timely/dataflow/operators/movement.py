@@ -86,6 +86,8 @@ def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[Lo
     def close(port: Port[Any]) -> None:
         builder.build_releasing(logic)
         builder.connect(loop, port)
+        if not scope.rounds:
+            builder.node.carries = "records on their way round"
 
     return LoopHandle(scope, builder.where, close), result
 
