@@ -1,61 +1,20 @@
-"""Which dataflows a job with a store may have."""
-
-from collections.abc import Callable
-from random import Random
-from typing import Any
+"""What a store has of operators goes to those of the same name and bins, or the job is refused."""
 
 import pytest
 
-from megaflow.durable.incarnation import DurablePart
-from megaflow.durable.store import FolderStore
-from megaflow.errors import BuildError
-from megaflow.job.worker.kept_state import KeptState
-from megaflow.megaphone.journal import Durability
-from megaflow.program import Worker
-from megaflow.scope import Scope
-from megaflow.stream import Stream
-from megaflow.testing.simulated_disk import SimulatedDisk
-from megaflow.timely.dataflow.input_handle import InputHandle
-from tests.job.by_hand import Clock, lone_worker
+from megaflow.control.checkpoint_messages import DurableOperator
+from megaflow.durable.commits import Commit, OperatorCut
+from megaflow.errors import StoreError
+from megaflow.job.worker.kept_state import check_operators
 
 
-def keep(key: Any, value: Any, state: Any) -> Any:
-    return value, []
-
-
-def build(flow: Callable[[Scope, Stream[Any]], object]) -> None:
-    """Build a durable dataflow of one worker."""
-    worker: Worker = lone_worker(Clock())
-    store = FolderStore(SimulatedDisk(Random(1)).open())
-    kept = KeptState(worker, DurablePart("", 1, None), lambda folder: store)
-    records: InputHandle[Any] = InputHandle()
-    with worker.dataflow("app") as scope:
-        kept.equip(scope.ref.graph.extension(Durability))
-        flow(scope, scope.input_from(records))
-        kept.check(scope.ref.graph)
-
-
-def loop(scope: Scope, words: Stream[Any]) -> None:
-    handle, back = scope.feedback(1)
-    words.concat(back).filter(lambda word: False).connect_loop(handle)
-
-
-REFUSED = {
-    "Delay, .*: it carries records to": lambda scope, words: words.delay(lambda word, time: time + 1),
-    "DelayBatch, .*: it carries records to": lambda scope, words: words.delay_batch(lambda time: time + 1),
-    "Reclock, .*: it carries records that wait for a tick": lambda scope, words: words.reclock(words),
-    "Feedback, .*: it carries records on their way round": loop,
-    "StateMachine, .*: it carries its states from one": lambda scope, words: words.state_machine(keep),
-    "it may drop or merge records .drop_oldest.": lambda scope, words: words.buffer(4, "drop_oldest"),
-}
-
-
-@pytest.mark.parametrize("said", REFUSED)
-def test_what_no_checkpoint_has_is_refused_by_name_place_and_reason(said: str) -> None:
-    with pytest.raises(BuildError, match=said) as refused:
-        build(REFUSED[said])
-    assert "test_kept_state.py:" in str(refused.value)
-
-
-def test_what_has_nothing_of_earlier_times_is_not_refused() -> None:
-    build(lambda scope, words: words.map(lambda word: (word, 1)).buffer())
+def test_an_operator_that_is_gone_renamed_or_has_other_bins_is_refused() -> None:
+    commit = Commit(7, 3, 41, 2, operators=(OperatorCut("count", "", (3, None)), OperatorCut("sum", "", (3,))))
+    count, total = DurableOperator("count", 2), DurableOperator("sum", 1)
+    check_operators((count, total, DurableOperator("new", 8)), commit)
+    with pytest.raises(StoreError, match="state of operator 'sum', which the program does not have: give that name"):
+        check_operators((count,), commit)
+    with pytest.raises(StoreError, match="operator 'count', which the program does not have; new are 'counts': give"):
+        check_operators((DurableOperator("counts", 2), total), commit)
+    with pytest.raises(StoreError, match="state of operator 'count' in 2 bins, not in 4: give that number again by bi"):
+        check_operators((DurableOperator("count", 4), total), commit)
