@@ -4,11 +4,10 @@ While it is built the `Graph` collects nodes, locations and channels in the orde
 them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
 gives each output the initial capability of every founding member and hands the counting to a tracker.
 
-A step is: show the frontiers that progress has moved, run the operators in the run queue, broadcast what they did as
-one batch. Progress of other workers is folded between steps.
+A step shows the frontiers that progress has moved, runs what is queued, and broadcasts what that did as one batch.
+Progress of other workers is folded between steps.
 
-Invariants
- 1. `changes` is drained between operator invocations only (see `progcaster`).
+Invariants: 1. `changes` is drained between operator invocations only (see `progcaster`).
  2. A frontier is shown to an operator only when the tracker's worklist is empty.
  3. The dataflow is complete when no location has a count and nothing is unsent.
 """

@@ -54,7 +54,7 @@ REFUSED = {
 def test_what_no_checkpoint_has_is_refused_by_name_place_and_reason(said: str) -> None:
     with pytest.raises(BuildError, match=said) as refused:
         build(REFUSED[said])
-    assert "test_kept_state.py:" in str(refused.value)
+    assert "test_durable_flow.py:" in str(refused.value)
 
 
 def test_what_has_nothing_of_earlier_times_is_not_refused() -> None:
