@@ -25,15 +25,21 @@ from megaflow.program import Worker
 class KeptState:
     """One worker's share of a job's durable state."""
 
-    def __init__(self, worker: Worker, part: DurablePart, store: Store | None = None) -> None:
-        """Open the store of the part, unless it is given."""
+    def __init__(
+        self,
+        worker: Worker,
+        part: DurablePart,
+        open_store: Callable[[str], Store] = lambda folder: FolderStore(LocalFolder(folder)),
+        keeper: type[CutKeeper] = CutKeeper,
+    ) -> None:
+        """Open the store. Raises OSError."""
         self._worker = worker
         self._part = part
-        self._store = store if store is not None else FolderStore(LocalFolder(part.folder))
+        self._store = open_store(part.folder)
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
         packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
-        self._keeper = CutKeeper(packer, self._encoding_seconds, worker.allocator.wake)
+        self._keeper = keeper(packer, self._encoding_seconds, worker.allocator.wake)
 
     def equip(self, durability: Durability) -> None:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
