@@ -35,7 +35,6 @@ FAULTS = {
     "a leaver returns what it has read ahead as read": Fault(
         "LineQueue.remainders", "len(self._next) if self._from_split else 0", "0"
     ),
-    "a source reads for an epoch that has begun": Fault("LineSource._go_on", "epoch = tick - 1", "epoch = tick"),
     "a source obeys before control has passed the command": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
@@ -52,7 +51,7 @@ FAULTS = {
     ),
 }
 FAULTS_OF_CRASHES = {
-    "the end of a member's connection is no loss": Fault("Peer._end", "self._listener.fail(error)", "pass"),
+    "the launcher does not say that the job has failed": Fault("Loop._judge", "raise error", "pass"),
 }
 FAULTS_OF_CHECKPOINTS = {
     "a source says that it has read what it looked up ahead": Fault(
