@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from megaflow.errors import BuildError
 from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, pact_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +32,23 @@ def iterable(verb: str, given: T, what: str) -> T:
     except TypeError:
         raise BuildError(f"{verb} ({user_line()}): give it {what}, not {shown(given)}") from None
     return given
+
+
+def name(given: str, what: str) -> str:
+    """Return the name that was given to something. Raises BuildError unless it is a text."""
+    if not isinstance(given, str) or not given:
+        raise BuildError(f"{given!r} ({user_line()}) is not a name for {what}; give it some text")
+    return given
+
+
+def pact(verb: str, given: PactOrClass) -> Pact:
+    """Return the pact that is meant. Raises BuildError if it is none, or one by no function."""
+    meant = pact_of(given)
+    if meant is None:
+        raise BuildError(f"{verb} ({user_line()}): {given!r} is no pact; write Pipeline, Exchange(key) or Broadcast")
+    if isinstance(meant, Exchange):
+        function(verb, meant.key, "the key of an exchange")
+    return meant
 
 
 def shown(value: object) -> str:
