@@ -4,7 +4,8 @@ Here the test is the launcher as far as checkpoints go: it diverts what processe
 1. What a job has put out before the epoch of any checkpoint that was committed, and what a new job puts out that goes
    on from there, with any number of processes and workers, are what one job would have put out.
 2. A job that has come to its end has a checkpoint of that, and a new one that goes on from it puts nothing out.
-3. After the last checkpoint of a job that is stopped what is put out before its epoch is what a restart does not.
+3. What is put out after a restart has no time before the checkpoint's.
+4. After the last checkpoint of a job that is stopped what is put out before its epoch is what a restart does not.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -33,7 +34,7 @@ from megaflow.control.launcher_messages import Ended
 from megaflow.control.messages import CheckpointJob, Split
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit, SplitRemainder
+from megaflow.durable.commits import Commit, OutputLength, SplitRemainder
 from megaflow.durable.incarnation import DurablePart, Incarnation, begin
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.commit_draft import CommitDraft
@@ -197,7 +198,7 @@ class DurableJob(SimulatedJob):
         if self._dice.random() < 0.1:
             self.failures += 1
             return CommitFailed(number, "the dice")
-        commit, left = draft.commit(self.incarnation.latest, "-", 0.0)
+        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
         splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in left)
         self.commits.append(self.incarnation.commit(replace(commit, splits=splits)))
         return Committed(number)
@@ -210,7 +211,7 @@ class DurableJob(SimulatedJob):
         draft.parts += [part for part in self.parts if isinstance(part, CutWritten)]
         draft.end()
         draft.length = 0
-        commit, left = draft.commit(self.incarnation.latest, "-", 0.0)
+        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
         assert not left
         self.commits.append(self.incarnation.commit(commit))
 
@@ -247,6 +248,7 @@ def draw(random: Random, count: int) -> Plan:
 
 def outputs_of(job: DurableJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
     lines = [json.loads(line) for line in job._launch.file.getvalue().splitlines()]
+    assert all(line["time"] >= job.begun.time for line in lines), "something is put out before the checkpoint"
     return [tuple(line["record"]) for line in lines if line["time"] < end]
 
 

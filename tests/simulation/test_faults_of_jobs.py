@@ -60,21 +60,18 @@ FAULTS_OF_CHECKPOINTS = {
     "a source says where it is before control has passed the checkpoint": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
-    "a checkpoint begins while a source closes": Fault(
-        "MembershipRequests.keeps_checkpoints_out", "self._roster.closing", "False"
-    ),
     "what was abandoned is followed": Fault(
         "Checkpoints._fail", "self._due = now + self._durable.every_seconds", "self._since = one.number"
     ),
-    "the next coordinator follows no checkpoint": Fault("Checkpoints.state", "self._since", "None"),
+    "the next coordinator counts checkpoints anew": Fault("Checkpoints.state", "self._number", "1"),
     "a hand-over does not wait for the checkpoint under way": Fault(
         "Controller._is_at_rest", "self._checkpoints.under_way", "False"
     ),
-    "control begins at the checkpoint's epoch": Fault(
+    "control begins anew": Fault(
         "Controller.__init__",
         "durable.epoch + 1",
-        "durable.epoch",
-        (Fault("WorkerProgram._found", "durable.epoch + 1", "durable.epoch"),),
+        "0",
+        (Fault("WorkerProgram._found", "durable.epoch + 1", "0"),),
     ),
     "timers that fired at the end are kept": Fault("Journal._cut", "bin in self._firing", "False"),
     "a worker's part is complete when one operator has written": Fault(
