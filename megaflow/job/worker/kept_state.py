@@ -16,6 +16,7 @@ from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Restored
 from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import StoreError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.megaphone.journal import Durability, Journal
@@ -61,6 +62,7 @@ class KeptState:
         if not begins or self._part.commit is None:
             return Durable(operators, every)
         commit = self._read()
+        check_operators(operators, commit)
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
         return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker)
@@ -84,3 +86,21 @@ class KeptState:
 
     def _encoding_seconds(self) -> float:
         return sum(journal.seconds for _, journal in self._journals())
+
+
+def check_operators(operators: tuple[DurableOperator, ...], commit: Commit) -> None:
+    """Raise StoreError if what a commit has of an operator would go to none, or to other bins."""
+    found = {each.name: each.bins for each in operators}
+    for kept in commit.operators:
+        if kept.name not in found:
+            new = sorted(found.keys() - {each.name for each in commit.operators})
+            hint = f"; new are {', '.join(map(repr, new))}" if new else ""
+            raise StoreError(
+                f"the store has the state of operator {kept.name!r}, which the program does not have{hint}: give that "
+                "name again by name=, or begin with another --state folder"
+            )
+        if found[kept.name] != len(kept.bases):
+            raise StoreError(
+                f"the store has the state of operator {kept.name!r} in {len(kept.bases)} bins, not in "
+                f"{found[kept.name]}: give that number again by bins=, or begin with another --state folder"
+            )
