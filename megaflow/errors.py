@@ -14,6 +14,7 @@
     │   ├── StoreDamaged      what is in it is not what was written
     │   ├── StoreFenced       another launcher has taken it over
     │   └── CommitInDoubt     whether a commit is durable is not known
+    ├── StateKept             a durable job has ended early: the same command goes on where its state is
     ├── NoAnswer              a job or worker did not answer in time
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
@@ -83,6 +84,10 @@ class StoreFenced(StoreError):
 
 class CommitInDoubt(StoreError):
     """A disk failed so that a commit may be durable or not: it can be neither acknowledged nor given up."""
+
+
+class StateKept(MegaflowError):
+    """A durable job has ended early, by no fault of the program's; its last checkpoint is what it can go on from."""
 
 
 class NoAnswer(MegaflowError):

@@ -2,7 +2,7 @@
 
 1. Records go to standard output, everything else that `run` says to standard error; what `control` was asked for
    goes to standard output.
-2. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 130 interrupted.
+2. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 75 lost with its state kept, 130 interrupted.
 3. A command imports inside its function what only it needs, and the commands of `control` are imported when one is
    asked for: `megaflow --help` loads neither the engine nor the launcher.
 """
@@ -26,9 +26,10 @@ from megaflow.cli.options import (
     option,
     say,
 )
-from megaflow.errors import MegaflowError, PeerFailed, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
 
 INTERRUPTED = 130
+STATE_KEPT = 75  # EX_TEMPFAIL of sysexits.h: the same command, run again, may succeed
 REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
 ONLY_WITH_JOIN = {
@@ -39,7 +40,7 @@ ONLY_WITH_JOIN = {
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout")
+                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept")
 } | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
 
 
@@ -47,7 +48,7 @@ class Commands(click.Group):
     """A group of commands whose errors become a line on standard error and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; exit with 1 for a failure or refusal, 2 for wrong usage, 130 for Ctrl-C."""
+        """Run the command; exit with 1 for a failure or refusal, 2 for wrong usage, 75 (state kept), 130 for Ctrl-C."""
         try:
             return self._invoke(ctx)
         except KeyboardInterrupt:  # also while an error is told
@@ -63,7 +64,7 @@ class Commands(click.Group):
         except MegaflowError as error:
             give_up_output()
             say(str(error))
-            ctx.exit(2 if isinstance(error, UsageError) else 1)
+            ctx.exit(2 if isinstance(error, UsageError) else STATE_KEPT if isinstance(error, StateKept) else 1)
         except BrokenPipeError:  # the reader of our output has closed it
             give_up_output()
             ctx.exit(1)
@@ -140,6 +141,13 @@ def state() -> None:
 @option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
 @option("--oversubscribe", env="OVERSUBSCRIBE", is_flag=True,
         help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
+@option("--state", env="STATE", metavar="DIR", type=click.Path(file_okay=False),
+        help="Keep the job's state in DIR, which is made if there is none: the same command goes on from there after "
+        "a crash or a stop. Lines come from files.")  # fmt: skip
+@option("--checkpoint-every", env="CHECKPOINT_EVERY", metavar="SECONDS", type=float, default=1.0, show_default=True,
+        help="With --state: how long from one checkpoint to the next, at least.")  # fmt: skip
+@option("--checkpoints-kept", env="CHECKPOINTS_KEPT", metavar="N", type=int, default=3, show_default=True,
+        help="With --state: how many checkpoints DIR has, the newest ones.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
 @option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
@@ -178,12 +186,13 @@ def state() -> None:
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
     no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
-    append: bool, **more: Any,
+    append: bool, state: str | None, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
     The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
+    The exit code is 75 if a process is lost and --state has what the same command goes on from.
     """
     from megaflow.control.reports import quantity
     from megaflow.job.app import find_app
@@ -198,27 +207,33 @@ def run(
         part = {"server": server, "wishes": not no_bootstrap, "other_code": allow_other_code}
         join_running(app, join, part, args=args, **kept)
         return
-    check_without_join()
+    check_flags()
     if lines is None:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
-    spec = JobSpec(find_app(app), args=args, **more)
+    spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state), **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
         spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
-        report=partial(say, wait_seconds=REPORT_SECONDS),
+        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, lines, "resume"),
     )  # fmt: skip
-    lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
-    say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
+    if summary.stopped_at is not None:
+        say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
+    else:
+        lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
+        say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def check_without_join() -> None:
-    """Raise UsageError if a flag was typed that is for processes that join."""
+def check_flags() -> None:
+    """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
+    for name in ("checkpoint_every", "checkpoints_kept") if context.params["state"] is None else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} is about what --state keeps: give --state DIR, too")
     for name, meaning in ONLY_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag, value = f"--{name.replace('_', '-')}", context.params[name]

@@ -248,12 +248,24 @@ def explain(where: Where, as_json: bool) -> None:
 
 
 @click.command()
+@steering
+def checkpoint(where: Where, as_json: bool) -> None:
+    """Have a job that was started with --state keep its state now; return when it is on the disk."""
+    with conversation(*where, tell_silence) as talk:
+        report = commands.take_checkpoint(talk)
+    answer(to_json(report) if as_json else text.checkpoint_text(report))
+
+
+@click.command()
 @option("--force", env="FORCE", is_flag=True,
         help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
         "this the command has to run on the machine of the job's launcher.")  # fmt: skip
 @steering
 def stop(where: Where, as_json: bool, force: bool) -> None:
-    """Stop reading lines, process those that were read, then end the job."""
+    """Stop reading lines, process those that were read, then end the job.
+
+    A job that was started with --state leaves a checkpoint, from which the same command goes on.
+    """
     if force:
         job, connect, timeout = where
         if connect is not None:
@@ -266,4 +278,4 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
     answer(to_json({"stopped": True}) if as_json else "the job has stopped")
 
 
-COMMANDS = (add_workers, bootstrap, explain, move_bins, remove_workers, resume, status, stop)
+COMMANDS = (add_workers, bootstrap, checkpoint, explain, move_bins, remove_workers, resume, status, stop)

@@ -25,6 +25,8 @@ def status_text(status: reports.JobStatus) -> str:
          worker.bins, worker.keys]
         for worker in status.workers
     ]  # fmt: skip
+    if status.checkpoint is not None:
+        parts.append(checkpoint_text(status.checkpoint))
     head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
@@ -49,6 +51,22 @@ def status_text(status: reports.JobStatus) -> str:
         ]  # fmt: skip
         parts.append(table_text(["operator", "bin", "epoch", "from", "to", "bytes", "keys", "ms"], shown))
     return "\n".join(parts)
+
+
+def checkpoint_text(checkpoint: reports.CheckpointStatus) -> str:
+    """Return the last checkpoint, and how the next one gets on.
+
+    >>> print(checkpoint_text(reports.CheckpointStatus(3, 41, 2.0, 2048, 0.05, False, 9.0, "disk full")))
+    checkpoint 3: all before epoch 41, 2 s ago, 2.0 KiB in 50 ms; those since have failed for 9 s: disk full
+    """
+    parts = ["no checkpoint yet"]
+    if checkpoint.number is not None:
+        cost = f", {bytes_text(checkpoint.bytes)} in {checkpoint.seconds * 1000:.0f} ms" if checkpoint.seconds else ""
+        when = f"{checkpoint.age_seconds:.0f} s ago"
+        parts = [f"checkpoint {checkpoint.number}: all before epoch {checkpoint.epoch}, {when}{cost}"]
+    if checkpoint.failing_seconds is not None:
+        parts.append(f"those since have failed for {checkpoint.failing_seconds:.0f} s: {checkpoint.reason}")
+    return "; ".join(parts)
 
 
 def load_texts(operator: reports.OperatorStatus) -> list[str]:

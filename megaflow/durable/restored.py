@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
+from megaflow.errors import StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ def restore(
 
     `chain`: number of a checkpoint -> the blocks of all workers, the oldest first. Keys are decoded first; states only
     if a key of these bins is among them. Cost: linear in the blocks.
+
+    Raises StoreError if the first key of a bin's block belongs to another bin by now.
     """
     blocks = [(number, block) for number, written in chain for block in written if block.operator == operator]
     bases = {block.bin: number for number, block in blocks if block.kind is BlockKind.BIN}  # the newest comes last
@@ -44,6 +47,11 @@ def restore(
         if block.bin is not None and (block.bin not in bins or number < bases[block.bin]):
             continue
         keys = keys_of(block)
+        if block.bin is not None and keys and bin_of_key(keys[0]) != block.bin:
+            raise StoreError(
+                f"operator {operator!r} had key {keys[0]!r:.80} in bin {block.bin}, and now it belongs to bin "
+                f"{bin_of_key(keys[0])}: give the hash= again that it had, or begin with another --state folder"
+            )
         at = list(map(bin_of_key, keys)) if block.bin is None else [block.bin] * len(keys)
         mine = [place for place, bin in enumerate(at) if bin in states and number >= bases[bin]]
         found = states_of(block) if mine else []

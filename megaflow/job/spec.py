@@ -40,6 +40,7 @@ class PickledFunction:
 
     data: bytes  # load it only after sys.path is set
     path: tuple[str, ...]  # the launcher's sys.path
+    name: str = ""  # of the function, as a store of durable state knows it
 
 
 @dataclass(frozen=True, slots=True)

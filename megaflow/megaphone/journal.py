@@ -23,7 +23,8 @@ What a cut writes follows `since`, the last checkpoint that is committed, whatev
  7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
     due before t has fired and is left out.
 A checkpoint at the end of all is cut when nothing more can happen: no frontier is left, and nothing waits. All timers
-have fired then, those that were set for its epoch or later, too.
+have fired then, those that were set for its epoch or later, too. What was written of these before is not to count: the
+bins that had any when the command came are written whole. One that came later is anyway.
 In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
 What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
 """
@@ -128,6 +129,7 @@ class Journal:
         self._now = now
         self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
         self._at_end: tuple[FlatTime, Checkpoint] | None = None  # is to be cut when nothing more will happen
+        self._firing: set[int] = set()  # bins with timers that were set before the end, and that will fire
         self._present = _Interval()
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
@@ -152,6 +154,7 @@ class Journal:
             )
         if checkpoint.at_end:
             self._at_end = time, checkpoint
+            self._firing = {bin for bin in self._store.bins if self._store.timers.of(bin)}
         else:
             self._registered.append((time, checkpoint))
         self.wake()
@@ -287,6 +290,7 @@ class Journal:
             came = set[int]().union(*(each.came for each in changed))
             whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
             whole.update(dict.fromkeys(self._bases(len(keys))))
+            whole.update(dict.fromkeys(bin for bin in cut.bins if bin in self._firing))
         for each in changed:
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]

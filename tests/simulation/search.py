@@ -12,6 +12,7 @@ def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
     from tests.simulation import (
         cuts,
+        durable_jobs,
         folders,
         graphs,
         introductions,
@@ -36,6 +37,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "own moves": introductions.run_own,
         "jobs": jobs.run,
         "crashes": jobs.run_crash,
+        "durable jobs": durable_jobs.run,
         "objects": object_graphs.run,
         "cuts": cuts.run,
         "loop cuts": loop_cuts.run,

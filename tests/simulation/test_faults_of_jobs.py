@@ -20,7 +20,7 @@ FAULTS = {
     ),
     "the coordinator resigns while a batch is being staged": Fault("Commits.at_rest", "self._staging", "()"),
     "the end does not wait for a change of the membership": Fault(
-        "Controller._end_or_wait", "not self._changes.under_way", "True"
+        "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
     "a batch enters before the one before it is taken in": Fault(
         "Commits.is_next", "query != commit.query", "True"
@@ -33,9 +33,8 @@ FAULTS = {
     ),
     "the launcher's lines go on to the process that leaves": Fault("LinePusher.move", "self._worker = worker", "pass"),
     "a leaver returns what it has read ahead as read": Fault(
-        "LineQueue.give_back", "len(self._next) if self._from_split else 0", "0"
+        "LineQueue.remainders", "len(self._next) if self._from_split else 0", "0"
     ),
-    "a source reads for an epoch that has begun": Fault("LineSource._go_on", "epoch = tick - 1", "epoch = tick"),
     "a source obeys before control has passed the command": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
@@ -52,7 +51,32 @@ FAULTS = {
     ),
 }
 FAULTS_OF_CRASHES = {
-    "the end of a member's connection is no loss": Fault("Peer._end", "self._listener.fail(error)", "pass"),
+    "the launcher does not say that the job has failed": Fault("Loop._judge", "raise error", "pass"),
+}
+FAULTS_OF_CHECKPOINTS = {
+    "a source says that it has read what it looked up ahead": Fault(
+        "LineQueue.remainders", "len(self._next) if self._from_split else 0", "0"
+    ),
+    "a source says where it is before control has passed the checkpoint": Fault(
+        "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
+    ),
+    "what was abandoned is followed": Fault(
+        "Checkpoints._fail", "self._due = now + self._durable.every_seconds", "self._since = one.number"
+    ),
+    "the next coordinator counts checkpoints anew": Fault("Checkpoints.state", "self._number", "1"),
+    "a hand-over does not wait for the checkpoint under way": Fault(
+        "Controller._is_at_rest", "self._checkpoints.under_way", "False"
+    ),
+    "control begins anew": Fault(
+        "Controller.__init__",
+        "durable.epoch + 1",
+        "0",
+        (Fault("WorkerProgram._found", "durable.epoch + 1", "0"),),
+    ),
+    "timers that fired at the end are kept": Fault("Journal._cut", "bin in self._firing", "False"),
+    "a worker's part is complete when one operator has written": Fault(
+        "CutPacker.take", "self._missing.discard(cut.operator)", "self._missing.clear()"
+    ),
 }
 
 
@@ -67,6 +91,12 @@ def test_a_planted_fault_is_found_within_200_crashes(name: str) -> None:
     check_found(FAULTS_OF_CRASHES[name], "crashes")
 
 
-@pytest.mark.parametrize("name", FAULTS | FAULTS_OF_CRASHES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_CHECKPOINTS)
+def test_a_planted_fault_is_found_within_200_durable_jobs(name: str) -> None:
+    check_found(FAULTS_OF_CHECKPOINTS[name], "durable jobs")
+
+
+@pytest.mark.parametrize("name", FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS)
 def test_what_a_fault_of_jobs_makes_wrong_is_there_once(name: str) -> None:
-    planted((FAULTS | FAULTS_OF_CRASHES)[name])
+    planted((FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS)[name])

@@ -223,7 +223,7 @@ FAULTS_OF_PARTITIONS = {
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
     "a leaver keeps the batch that comes next, and drops it": Fault(
-        "LineQueue.give_back", "each.rest(0 if index else untaken)", "each.rest(0)"
+        "LineQueue.remainders", "each.rest(0 if index else untaken)", "each.rest(0)"
     ),
     "records go by the table that is active when they arrive": Fault(
         "Forwarder._send", "history.at(time)", "history.active"

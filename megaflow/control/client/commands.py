@@ -89,6 +89,11 @@ def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> re
     return cast(reports.BootstrapReport, conversation.ask(messages.BootstrapWorker(server, worker)))
 
 
+def take_checkpoint(conversation: Conversation) -> reports.CheckpointStatus:
+    """Have a durable job take a checkpoint; return what is known of it when it is committed."""
+    return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob()))
+
+
 def stop_job(conversation: Conversation) -> None:
     """Have the job drain and stop; return when it has."""
     try:

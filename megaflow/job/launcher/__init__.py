@@ -7,6 +7,7 @@ launcher_input      where lines come from; line_reader, line_pusher: those that 
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
 output_file         what `--output` names, and the files that it protects
 store_keeper        the store of durable state; kept_input: what that says of the input's files
+resumption          how a job with a store begins
 checkpointing       checkpoints under way; commit_draft: what is known of one
 stop_request        its own request to stop; early_end: the end of a job that has not worked off everything
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long

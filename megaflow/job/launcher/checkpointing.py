@@ -10,32 +10,34 @@
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from megaflow.control import checkpoint_messages as messages
+from megaflow.durable.commits import OutputLength
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.commit_draft import CommitDraft
-from megaflow.job.launcher.epoch_merge import Mark
+from megaflow.job.launcher.epoch_merge import Leaving, Mark
+from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.store_keeper import StoreKeeper
 
 UNDURABLE_MAX: Final = 600.0  # seconds
 
 
 class Checkpointing:
-    """What is under way. One writer: the launcher's loop."""
+    """What is under way; nothing ever, if there is no store. One writer: the launcher's loop."""
 
     def __init__(
         self,
-        keeper: StoreKeeper,
-        output: str,
-        mark: Callable[[Mark], None],
+        keeper: StoreKeeper | None,
+        output: OutputQueue,
+        mark: Callable[[Mark], list[Leaving]],
         tell: Callable[[messages.Committed | messages.CommitFailed], None],
         report: Callable[[str], None],
     ) -> None:
-        """`mark` puts a mark into the output, `tell` tells the coordinator, `report` the user."""
+        """`mark` says what leaves by a mark in the outputs, `tell` tells the coordinator, `report` the user."""
         self._keeper = keeper
-        self._output = output  # as the store names it
+        self._output = output
         self._mark = mark
         self._tell = tell
         self._report = report
@@ -43,17 +45,27 @@ class Checkpointing:
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
         self._failure: str | None = None  # of a part at the end
-        self.is_stopped = False  # the last checkpoint of a stop is committed
-        self.has_ended = False  # that of the end is
+        self._has_ended = False  # the checkpoint of the end is committed
+        self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
 
-    def take(self, message: object) -> None:
-        """Take what the coordinator says. Raises ProtocolError for what cannot be, StoreError as rule 2 says."""
+    def start(self, wake: Callable[[], None]) -> None:
+        """Have commits begin; `wake` is called when `settle` has something to do, by a thread."""
+        if self._keeper is not None:
+            self._keeper.start(wake)
+
+    def take(self, message: object) -> bool:
+        """Take what the coordinator says; return False for what is nothing of this.
+
+        Raises ProtocolError for what cannot be, StoreError as rule 2 says.
+        """
+        if self._keeper is None:
+            return False
         match message:
             case messages.CheckpointBegun(checkpoint, epoch, at_end=at_end):
                 if self._draft is not None or self._committing is not None:
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
                 self._draft = CommitDraft(message)
-                self._mark(Mark(checkpoint, float("inf") if at_end else epoch))
+                self._output.put(self._mark(Mark(checkpoint, float("inf") if at_end else epoch)))
             case messages.CheckpointReady(checkpoint):
                 self._draft_of(checkpoint).ready = message
                 self._commit_if_complete()
@@ -61,13 +73,9 @@ class Checkpointing:
                 self._draft_of(checkpoint)
                 self._draft = None
                 self._fail(checkpoint, reason)
-
-    def synced(self, marks: Iterable[tuple[Mark, int]]) -> None:
-        """Take in how long the output was at marks that it has reached."""
-        for mark, length in marks:
-            if self._draft is not None and self._draft.begun.checkpoint == mark.checkpoint:
-                self._draft.length = length
-        self._commit_if_complete()
+            case _:
+                return False
+        return True
 
     def ended(self, part: messages.CutWritten | messages.CutFailed | None) -> None:
         """Take in the part of a worker that has ended; None: it has none."""
@@ -80,34 +88,42 @@ class Checkpointing:
             draft.parts.append(part)
 
     def end(self) -> None:
-        """Note that all workers have ended. Raises StoreError if what they had is not kept."""
+        """Note that all workers have ended, and well. Raises StoreError if what they had is not kept."""
         draft = self._draft
-        if draft is None or not draft.begun.at_end:
+        if self._keeper is None or self.stopped_at is not None:
             return
-        if self._failure is not None:
-            raise StoreError(f"{self._failure}; {self._kept_text()}")
+        if self._failure is not None or draft is None or not draft.begun.at_end:
+            raise StoreError(self._failure or "the job has ended without a last checkpoint")
         draft.end()
         self._commit_if_complete()
 
     @property
     def is_waiting(self) -> bool:
         """Whether something is to be committed still, once all workers have ended."""
-        return self._committing is not None or (self._draft is not None and self._draft.begun.at_end)
+        return self._keeper is not None and self.stopped_at is None and not self._has_ended
 
     def settle(self) -> None:
-        """Take in what has become of commits. Raises StoreError."""
+        """Take in how far the output is, and what has become of commits. Raises StoreError."""
+        if self._keeper is None:
+            return
+        for mark, length in self._output.synced():
+            if self._draft is not None and self._draft.begun.checkpoint == mark.checkpoint:
+                self._draft.length = length
+        self._commit_if_complete()
         for result in self._keeper.results():
             draft, self._committing = self._committing, None
-            assert draft is not None, "it was being committed"
+            assert draft is not None and draft.length is not None, "it was being committed"
             self._tell(result)
             if isinstance(result, messages.CommitFailed):
                 self._fail(result.checkpoint, result.reason)
                 if draft.begun.at_end:
-                    raise StoreError(f"{result.reason}; {self._kept_text()}")
+                    raise StoreError(result.reason)
             else:
                 self._failing_since = None
-                self.is_stopped = draft.begun.last
-                self.has_ended = draft.begun.at_end
+                self._has_ended = draft.begun.at_end
+                if draft.begun.last:
+                    self.stopped_at = result.checkpoint
+                    self._output.cut_back(draft.length)
 
     def _draft_of(self, checkpoint: int) -> CommitDraft:
         if self._draft is None or self._draft.begun.checkpoint != checkpoint:
@@ -115,12 +131,14 @@ class Checkpointing:
         return self._draft
 
     def _commit_if_complete(self) -> None:
-        draft = self._draft
-        if draft is None or not draft.is_complete:
+        draft, keeper = self._draft, self._keeper
+        if keeper is None or draft is None or not draft.is_complete:
             return
         self._draft, self._committing = None, draft
-        commit, left = draft.commit(self._keeper.latest, self._output, time.time())
-        self._keeper.commit(commit, left)
+        assert draft.length is not None, "it is complete"
+        output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
+        commit, left = draft.commit(keeper.latest, output, time.time())
+        keeper.commit(commit, left)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
         now = time.monotonic()
@@ -128,10 +146,4 @@ class Checkpointing:
             self._failing_since = now
             self._report(f"checkpoint {checkpoint} failed: {reason}; the job goes on, and the next one is tried")
         elif now - self._failing_since > UNDURABLE_MAX:
-            raise StoreError(
-                f"no checkpoint could be taken for {UNDURABLE_MAX / 60:g} minutes: {reason}; {self._kept_text()}"
-            )
-
-    def _kept_text(self) -> str:
-        kept = self._keeper.latest
-        return f"the store {self._keeper.path} has checkpoint {kept.checkpoint}: run the same command again"
+            raise StoreError(f"no checkpoint could be taken for {UNDURABLE_MAX / 60:g} minutes: {reason}")

@@ -168,9 +168,11 @@ class Child:
 class Children:
     """All worker processes of a job; a context manager that leaves none running."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_durable: bool = False) -> None:
+        """`is_durable`: what a process has is not lost with it."""
         self.all: list[Child] = []
         self.coordinator: Address = ("", 0)  # where the one that coordinates the job listens
+        self._is_durable = is_durable
 
     def __enter__(self) -> Self:
         return self
@@ -267,7 +269,7 @@ class Children:
 
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         bins = remedy = ""
-        if lost is not None and set(lost.workers) & set(child.workers):
+        if lost is not None and set(lost.workers) & set(child.workers) and not self._is_durable:
             bins = f", and with it the state of {lost.bins}" if lost.bins else "; it owned no bins"
             remedy = f"; {RESTART}" if lost.bins else ""
         return ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}{remedy}")

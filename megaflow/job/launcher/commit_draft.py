@@ -33,13 +33,13 @@ class CommitDraft:
         segments = tuple(segment for part in self.parts for segment in part.segments)
         self.ready = CheckpointReady(self.begun.checkpoint, segments, merged(part.whole for part in self.parts), ())
 
-    def commit(self, latest: Commit, output: str, written_at: float) -> tuple[Commit, tuple[Split, ...]]:
+    def commit(self, latest: Commit, output: OutputLength, written_at: float) -> tuple[Commit, tuple[Split, ...]]:
         """Return the commit, but for its splits, and what is left of these. `latest` is the newest commit.
 
         Raises ProtocolError if it does not follow that one.
         """
         begun, ready = self.begun, self.ready
-        assert ready is not None and self.length is not None, "the checkpoint is not complete"
+        assert ready is not None, "the checkpoint is not complete"
         if begun.since not in (None, latest.checkpoint) or begun.checkpoint <= latest.checkpoint:
             raise ProtocolError(
                 f"checkpoint {begun.checkpoint} follows checkpoint {begun.since}, but the last one that is committed "
@@ -57,7 +57,7 @@ class CommitDraft:
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
-            segments=needed(operators, segments), outputs=(OutputLength(output, self.length),),
+            segments=needed(operators, segments), outputs=(output,),
             table=begun.table, ended=begun.at_end,
         )  # fmt: skip
         return commit, ready.splits

@@ -75,6 +75,11 @@ class EarlyEnd:
         self._question: LastQuestion | None = None
         self._answer_due = 0.0  # seconds of the clock
 
+    @property
+    def has_come(self) -> bool:
+        """Whether the job is ended because it is to be, and not by what happens to it."""
+        return self.is_forced or bool(self._why)
+
     def drain(self, now: float, timeout_seconds: float | None) -> None:
         """Note that the job is to work off what it has, in so many seconds; the first such word counts."""
         if self._due is None and timeout_seconds is not None:

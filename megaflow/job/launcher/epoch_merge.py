@@ -101,6 +101,7 @@ class Writer:
     form: Form = "nothing"  # what it is given: records, or lines that the workers have rendered
     name = "none"  # in a store of durable state
     is_kept = True  # whether it is there after a crash, or needs not be
+    is_in_memory = False  # of this process: whoever resumes begins with none of it
 
     def hold(self) -> int:
         """Keep others from writing there, as long as it is open; return how long it is before the job writes.
@@ -135,6 +136,7 @@ class ListWriter(Writer):
 
     form: Form = "records"
     name = "records"
+    is_in_memory = True
 
     def __init__(self) -> None:
         self.records: list[Any] = []

@@ -14,22 +14,25 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, ProtocolError, StateKept, StoreError, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input
 from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import (
     Address,
     AppFile,
     ChildSpec,
+    Form,
     Founder,
     JobSpec,
     JoiningProcess,
@@ -40,7 +43,7 @@ from megaflow.job.spec import (
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
-C = TypeVar("C", Loop, OutputQueue)
+C = TypeVar("C", Loop, OutputQueue, StoreKeeper)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
@@ -54,6 +57,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
     signals: bool = False,
@@ -61,9 +65,10 @@ def launch(
     """Run a job to its end; return what it came to.
 
     `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
-    `open_output` returns; it is called once everything else is checked, and closed here. `report` gets what a user
-    should be told while the job runs, `started` the job once others can steer it. With `signals`, the first Ctrl-C,
-    SIGTERM or SIGHUP drains and stops the job; the second raises KeyboardInterrupt.
+    `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
+    everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
+    the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
+    second raises KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
     """
     check_spec(spec)
     began = time.monotonic()
@@ -71,22 +76,21 @@ def launch(
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
-        children = stack.enter_context(Children())
+        children = stack.enter_context(Children(spec.state is not None))
         listeners = stack.enter_context(listening(spec.listen, spec.processes))
         addresses = tuple(address_of(listener) for listener in listeners)
+        keeper = None
+        if spec.state is not None:
+            keeper = stack.enter_context(closing(open_store(spec, job_input), received))
+            open_output = open_output if keeper.is_new else resume_output or open_output
         with received.interruptible():
-            output = stack.enter_context(closing(OutputQueue(open_output(), report), received))
+            output, begun = begin_writing(open_output(), keeper, spec, job_input, report)
+            stack.enter_context(closing(output, received))
+        if begun.is_over:
+            report("all lines were read before, and there are no new ones: nothing is to be done")
+            return RunSummary(seconds=time.monotonic() - began)
         job = stack.enter_context(published(spec, *addresses[0]))
-
-        def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
-            return ChildSpec(
-                spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
-                splits=job_input.splits if isinstance(part, Founder) else (),
-                pushed=job_input.pushed is not None,
-                spark_queries=0 if job_input.spark is None else 1,
-                output=output.form,
-                report_fd=report_fd,
-            )  # fmt: skip
+        child_spec = child_specs(spec, job, begun, output.form)
 
         def start(count: int, contact: Address, other_code: bool) -> list[Child]:
             check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
@@ -102,7 +106,7 @@ def launch(
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
         started(job)
-        loop = Loop(children, start, job_input, output, received, report, job, early_end)
+        loop = Loop(children, start, begun.job_input, output, received, report, job, early_end, keeper=keeper)
         stack.enter_context(closing(loop, received))
         try:
             with received.interruptible():
@@ -111,10 +115,49 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
                 output.drop()
-            raise
+            if keeper is None or early_end.has_come or not is_loss(error):
+                raise
+            raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def child_specs(
+    spec: JobSpec, job: Job, begun: Resumption, form: Form
+) -> Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec]:
+    """Return what makes the specs of processes, each by its part, its listener and the pipe for its exit report."""
+
+    def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
+        job_input = begun.job_input
+        return ChildSpec(
+            spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
+            splits=job_input.splits if isinstance(part, Founder) else (),
+            pushed=job_input.pushed is not None,
+            spark_queries=0 if job_input.spark is None else 1,
+            output=form,
+            durable=begun.part,
+            report_fd=report_fd,
+        )  # fmt: skip
+
+    return child_spec
+
+
+def begin_writing(
+    writer: Writer, keeper: StoreKeeper | None, spec: JobSpec, job_input: JobInput, report: Callable[[str], None]
+) -> tuple[OutputQueue, Resumption]:
+    """Return the output's queue, and what the job begins with. The writer is closed if this raises."""
+    try:
+        begun = Resumption(job_input) if keeper is None else resume(keeper, spec, writer, job_input, report)
+    except BaseException:
+        writer.close()
+        raise
+    return OutputQueue(writer, report), begun
+
+
+def is_loss(error: BaseException) -> bool:
+    """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
+    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -131,6 +174,10 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
     if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
+    if not 0 < spec.checkpoint_every < float("inf"):
+        raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
+    if spec.checkpoints_kept < 1:
+        raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)

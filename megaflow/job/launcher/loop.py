@@ -30,6 +30,7 @@ from megaflow.control import launcher_messages as messages
 from megaflow.control.reports import quantity
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
+from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
@@ -38,6 +39,7 @@ from megaflow.job.launcher.line_pusher import LinePusher
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import Newcomers, Start
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address
 from megaflow.spark.source import SparkFeed
@@ -55,6 +57,7 @@ class RunSummary:
     records: int = 0
     seconds: float = 0.0
     interrupted: bool = False  # by Ctrl-C
+    stopped_at: int | None = None  # the checkpoint that a stop has left; the counts are then not known
     latency: list[messages.LatencyWindow] = field(default_factory=list)  # of all workers
     flows: list[tuple[float, float]] = field(default_factory=list)  # when each worker's lines flowed
 
@@ -77,6 +80,7 @@ class Loop:
     job: Job  # as it is published; written when the coordinator moves
     early_end: EarlyEnd
     machine: Machine = field(default_factory=Machine)
+    keeper: StoreKeeper | None = None  # None: nothing is durable
 
     def __post_init__(self, start: Start, job_input: JobInput) -> None:
         job, report, machine = self.job, self.report, self.machine
@@ -92,12 +96,12 @@ class Loop:
         self._reader = None if job_input.pushed is None else machine.reader(job_input.pushed, self._news.wake)
         self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
         self._is_holding = False  # the workers are to send no outputs
-        self._newcomers = Newcomers(
-            self.children, start, self._selector, self._answer, self._await, self._lose, machine
-        )  # fmt: skip
+        hands = self._selector, self._answer, self._await, self._lose
+        self._newcomers = Newcomers(self.children, start, *hands, machine)
         self._secret = job.secret.encode()
         self._stop = machine.stop(self._secret, report)
         self.early_end.wake = self._news.wake
+        self._checkpoints = Checkpointing(self.keeper, self.output, self._merge.mark, self._tell, report)
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
             self._feed = machine.feed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
@@ -128,13 +132,20 @@ class Loop:
         self.signals.can_drain = self.early_end.is_served = True
         for child in self.children.members:
             self._listen(child)  # what came with the handshake's last bytes
-        while self._newcomers.connecting or any(child.client is not None for child in self.children.all):
+        while self._checkpoints.stopped_at is None and (
+            self._newcomers.connecting or any(child.client is not None for child in self.children.all)
+        ):
             if (seconds := self._turn()) is not None and seconds < 0:
                 break
             yield seconds
-        self._judge()
+        self._summary.stopped_at = self._checkpoints.stopped_at
+        if self._summary.stopped_at is None:
+            self._judge()
+        else:
+            self.children.kill(self.children.all)  # what they have is read again by the next run
+        self._checkpoints.end()
         self.output.finish()
-        while not self.output.is_finished:
+        while not self.output.is_finished or self._checkpoints.is_waiting:
             yield self._turn()
 
     def _turn(self) -> float | None:
@@ -163,6 +174,7 @@ class Loop:
         self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._news, selectors.EVENT_READ, self._on_news)
         self.output.start(self._news.wake)
+        self._checkpoints.start(self._news.wake)
         if self._reader is not None:
             self._reader.start()
         if self._feed is not None:
@@ -228,7 +240,8 @@ class Loop:
                 self.output.put(self._merge.close(message))
             case messages.LinesTaken(count):
                 self._pusher.window.taken(count)
-            case messages.Ended(worker, lines, records, latency, flow):
+            case messages.Ended(worker, lines, records, latency, flow, cut):
+                self._checkpoints.ended(cut)
                 child.running.discard(worker)
                 self._summary.lines += lines
                 self._summary.records += records
@@ -253,7 +266,7 @@ class Loop:
                 self._merge.join(workers)  # first
                 child = self._newcomers.joined(message, self._secret, self._connect_timeout_seconds)
                 self.report(f"{child} {'have' if len(workers) > 1 else 'has'} joined")
-            case _:
+            case _ if not self._checkpoints.take(message):
                 raise ProtocolError(f"{child} sent {message!r:.100}, which is not for the launcher")
 
     def _await(self, child: Child) -> None:
@@ -268,9 +281,12 @@ class Loop:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, messages.StartFailed):
             self.report(f"{answer.reason}; the job goes on without it")
+        self._tell(answer)
+
+    def _tell(self, message: object) -> None:
         coordinator = self.children.at((self.job.host, self.job.port))
         if coordinator is not None:
-            self._send(coordinator, answer)
+            self._send(coordinator, message)
 
     def _move(self, address: Address) -> None:
         """Note where the coordinator is from now on, and publish it."""
@@ -308,6 +324,7 @@ class Loop:
         self._news.clear()
         self._check_feed()
         self.output.check()
+        self._checkpoints.settle()
 
     def _check_feed(self) -> None:
         """Raise what made the feed fail, but not at the end of a job that was stopped, whose workers have left it.

@@ -45,6 +45,8 @@ class OutputQueue:
     ) -> None:
         """The writer belongs to this from now on; `report` tells the user."""
         self.form = writer.form
+        self.name = writer.name
+        self.is_in_memory = writer.is_in_memory
         self.is_full = False
         self._writer = writer
         self._report = report

@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle
 
+from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.errors import UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.launch import launch
@@ -32,6 +33,9 @@ def run(
     profile_calls: bool = False,
     oversubscribe: bool = False,
     drain_timeout: float | None = None,
+    state: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 1.0,
+    checkpoints_kept: int = CHECKPOINTS_KEPT,
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
@@ -44,10 +48,15 @@ def run(
     their options do.
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
+    `state` is a folder in which the job's state is kept, by a checkpoint every `checkpoint_every` seconds at most: the
+    same call goes on from there. The records returned are those of this call, up to its end. Raises
+    StateKept if a process is lost, and StoreError if the folder is not this job's or its lines are not what they were.
     """
     spec = JobSpec(
         pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
         profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe, drain_timeout=drain_timeout,
+        state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
+        checkpoints_kept=checkpoints_kept,
     )  # fmt: skip
     writer = ListWriter()
     launch(spec, lines, lambda: writer)
@@ -77,12 +86,13 @@ def pickle_app(function: Callable[..., Any]) -> PickledFunction:
     it refers to.
     """
     check_function(function)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
+        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path), name)
     cloudpickle.register_pickle_by_value(module)
     try:
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path))
+        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path), name)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 

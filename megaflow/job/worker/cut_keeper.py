@@ -30,6 +30,8 @@ CHECK_SECONDS: Final = 0.1  # until whoever waits for the thread looks whether i
 class CutKeeper:
     """The cuts of one worker, whose thread calls all methods."""
 
+    _clock = staticmethod(time.thread_time)  # seconds of a processor, of the thread
+
     def __init__(self, packer: CutPacker, encoding_seconds: Callable[[], float], wake: Callable[[], None]) -> None:
         """`encoding_seconds` tells what the worker has spent on its last cuts; `wake` is called from the thread."""
         self._packer = packer  # the thread's
@@ -38,6 +40,7 @@ class CutKeeper:
         self._blocks: Queue[tuple[Piece, Block | None] | None] = Queue(BLOCKS_MAX)  # None: nothing follows
         self._reports: deque[CutWritten | CutFailed] = deque()  # put by the thread
         self._final: CutWritten | CutFailed | None = None  # set by the thread
+        self._spent = 0.0  # seconds of a processor, by the thread until its last report
         self._fault: Exception | None = None  # set by the thread, which ends with it
         self._thread: threading.Thread | None = None  # from the first block on
 
@@ -79,19 +82,23 @@ class CutKeeper:
             raise self._fault
 
     def _run(self) -> None:
-        spent = 0.0
         try:
             while (item := self._blocks.get()) is not None:
-                report = self._packer.take(*item)
-                if report is None:
-                    continue
-                if isinstance(report, CutWritten):
-                    report, spent = replace(report, seconds=time.thread_time() - spent), time.thread_time()
-                if item[0].at_end:
-                    self._final = report
-                else:
-                    self._reports.append(report)
-                self._wake()
+                self._pack(*item)
         except Exception as error:
             self._fault = error
             self._wake()
+
+    def _pack(self, cut: Piece, block: Block | None) -> None:
+        """Do the thread's work with what one `write` has brought."""
+        report = self._packer.take(cut, block)
+        if report is None:
+            return
+        if isinstance(report, CutWritten):
+            now = self._clock()
+            report, self._spent = replace(report, seconds=now - self._spent), now
+        if cut.at_end:
+            self._final = report
+        else:
+            self._reports.append(report)
+        self._wake()

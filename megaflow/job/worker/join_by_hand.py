@@ -6,6 +6,7 @@ connects to it. It can join from another machine, if the processes of the job li
 other way round.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
@@ -45,6 +46,11 @@ def join_job(
     form = next((form for form in FORMS if form == settings.output), None)
     if form is None:
         raise ConfigMismatch(f"the job at {place} wants its output as {settings.output!r}: is it of another version?")
+    if settings.durable is not None and not os.path.isdir(settings.durable.folder):
+        raise ConfigMismatch(
+            f"the job at {place} keeps its state in {settings.durable.folder}, which is not a folder here: start "
+            "processes where all have it under this path"
+        )
     check_profile(spec.profile, settings.workers)
     name = settings.job
     spec = replace(
@@ -65,7 +71,7 @@ def join_job(
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
-        child = ChildSpec(spec, name, part, address, listener.detach(), secret, output=form)
+        child = ChildSpec(spec, name, part, address, listener.detach(), secret, output=form, durable=settings.durable)
     process = Process(child, joined)
     departure = Departure(address, secret, lambda: bool(process.shared.stagings), report)
     try:

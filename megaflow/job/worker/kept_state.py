@@ -16,6 +16,7 @@ from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Restored
 from megaflow.durable.store import FolderStore, Store
+from megaflow.errors import StoreError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.megaphone.journal import Durability, Journal
@@ -25,15 +26,21 @@ from megaflow.program import Worker
 class KeptState:
     """One worker's share of a job's durable state."""
 
-    def __init__(self, worker: Worker, part: DurablePart, store: Store | None = None) -> None:
-        """Open the store of the part, unless it is given."""
+    def __init__(
+        self,
+        worker: Worker,
+        part: DurablePart,
+        open_store: Callable[[str], Store] = lambda folder: FolderStore(LocalFolder(folder)),
+        keeper: type[CutKeeper] = CutKeeper,
+    ) -> None:
+        """Open the store. Raises OSError."""
         self._worker = worker
         self._part = part
-        self._store = store if store is not None else FolderStore(LocalFolder(part.folder))
+        self._store = open_store(part.folder)
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
         packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
-        self._keeper = CutKeeper(packer, self._encoding_seconds, worker.allocator.wake)
+        self._keeper = keeper(packer, self._encoding_seconds, worker.allocator.wake)
 
     def equip(self, durability: Durability) -> None:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
@@ -55,6 +62,7 @@ class KeptState:
         if not begins or self._part.commit is None:
             return Durable(operators, every)
         commit = self._read()
+        check_operators(operators, commit)
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
         return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker)
@@ -78,3 +86,21 @@ class KeptState:
 
     def _encoding_seconds(self) -> float:
         return sum(journal.seconds for _, journal in self._journals())
+
+
+def check_operators(operators: tuple[DurableOperator, ...], commit: Commit) -> None:
+    """Raise StoreError if what a commit has of an operator would go to none, or to other bins."""
+    found = {each.name: each.bins for each in operators}
+    for kept in commit.operators:
+        if kept.name not in found:
+            new = sorted(found.keys() - {each.name for each in commit.operators})
+            hint = f"; new are {', '.join(map(repr, new))}" if new else ""
+            raise StoreError(
+                f"the store has the state of operator {kept.name!r}, which the program does not have{hint}: give that "
+                "name again by name=, or begin with another --state folder"
+            )
+        if found[kept.name] != len(kept.bases):
+            raise StoreError(
+                f"the store has the state of operator {kept.name!r} in {len(kept.bases)} bins, not in "
+                f"{found[kept.name]}: give that number again by bins=, or begin with another --state folder"
+            )

@@ -23,6 +23,7 @@ from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
+from megaflow.durable.incarnation import DurablePart
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
@@ -62,6 +63,7 @@ class Shared:
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
     watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
+    keep: Callable[[Worker, DurablePart], KeptState] = KeptState
 
     @property
     def address(self) -> str:
@@ -155,7 +157,7 @@ class WorkerProgram:
             set_default(numbered)
             graph.where = None
             if spec.durable is not None:
-                self._kept = KeptState(self._worker, spec.durable)
+                self._kept = self._shared.keep(self._worker, spec.durable)
                 self._kept.equip(graph.extension(Durability))
             flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))

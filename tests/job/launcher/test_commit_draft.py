@@ -27,7 +27,7 @@ def after(latest: Commit, checkpoint: int, since: int | None, *whole: int) -> Co
     draft.length = 1000 * checkpoint
     draft.ready = CheckpointReady(checkpoint, (segment(checkpoint),), (("count", whole),) if whole else (), LEFT)
     assert draft.is_complete
-    commit, left = draft.commit(latest, "jsonl:/x/out", 12.5)
+    commit, left = draft.commit(latest, OutputLength("jsonl:/x/out", 1000 * checkpoint), 12.5)
     assert left == LEFT and commit.outputs == (OutputLength("jsonl:/x/out", 1000 * checkpoint),)
     assert (commit.time, commit.table, commit.next_worker, commit.written_at) == (10 * checkpoint, (0, 1), 2, 12.5)
     return commit
@@ -62,6 +62,6 @@ def test_at_the_end_the_parts_of_all_workers_are_one() -> None:
         draft.parts.append(CutWritten(5, (segment(5, worker),), (("count", (worker,)),), 0.1))
     draft.end()
     draft.length = 9
-    commit, left = draft.commit(Commit(4, 0, 0, 1), "-", 1.0)
+    commit, left = draft.commit(Commit(4, 0, 0, 1), OutputLength("-", 9), 1.0)
     assert commit.ended and left == () and commit.operators[0].bases == (5, 5) and len(commit.segments) == 2
     commit._check()

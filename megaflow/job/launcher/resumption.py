@@ -1,0 +1,102 @@
+"""How a job with a store begins: new, or from where the last one was.
+
+In this order, so that whatever is refused has changed nothing, and a crash in between is made good by the next start:
+ 1. The store is opened and locked, and read. A source that cannot be read again is refused.
+ 2. The output is opened and locked, and compared with what the store says; so are the input's files.
+ 3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
+ 4. The output is cut back to what is committed. Processes are started after that.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from megaflow.control.reports import quantity
+from megaflow.durable.commits import Commit
+from megaflow.durable.incarnation import DurablePart
+from megaflow.errors import UsageError
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.kept_input import KeptInput, resumed_input
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.spec import AppFile, JobSpec
+
+MEGABYTE: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What a job begins with."""
+
+    job_input: JobInput  # what is still to be read
+    part: DurablePart | None = None  # for the worker processes; None: nothing is durable
+    is_over: bool = False  # all lines were read, and there are no new ones
+
+
+def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
+    """Open the store of a job. Raises UsageError for a source that cannot be read again, StoreError."""
+    if job_input.pushed is not None:
+        raise UsageError(
+            "--state: standard input and iterables cannot be read again after a crash; write the lines to a file and "
+            "name that by --lines"
+        )
+    if job_input.spark is not None:
+        raise UsageError("--state: a Spark source cannot go on from a checkpoint yet; leave --state out, or read files")
+    assert spec.state is not None, "there is a store"
+    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+
+
+def app_name(spec: JobSpec) -> str:
+    """Return whose a store is: FILE:FUNCTION without the folder, or a function's name."""
+    app = spec.app
+    return f"{os.path.basename(app.path)}:{app.function}" if isinstance(app, AppFile) else app.name
+
+
+def resume(
+    keeper: StoreKeeper, spec: JobSpec, writer: Writer, job_input: JobInput, report: Callable[[str], None]
+) -> Resumption:
+    """Take a store over, and bring input and output to where it is; `report` tells the user what came of it.
+
+    Raises StoreError if they are not what the store says; nothing has changed then.
+    """
+    length = writer.hold()
+    keeper.check_output(writer.name, length)
+    found = keeper.found
+    keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
+    job_input = replace(job_input, splits=keeper.input.to_read)
+    if not writer.is_kept:
+        report(
+            f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "
+            "last checkpoint come again"
+        )
+    begun = keeper.begin(writer.name, length)
+    part = DurablePart(
+        os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
+        spec.checkpoint_every,
+    )  # fmt: skip
+    if found is not None:
+        committed = begun.outputs[0].length if begun.outputs else 0
+        writer.cut_back(committed)
+        again = max(0, length - committed) if writer.is_kept else 0
+        report(resumption_text(begun, found.written_at, again, time.time()))
+    return Resumption(job_input, part, begun.ended and not job_input.splits)
+
+
+def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float) -> str:
+    """Say where a job goes on.
+
+    >>> print(resumption_text(Commit(7, 3, 41, 2, written_at=1000.0), 1000.0, 12, 1004.2))
+    goes on from checkpoint 3, 4 s old: all before epoch 41, 0 keys in 0.0 MB; 12 bytes of the output are written again
+    """
+    tail = f"; {quantity(cut_back, 'byte')} of the output {'is' if cut_back == 1 else 'are'} written again"
+    tail = tail if cut_back else ""
+    if begun.checkpoint == 0:
+        return f"the store has no checkpoint yet: begins with the first line{tail}"
+    keys = sum(segment.keys for segment in begun.segments)
+    size = sum(segment.length for segment in begun.segments) / MEGABYTE
+    return (
+        f"goes on from checkpoint {begun.checkpoint}, {max(0.0, now - written_at):.0f} s old: all before epoch "
+        f"{begun.time}, {quantity(keys, 'key')} in {size:.1f} MB{tail}"
+    )

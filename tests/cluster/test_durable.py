@@ -1,0 +1,123 @@
+"""Jobs with a store on real processes: whatever kills them, the same command ends with the output of one that lives."""
+
+import argparse
+import json
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
+from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+
+pytestmark = pytest.mark.cluster
+
+TEXT = Path(argparse.__file__)  # some thousand lines of a real text
+
+
+class Counted:
+    """Word counts of a real text, kept in a store; run by the same command again and again."""
+
+    def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
+        self.folder = folder
+        self._start = start
+        self.store, self.out = folder / "store", folder / "out.jsonl"
+
+    def run(self, *words: str, rate: int | None = None) -> Run:
+        """Start the command; slow enough to be killed in the middle, if there is a `rate`."""
+        return self._start(
+            WORDCOUNT, "--lines", str(TEXT), "--output", f"jsonl:{self.out}", "--state", str(self.store),
+            "--checkpoint-every", "0.1", *([] if rate is None else ["--rate", str(rate)]), *words,
+        )  # fmt: skip
+
+    def checkpoint(self) -> tuple[int, int]:
+        """Return the number of the last checkpoint, and how long the output is in it."""
+        try:
+            folder = open_to_look(self.store)
+        except StoreError:
+            return 0, 0
+        try:
+            newest = read_commits(FolderStore(folder))[0]
+        finally:
+            folder.close_folder()
+        return newest.checkpoint, newest.outputs[0].length
+
+    def await_more(self) -> None:
+        """Wait until there is a checkpoint with more output than in the last one now."""
+        before = self.checkpoint()[1]
+        wait_until(lambda: self.checkpoint()[1] > before, STATUS_SECONDS)
+
+    def check(self) -> None:
+        """Compare the output with a plain count: each word has counted up to that, one by one."""
+        with TEXT.open(encoding="utf-8") as lines:
+            wanted = Counter(word for line in lines for word in line.split())
+        got: dict[str, list[int]] = defaultdict(list)
+        with self.out.open(encoding="utf-8") as lines:
+            for line in lines:
+                word, total = json.loads(line)["record"]
+                got[word].append(total)
+        assert got == {word: list(range(1, total + 1)) for word, total in wanted.items()}
+
+
+@pytest.fixture
+def counted(tmp_path: Path, start: Callable[..., Run]) -> Counted:
+    return Counted(tmp_path, start)
+
+
+def end(run: Run, code: int) -> str:
+    """Wait for its end; return what it said."""
+    found, _, said = run.end()
+    assert found == code, said
+    return "\n".join(said)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(counted: Counted) -> None:
+    run = counted.run("--processes", "2", rate=200)
+    counted.await_more()
+    worker = run.status()["workers"][1]["pid"]
+    os.kill(worker, signal.SIGKILL)
+    said = end(run, 75)
+    assert f"pid {worker}) was killed by SIGKILL" in said and "its state is kept in" in said
+    assert said.endswith("run the same command again")
+
+    run = counted.run("--processes", "3", rate=200)
+    counted.await_more()
+    run.process.kill()
+    end(run, -signal.SIGKILL)
+
+    run = counted.run(rate=200)
+    counted.await_more()
+    assert "goes on from checkpoint" in "".join(run.said)
+    run.process.send_signal(signal.SIGINT)
+    assert "stopped at checkpoint" in end(run, 130)
+    assert counted.out.stat().st_size == counted.checkpoint()[1], "nothing but what is kept"
+
+    run = counted.run("--processes", "2")
+    end(run, 0)
+    counted.check()
+    assert "all lines were read before, and there are no new ones" in end(counted.run(), 0)
+    counted.check()
+
+
+@pytest.mark.slow
+def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(counted: Counted) -> None:
+    run = counted.run("--processes", "2", rate=100)
+    counted.await_more()
+    for words in (["add-workers", "1", "--balance"], ["move-bins", "--drain", "1"], ["remove-workers", "--id", "1"]):
+        assert run.control(*words).returncode == 0
+        done = run.control("checkpoint", "--json")
+        taken: dict[str, Any] = json.loads(done.stdout)
+        assert counted.checkpoint()[0] >= taken["number"], done.stderr
+    assert run.status()["checkpoint"]["failing_seconds"] is None
+    assert run.control("stop").returncode == 0
+    assert "stopped at checkpoint" in end(run, 0)
+    end(counted.run("--processes", "2"), 0)
+    counted.check()

@@ -1,0 +1,144 @@
+"""A job with a store begins where the last one was, or not at all; what is refused has changed nothing."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from megaflow.control.messages import Split
+from megaflow.durable.commits import Commit, OutputLength
+from megaflow.durable.incarnation import begin
+from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError, UsageError
+from megaflow.job.launcher.epoch_merge import ListWriter
+from megaflow.job.launcher.kept_input import KeptInput
+from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.output_file import open_writer
+from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.spec import AppFile, JobSpec, PickledFunction
+
+LINE = "0123456789\n"
+
+
+class Bench:
+    """A user who runs a command again and again."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        self.lines, self.out = folder / "lines", folder / "out.jsonl"
+        self.lines.write_text(LINE * 10)
+        self.reports: list[str] = []
+
+    def run(self, output: str = "", app: str = "app.py") -> Resumption:
+        """Begin a job; it is lost at once."""
+        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / "store"))
+        job_input = find_input(str(self.lines), 1, "replace")
+        with ExitStack() as stack:
+            keeper = open_store(spec, job_input)
+            stack.callback(keeper.close)
+            writer = open_writer(output or f"jsonl:{self.out}", mode="new" if keeper.is_new else "resume")
+            stack.callback(writer.close)
+            return resume(keeper, spec, writer, job_input, self.reports.append)
+
+    def leave(self, checkpoint: int, read: int, written: int, ended: bool = False) -> None:
+        """Leave a checkpoint in the store, with so many bytes read and written."""
+        self.out.write_text(LINE * 100)
+        folder = open_for_a_job(self.folder / "store")
+        incarnation = begin(FolderStore(folder), "app.py:dataflow")
+        whole = Split(0, str(self.lines), 0, 110)
+        left = [Split(0, str(self.lines), read, 110)] if read < 110 else []
+        incarnation.commit(
+            Commit(
+                1, checkpoint, 41, 1, app="app.py:dataflow", ended=ended, splits=KeptInput([whole]).remainders(left),
+                outputs=(OutputLength(f"jsonl:{self.out}", written),),
+            )
+        )  # fmt: skip
+        folder.close_folder()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with ExitStack() as stack:
+        yield Bench(tmp_path, stack)
+
+
+def test_a_new_store_begins_with_the_first_line_and_again_if_nothing_was_committed(bench: Bench) -> None:
+    first = bench.run()
+    assert (first.part.incarnation, first.part.commit, first.is_over) == (1, None, False)
+    assert first.job_input.splits == (Split(0, str(bench.lines), 0, 110),) and bench.reports == []
+    bench.out.write_text("a line of a job that was killed\n")
+    again = bench.run()
+    assert (again.part.incarnation, again.part.commit) == (2, None) and again.job_input == first.job_input
+    assert bench.out.read_text() == ""
+    assert bench.reports == [
+        "the store has no checkpoint yet: begins with the first line; 32 bytes of the output are written again"
+    ]
+
+
+def test_a_job_goes_on_where_the_last_one_was(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    resumed = bench.run()
+    assert resumed.part.folder == str(bench.folder / "store") and resumed.part.commit == 4
+    assert resumed.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not resumed.is_over
+    assert bench.out.read_text() == LINE * 20
+    assert bench.reports[-1].startswith("goes on from checkpoint 3,")
+    assert bench.reports[-1].endswith("; 880 bytes of the output are written again")
+
+
+def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=110, written=1100, ended=True)
+    assert bench.run().is_over
+    with bench.lines.open("a") as file:
+        file.write("more\n")
+    more = bench.run()
+    assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
+
+
+def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    kept = sorted(os.listdir(bench.folder / "store"))
+    with pytest.raises(StoreError, match=r"is of 'app.py:dataflow', not of 'other.py:dataflow'"):
+        bench.run(app="other.py")
+    with pytest.raises(StoreError, match="goes with --output jsonl:"):
+        bench.run(output="none")
+    bench.lines.write_text(LINE * 9)
+    with pytest.raises(StoreError, match="has become shorter"):
+        bench.run()
+    bench.lines.write_text("x" + LINE * 10)
+    with pytest.raises(StoreError, match="has changed in its first 44 bytes"):
+        bench.run()
+    bench.lines.write_text(LINE * 10)
+    assert bench.out.read_text() == LINE * 100
+    bench.out.write_text("")
+    with pytest.raises(StoreError, match=r"out.jsonl has 0 bytes, and had 220"):
+        bench.run()
+    assert sorted(os.listdir(bench.folder / "store")) == kept
+
+
+def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(tmp_path: Path) -> None:
+    spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
+    for job_input, why in (
+        (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
+        (JobInput(spark=object()), "a Spark source cannot go on from a checkpoint yet"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            open_store(spec, job_input)
+    assert not (tmp_path / "store").exists()
+
+
+def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text(LINE)
+    spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
+    for incarnation in (1, 2):
+        job_input = find_input(str(tmp_path / "lines"), 1, "replace")
+        keeper = open_store(spec, job_input)
+        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None)
+        assert resumed.part.incarnation == incarnation
+        keeper.close()
