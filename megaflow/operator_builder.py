@@ -26,6 +26,7 @@ from megaflow.stream import Stream
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.given import shown
 from megaflow.timely.dataflow.operators.generic import finish
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.dataflow.scopes import path_that_advances
@@ -84,6 +85,8 @@ class OperatorBuilder:
         advances: dict[int, Summary] | None = None
         if isinstance(depends_on, Input):  # which can be iterated over, too
             raise BuildError(f"new_output: {self._title()}: depends_on takes a list of inputs; write [input]")
+        if depends_on is not None and not isinstance(depends_on, Collection):
+            raise BuildError(f"new_output: {self._title()}: depends_on takes a list of inputs, not {shown(depends_on)}")
         if depends_on is not None:
             amounts = depends_on if isinstance(depends_on, Mapping) else dict.fromkeys(depends_on, 0)
             advances = {self._number(each): self._checked(amount) for each, amount in amounts.items()}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
+from megaflow.errors import UsageError
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import arguments, runtime, worker
@@ -28,6 +29,7 @@ def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = (
     An exception in one worker stops the whole cluster. Raises it here if the worker is in this process, else
     PeerFailed with its report.
     """
+    runtime.check_start("execute", config, main)
     return runtime.execute(config, UserProgram(main, Scope, args))
 
 
@@ -86,6 +88,9 @@ def example(build: Callable[[Scope], Any], timestamp: Any = int) -> Any:
     >>> example(lambda scope: scope.to_stream(range(3)).map(lambda x: x * x).capture())
     [(0, [0, 1, 4])]
     """
+
+    if not callable(build):
+        raise UsageError(f"example({build!r:.200}): give a function of a scope, as lambda scope: …")
 
     def main(worker: Worker) -> Any:
         with worker.dataflow("example", timestamp=timestamp) as scope:

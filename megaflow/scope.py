@@ -10,6 +10,7 @@ from megaflow.stream import Stream
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.event_link import EventSource
 from megaflow.timely.dataflow.capture.replay import replay
+from megaflow.timely.dataflow.given import instance, iterable
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, sources
@@ -36,7 +37,7 @@ class Scope:
 
     def input_from(self, handle: InputHandle[T]) -> Stream[T]:
         """The stream of what the program sends through `handle`, from the handle's current time on."""
-        return Stream(input_from(self.ref, handle))
+        return Stream(input_from(self.ref, instance("input_from", handle, InputHandle, "an InputHandle()")))
 
     def new_input(self) -> tuple[InputHandle[Any], Stream[Any]]:
         """A new handle, and the stream of what is sent through it."""
@@ -55,7 +56,7 @@ class Scope:
 
     def to_stream(self, records: Iterable[T]) -> Stream[T]:
         """The records of an iterable at the least time, on every worker that calls it; read bit by bit."""
-        return Stream(sources.to_stream(self.ref, records))
+        return Stream(sources.to_stream(self.ref, iterable("to_stream", records, "an iterable of records")))
 
     def source(self, name: str, build: generic.SourceBuild[T], joinable: bool = False) -> Stream[T]:
         """A source of your own: `build(capability, info)` returns `logic(output)`.
@@ -72,7 +73,7 @@ class Scope:
 
         Each worker gives its share of the sources, perhaps none; together they give each once.
         """
-        return Stream(replay(self.ref, sources))
+        return Stream(replay(self.ref, iterable("replay", sources, "a list of EventLinks and EventReaders")))
 
     def empty(self) -> Stream[Any]:
         """A stream that ends at once."""
@@ -106,7 +107,9 @@ class Scope:
 
     def concatenate(self, streams: Sequence[Stream[T]]) -> Stream[T]:
         """All records of several streams, none of them moved."""
-        return Stream(movement.concatenate(self.ref, [stream.port for stream in streams]))
+        iterable("concatenate", streams, "a list of streams")
+        ports = [instance("concatenate", stream, Stream, "streams").port for stream in streams]
+        return Stream(movement.concatenate(self.ref, ports))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from megaflow.megaphone.stateful_durable import state_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, timed_folds
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
+from megaflow.timely.dataflow.given import function, instance
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, buffering, delays, generic, linear, movement
 from megaflow.timely.dataflow.pact import PactOrClass
@@ -53,15 +54,15 @@ class Stream(Generic[T]):
 
     def map(self, f: Callable[[T], U]) -> Stream[U]:
         """Apply `f` to each record."""
-        return Stream(linear.map_(self.port, f))
+        return Stream(linear.map_(self.port, function("map", f)))
 
     def flat_map(self, f: Callable[[T], Iterable[U]]) -> Stream[U]:
         """Replace each record by the records of `f(record)`."""
-        return Stream(linear.flat_map(self.port, f))
+        return Stream(linear.flat_map(self.port, function("flat_map", f)))
 
     def filter(self, f: Callable[[T], bool]) -> Stream[T]:
         """Keep the records for which `f` is true."""
-        return Stream(linear.filter_(self.port, f))
+        return Stream(linear.filter_(self.port, function("filter", f)))
 
     def map_in_place(self, f: Callable[[T], None]) -> Stream[T]:
         """Let `f` change each record itself; what it returns is dropped.
@@ -69,19 +70,19 @@ class Stream(Generic[T]):
         Where others may have the records, too, as when a stream has several readers, each is copied first, by
         `copy.deepcopy`, so that no branch sees what another one changed. Raises ProgramError for one that cannot be.
         """
-        return Stream(linear.map_in_place(self.port, f))
+        return Stream(linear.map_in_place(self.port, function("map_in_place", f)))
 
     def inspect(self, f: Callable[[T], object]) -> Stream[T]:
         """Show each record to `f` and pass it on."""
-        return Stream(linear.inspect(self.port, f))
+        return Stream(linear.inspect(self.port, function("inspect", f)))
 
     def inspect_time(self, f: Callable[[Time, T], object]) -> Stream[T]:
         """Show each time and record to `f` and pass the record on."""
-        return Stream(linear.inspect_time(self.port, f))
+        return Stream(linear.inspect_time(self.port, function("inspect_time", f)))
 
     def inspect_batch(self, f: Callable[[Time, list[T]], object]) -> Stream[T]:
         """Show each time and batch to `f` and pass the batch on."""
-        return Stream(linear.inspect_batch(self.port, f))
+        return Stream(linear.inspect_batch(self.port, function("inspect_batch", f)))
 
     # Where records go -------------------------------------------------------------------
 
@@ -98,25 +99,25 @@ class Stream(Generic[T]):
 
     def concat(self, *others: Stream[T]) -> Stream[T]:
         """This stream's records and those of others, none of them moved."""
-        return Stream(movement.concatenate(self.port.scope, [self.port, *(other.port for other in others)]))
+        return Stream(movement.concatenate(self.port.scope, [self.port, *(_port("concat", other) for other in others)]))
 
     def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
         """`count` streams: `f(record)` gives (the number of a stream, what to send there). Nothing is moved."""
-        return [Stream(port) for port in branching.partition(self.port, count, f)]
+        return [Stream(port) for port in branching.partition(self.port, count, function("partition", f))]
 
     def branch(self, f: Callable[[_AnyTime, T], bool]) -> tuple[Stream[T], Stream[T]]:
         """The records for which `f(time, record)` is false, and those for which it is true."""
-        false, true = branching.branch(self.port, f)
+        false, true = branching.branch(self.port, function("branch", f))
         return Stream(false), Stream(true)
 
     def branch_when(self, f: Callable[[_AnyTime], bool]) -> tuple[Stream[T], Stream[T]]:
         """The records of the times for which `f(time)` is false, and of those for which it is true."""
-        false, true = branching.branch_when(self.port, f)
+        false, true = branching.branch_when(self.port, function("branch_when", f))
         return Stream(false), Stream(true)
 
     def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
         """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
-        oks, errs = branching.ok_err(self.port, f)
+        oks, errs = branching.ok_err(self.port, function("ok_err", f))
         return Stream(oks), Stream(errs)
 
     def buffer(
@@ -145,17 +146,17 @@ class Stream(Generic[T]):
 
     def connect_loop(self, handle: movement.LoopHandle[T]) -> None:
         """Feed this stream back into the loop that `scope.feedback` opened."""
-        handle.connect(self.port)
+        instance("connect_loop", handle, movement.LoopHandle, "the handle that `feedback` returned").connect(self.port)
 
     # When records are -------------------------------------------------------------------
 
     def delay(self, f: Callable[[T, _AnyTime], Time]) -> Stream[T]:
         """Give each record the time `f(record, time)`, at or after its own; it is passed on at once, not held back."""
-        return Stream(delays.delay(self.port, f))
+        return Stream(delays.delay(self.port, function("delay", f)))
 
     def delay_batch(self, f: Callable[[_AnyTime], Time]) -> Stream[T]:
         """Give the records of each time the time `f(time)`, at or after their own; `f` is called once a batch."""
-        return Stream(delays.delay_batch(self.port, f))
+        return Stream(delays.delay_batch(self.port, function("delay_batch", f)))
 
     def reclock(self, clock: Stream[Any]) -> Stream[T]:
         """Hold records back until `clock` ticks on this worker, at the first of its times at or after their own.
@@ -163,7 +164,7 @@ class Stream(Generic[T]):
         They are sent at the time of the tick, once neither stream can have more up to it, in the order of their
         times. Records that no tick follows are never sent. `broadcast()` a clock that ticks on one worker only.
         """
-        return Stream(delays.reclock(self.port, clock.port))
+        return Stream(delays.reclock(self.port, _port("reclock", clock)))
 
     # State of a time, or of a key -------------------------------------------------------
 
@@ -176,7 +177,7 @@ class Stream(Generic[T]):
 
         The result is sent when the time is closed; nothing for a time without records.
         """
-        return Stream(aggregation.accumulate(self.port, init, f))
+        return Stream(aggregation.accumulate(self.port, init, function("accumulate", f)))
 
     def aggregate(
         self: Stream[tuple[K, V]],
@@ -189,7 +190,9 @@ class Stream(Generic[T]):
         Keys are exchanged among the founding workers. When a time is closed `emit(key, state)` is sent for each key.
         A key that is NaN, or has it in it, is refused.
         """
-        return Stream(aggregation.aggregate(self.port, fold, emit, hash))
+        function("aggregate", fold, "fold")
+        function("aggregate", emit, "emit")
+        return Stream(aggregation.aggregate(self.port, fold, emit, function("aggregate", hash, "hash")))
 
     def state_machine(
         self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash
@@ -199,13 +202,15 @@ class Stream(Generic[T]):
         Keys are exchanged among the founding workers, also after others join; use `stateful_state_machine` for state
         that moves. Per key, values come in time order, those of one time in the order of their arrival.
         """
-        return Stream(aggregation.state_machine(self.port, fold, hash))
+        function("state_machine", fold, "fold")
+        return Stream(aggregation.state_machine(self.port, fold, function("state_machine", hash, "hash")))
 
     # In and out of scopes ---------------------------------------------------------------
 
     def enter(self, scope: _Scoped) -> Stream[T]:
         """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
-        return Stream(movement.enter(self.port, scope.ref))
+        ref: Any = getattr(scope, "ref", scope)
+        return Stream(movement.enter(self.port, instance("enter", ref, ScopeRef, "a scope")))
 
     def leave(self) -> Stream[T]:
         """Bring the stream out to the scope around its own: time Product(t, i) becomes t, in a region it stays."""
@@ -221,7 +226,7 @@ class Stream(Generic[T]):
 
     def probe_with(self, handle: ProbeHandle) -> Stream[T]:
         """Attach a handle that tells which times may still arrive here; the stream itself is returned."""
-        probe_with(self.port, handle)
+        probe_with(self.port, instance("probe_with", handle, ProbeHandle, "a ProbeHandle()"))
         return self
 
     def capture(self) -> Captured[T]:
@@ -249,14 +254,15 @@ class Stream(Generic[T]):
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
-        inputs = [(self.port, pact1), (other.port, pact2)]
+        inputs = [(self.port, pact1), (_port("binary", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False))
 
     def binary_frontier(
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
     ) -> Stream[R]:
         """Like `binary`, run also when a frontier moves."""
-        return Stream(generic.operator(self.port.scope, name, [(self.port, pact1), (other.port, pact2)], build))
+        inputs = [(self.port, pact1), (_port("binary_frontier", other), pact2)]
+        return Stream(generic.operator(self.port.scope, name, inputs, build))
 
     def unary_notify(
         self, pact: PactOrClass, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
@@ -316,7 +322,7 @@ class Stream(Generic[T]):
         that joins may be named once `worker.peer_ids` does); without it (and without a flow's) the table is fixed.
         `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
         """
-        title = str(name or getattr(fold, "__name__", "stateful_state_machine"))
+        title = _title("stateful_state_machine", fold, name)
         return self._owned(partial(state_machine, fold=fold), hash, control, bins, title)
 
     def stateful_unary(
@@ -342,7 +348,7 @@ class Stream(Generic[T]):
         read while that was open. Epochs last some 10 ms to 250 ms or more, by the load. `timers.at(time + 1, …)` asks
         for a call when the next epoch is over, not after a number of seconds.
         """
-        title = str(name or getattr(fold, "__name__", "stateful_unary"))
+        title = _title("stateful_unary", fold, name)
         return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title)
 
     def stateful_binary(
@@ -360,7 +366,7 @@ class Stream(Generic[T]):
         As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
         due: payloads are the first in `left`. Both halves of a bin move together.
         """
-        title = str(name or getattr(fold, "__name__", "stateful_binary"))
+        title = _title("stateful_binary", fold, name)
         return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, [right])
 
     def distribute(
@@ -390,6 +396,16 @@ class Stream(Generic[T]):
         splitter: type[Splitter] = ByKey,
     ) -> Stream[Any]:
         """Send this stream's records, and those of others, to the owners of their bins, and apply a policy there."""
-        ports = [self.port, *(other.port for other in others)]
-        commands = control.port if control is not None else None
-        return Stream(build(ports, hash, commands, bins, name, policy, splitter))
+        ports = [self.port, *(_port(name, other) for other in others)]
+        commands = _port(f"control= of {name}", control) if control is not None else None
+        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter))
+
+
+def _port(verb: str, stream: Stream[Any]) -> Port[Any]:
+    return instance(verb, stream, Stream, "a stream, as scope.to_stream(…) makes one of an iterable").port
+
+
+def _title(verb: str, fold: Callable[..., Any], name: str | None) -> str:
+    """Return what the operator is called."""
+    function(verb, fold, "fold")
+    return str(name or getattr(fold, "__name__", verb))

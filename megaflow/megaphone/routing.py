@@ -149,7 +149,7 @@ def validate(
             if since is not None and (type(since) is not int or not 1 <= since < number):
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
         case _:
-            raise CommandRefused(f"{command!r} is not a command; use Move, Map, Bootstrap or Checkpoint")
+            raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 
 
 def _check_member(

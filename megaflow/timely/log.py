@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
+from megaflow.errors import UsageError
 from megaflow.timely.order import Time
 
 
@@ -167,6 +168,8 @@ class Log:
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback(event)` for each event from now on; what is returned ends that, a second call is harmless."""
+        if not callable(callback):
+            raise UsageError(f"subscribe({callback!r:.200}): give a function of an event")
         entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731  # an identity of its own
         self._set((*self._callbacks, entry))
         return lambda: self._set(tuple(each for each in self._callbacks if each is not entry))

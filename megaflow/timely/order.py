@@ -14,6 +14,7 @@ Rules:
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NoReturn, Protocol, Self, TypeAlias
 
 from megaflow.errors import BuildError
@@ -168,11 +169,15 @@ def least_of(timestamp: Any) -> Time:
         if timestamp in (Product, tuple):
             example = "Product(0, 0)" if timestamp is Product else "(0, 0)"
             raise BuildError(f"timestamp={timestamp.__name__}: give the least of the times that you mean, as {example}")
-        if not hasattr(timestamp, "minimum"):
+        kind: Any = timestamp
+        try:
+            signature(kind.minimum).bind()
+        except (AttributeError, TypeError, ValueError):
             raise BuildError(
-                f"timestamp={timestamp.__name__}: a class of times has a class method minimum(); see Timestamp"
-            )
-        timestamp = timestamp.minimum()
+                f"timestamp={timestamp.__name__}: a class of times has a class method minimum(), without parameters "
+                "(@classmethod; def minimum(cls)); see Timestamp"
+            ) from None
+        timestamp = kind.minimum()
     _check_least(timestamp)
     return timestamp  # type: ignore[no-any-return]
 

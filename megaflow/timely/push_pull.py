@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Lane
-from megaflow.timely.runtime import Config, connected, local_ends, run_threads
+from megaflow.timely.runtime import Config, check_start, connected, local_ends, run_threads
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,6 +103,8 @@ class ChannelAllocator:
 
         Returns at once if one has come since the last call, and now and then for no reason: ask `pull` again.
         """
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise UsageError(f"park({seconds!r:.200}): say how many seconds, or None")
         if not self._fresh:
             self._end.park(seconds)
             self._receive()
@@ -123,6 +125,7 @@ def initialize(config: Config, main: Callable[[ChannelAllocator], R], args: Sequ
     An exception in one worker stops the whole cluster, as in `execute`: it is raised here if the worker is in this
     process, else PeerFailed with its report. Raises UsageError for `Config.join`: the number of workers is fixed.
     """
+    check_start("initialize", config, main)
     if config.contacts:
         raise UsageError("initialize: channels of messages are among the workers that start together; nothing can join")
     peers = config.workers * max(1, len(config.addresses))

@@ -65,6 +65,9 @@ class Config:
     around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
 
     def __post_init__(self) -> None:
+        for name, value in {"workers": self.workers, "process": self.index}.items():
+            if type(value) is not int:
+                raise UsageError(f"Config: {name} must be an int, not {value!r:.200}")
         if self.workers < 1:
             raise UsageError(f"{self.workers} workers: there must be at least one worker in a process")
 
@@ -87,7 +90,12 @@ class Config:
         `more` are further fields of Config. Raises UsageError for an index without an address, or for listening
         beyond this machine without a secret in MEGAFLOW_SECRET.
         """
-        if not 0 <= process < len(addresses):
+        if isinstance(addresses, str) or not addresses:
+            raise UsageError(
+                f"Config.cluster({addresses!r}, …): give a list of addresses, one of each process, "
+                "as in ['localhost:2101', 'localhost:2102']"
+            )
+        if type(process) is int and not 0 <= process < len(addresses):
             raise UsageError(
                 f"process {process} of {len(addresses)}: there are addresses for processes 0 to {len(addresses) - 1}"
             )
@@ -140,6 +148,14 @@ def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
         return run_workers(program, ends, membership, config.addresses[config.index], processes, door=door)
+
+
+def check_start(verb: str, config: object, main: object) -> None:
+    """Raise UsageError unless a program is started by a Config and a function."""
+    if not isinstance(config, Config):
+        raise UsageError(f"{verb}({config!r:.200}, …): give a Config first, as Config.process(2)")
+    if not callable(main):
+        raise UsageError(f"{verb}(…, {main!r:.200}): give the function that each worker is to run")
 
 
 def local_ends(config: Config) -> list[Allocator]:

@@ -5,6 +5,8 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
+from megaflow.errors import UsageError
+
 
 class ScheduledCalls:
     """Callbacks by due time, those of one time in the order of scheduling. One writer: the thread that runs them."""
@@ -37,6 +39,8 @@ class ScheduledCalls:
         >>> calls.wait(None), calls.wait(1.0), calls.wait(4.0)
         (2.0, 1.0, 2.0)
         """
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise UsageError(f"step_or_park({seconds!r:.200}): say how many seconds, or None")
         if not self._heap:
             return seconds
         due = max(0.0, self._heap[0][0] - self._now())

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from megaflow.errors import BuildError, CommandRefused, ProgramError
+from megaflow.errors import BuildError, CommandRefused, ProgramError, UsageError
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
@@ -231,6 +231,9 @@ class Worker(Generic[S]):
         """
         if self._running:
             raise ProgramError("explain: it steps the worker, so an operator cannot call it; call it between steps")
+        if not isinstance(probe, ProbeHandle):
+            raise UsageError(f"explain({probe!r:.200}, …): give a ProbeHandle first, as explain(probe, 3)")
+        probe.less_equal(time)  # raises for a time of another kind
         question = self.explainer.ask(probe, time)
         end = self._now() + timeout_seconds
         while question.silent and (left := end - self._now()) > 0:
@@ -259,6 +262,8 @@ class Worker(Generic[S]):
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
         """Step, parking when idle, as long as `predicate()` is true."""
+        if not callable(predicate):
+            raise UsageError(f"step_while({predicate!r:.200}): give a function, as in lambda: not probe.done()")
         while predicate():
             self.step_or_park(_LONGEST_WAIT_SECONDS)
 

@@ -30,7 +30,7 @@ KEY = key_of(0, BINS)
         (Map((0, 1)), "Map of 2 workers: there are 4 bins"),
         (Map((0, 1, 0, 5)), "there is no worker 5"),
         (Bootstrap(0, 7), "there is no worker 7"),
-        ("move bin 0", "is not a command; use Move, Map, Bootstrap or Checkpoint"),
+        ("move bin 0", "is not a command; use Move, Map or Bootstrap"),
     ],
     ids=repr,
 )

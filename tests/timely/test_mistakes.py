@@ -157,7 +157,7 @@ BUILDING: dict[str, tuple[Callable[[Any], object], type[MegaflowError], list[str
         lambda scope: scope.feedback(-1), BuildError, ["feedback(-1)", "an int of at least 0"],
     ),
     "a pact without its key": (
-        lambda scope: scope.to_stream([1]).unary(Exchange, "Mine", None), BuildError,
+        lambda scope: scope.to_stream([1]).unary(Exchange, "Mine", print), BuildError,
         ["Mine (", HERE, "is no pact", "write Pipeline, Exchange(key) or Broadcast"],
     ),
     "a build without logic": (

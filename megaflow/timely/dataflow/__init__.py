@@ -10,6 +10,7 @@ own_records       copies for who changes records in place, where others may have
 gathering         small parts of batches for one worker leave as one message
 run_queue, context    which operators run next; what they get from their worker
 folds, checks     what folds per key are held to, always and if the environment asks for it
+given             what a program gives to a call, held to what was asked for
 error_notes, running_place    whose line, which record: of an error, and of a thread just now
 leaked_capability    capabilities that were forgotten
 picture           Mermaid and DOT

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from megaflow.errors import BuildError, CapabilityError
+from megaflow.errors import CapabilityError
+from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation, mint
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
@@ -23,7 +24,7 @@ from megaflow.timely.dataflow.flow_control.handoffs import Handoff
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.graph import Graph, Node, Port, ScopeRef
 from megaflow.timely.dataflow.leaked_capability import watch
-from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, Pipeline, Silent, pact_of
+from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, Pipeline, Silent
 from megaflow.timely.dataflow.scopes import check_open, check_same
 from megaflow.timely.dataflow.session import BATCH_RECORDS as BATCH_RECORDS
 from megaflow.timely.dataflow.session import Session
@@ -204,7 +205,7 @@ class NodeBuilder:
         """`shape`: what has to be equal on all workers beside the ports."""
         self.scope = scope
         self.graph = scope.graph  # the dataflow that the operator belongs to
-        check_open(scope, name)
+        check_open(scope, given.name(name, "an operator"))
         self.node = self.graph.add_node(name, scope)
         self.where = self.node.where  # file:line of the user's declaration
         self.node.shape += [shape] if shape is not None else []
@@ -227,11 +228,7 @@ class NodeBuilder:
         """
         if port is not None and not crossing:
             check_same(port.scope, self.scope, self.node.name)
-        meant = pact_of(pact)
-        if meant is None:
-            raise BuildError(
-                f"{self.node.name} ({self.where}): {pact!r} is no pact; write Pipeline, Exchange(key) or Broadcast"
-            )
+        meant = given.pact(self.node.name, pact)
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
         location, queue = self.graph.add_target(self.node, depth, f"{meant.name} {origin}", notify)

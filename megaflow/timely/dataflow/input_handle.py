@@ -1,6 +1,6 @@
 """InputHandle: how a program sends records into dataflows, time by time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -9,6 +9,7 @@ from weakref import WeakSet
 from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time
+from megaflow.timely.dataflow.given import iterable
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.scopes import describe
 from megaflow.timely.dataflow.session import give_what_fits
@@ -60,9 +61,11 @@ class InputHandle(Generic[T]):
         if len(self._buffer) >= BATCH_RECORDS:
             self.flush()
 
-    def send_batch(self, records: list[T]) -> None:
-        """Send a list of records at the current time; the list is copied."""
+    def send_batch(self, records: Iterable[T]) -> None:
+        """Send the records of a list, or of another iterable, at the current time; a list is copied."""
         self._check_open("send_batch")
+        if not isinstance(records, list):
+            records = list(iterable("send_batch", records, "a list of records"))
         self.flush()
         for start in range(0, len(records), BATCH_RECORDS):
             self._ship(records[start : start + BATCH_RECORDS])

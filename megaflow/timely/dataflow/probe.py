@@ -1,6 +1,6 @@
 """ProbeHandle: what may still arrive at points of dataflows."""
 
-from megaflow.errors import BuildError
+from megaflow.errors import BuildError, TimeError
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
@@ -26,12 +26,26 @@ class ProbeHandle:
         return Antichain(time for _, each in self._inputs for time in each.frontier.elements)
 
     def less_than(self, time: Time) -> bool:
-        """Tell whether a time before `time` may still arrive."""
-        return self.frontier.less_than(time)
+        """Tell whether a time before `time` may still arrive. Raises TimeError for one of another kind."""
+        try:
+            return self.frontier.less_than(time)
+        except TypeError:
+            raise self._strange("less_than", time) from None
 
     def less_equal(self, time: Time) -> bool:
-        """Tell whether `time` or a time before may still arrive."""
-        return self.frontier.less_equal(time)
+        """Tell whether `time` or a time before may still arrive. Raises TimeError for one of another kind."""
+        try:
+            return self.frontier.less_equal(time)
+        except TypeError:
+            raise self._strange("less_equal", time) from None
+
+    def _strange(self, verb: str, time: object) -> TimeError:
+        """Return the error for a time that cannot be compared with those that may still arrive."""
+        if self._least is None:
+            why = "the handle is attached to no stream, and so knows ints only; attach it first, by probe_with(handle)"
+        else:
+            why = f"times of the streams that the handle watches are like {self._least!r}"
+        return TimeError(f"{verb}({time!r:.200}) of a ProbeHandle: {why}")
 
     def done(self) -> bool:
         """Tell whether nothing can arrive any more; False before the dataflow runs."""

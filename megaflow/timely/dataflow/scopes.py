@@ -6,6 +6,7 @@ all of its own scope, so the times that it sees are of one kind, and its name sa
 """
 
 from megaflow.errors import BuildError
+from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.path_summary import Step, Summary, advancing, feedback
@@ -16,9 +17,7 @@ def open_child(parent: ScopeRef, name: str, rounds: bool) -> ScopeRef:
 
     Raises BuildError if the block that builds `parent` has ended.
     """
-    if not isinstance(name, str) or not name:
-        raise BuildError(f"{name!r} is not a name for a scope; give it some text")
-    check_open(parent, f"scope {name!r}")
+    check_open(parent, f"scope {given.name(name, 'a scope')!r}")
     return ScopeRef(parent.graph, parent.rounds + rounds, parent, name, user_line())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.errors import GraphMismatch
+from megaflow.errors import GraphMismatch, ProgramError
 from megaflow.program import Worker
 from megaflow.timely import Broadcast, Exchange, InputHandle, OperatorInfo, Pipeline, example
 from megaflow.timely.dataflow.error_notes import annotate, format_user_traceback, user_line
@@ -152,7 +152,7 @@ def test_a_raising_key_is_blamed_on_the_operator_that_has_the_key(where: str, wo
 
 
 def test_what_flat_map_cannot_iterate_is_shown_with_its_record() -> None:
-    with pytest.raises(TypeError, match="not iterable") as caught:
+    with pytest.raises(ProgramError, match="must return an iterable") as caught:
         example(lambda scope: scope.to_stream([5]).flat_map(lambda x: x))
     assert caught.value.__notes__[0].endswith("time 0, record 5")
 

@@ -49,6 +49,8 @@ def register(
     be able to travel, too. Each process must register the class, under the same name, before the first value is sent:
     call this at the top level of the program. Raises UsageError for a class that needs the two functions.
     """
+    if not isinstance(cls, type):
+        raise UsageError(f"register({cls!r:.200}): give a class")
     if cls in BUILT_IN:
         raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} travel already")
     if encode is None or decode is None:

@@ -203,6 +203,11 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
 
     The dataflow is complete once an EventWriter has got everything out.
     """
+    if not hasattr(pusher, "push"):
+        raise BuildError(
+            f"capture_into ({user_line()}): {pusher!r:.200} is neither an EventLink nor an EventWriter, "
+            "and has no push(event)"
+        )
     if isinstance(pusher, EventLink | EventWriter):
         if pusher.used:
             raise BuildError(

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, Literal, TypeVar
 
+from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.error_notes import raised_by_loop
+from megaflow.timely.dataflow.given import shown
 from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.order import Time
 
@@ -100,7 +103,14 @@ def portions(records: Iterable[T]) -> Iterable[list[T]]:
     >>> [len(portion) for portion in portions(range(1500))]
     [700, 700, 100]
     """
-    left = iter(records)
+    try:
+        left = iter(records)
+    except TypeError as error:
+        if not raised_by_loop(error):
+            raise
+        raise ProgramError(
+            f"flat_map: the function returned {shown(records)}; it must return an iterable of records, [] for none"
+        ) from None
     rest = iter(lambda: list(islice(left, BATCH_RECORDS)), [])
     first = list(islice(left, BATCH_RECORDS))
     return (first,) if len(first) < BATCH_RECORDS else chain((first,), rest)

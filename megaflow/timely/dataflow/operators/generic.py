@@ -13,6 +13,7 @@ from megaflow.errors import BuildError
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, Invocation
 from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.given import function, iterable
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import PactOrClass
@@ -40,6 +41,7 @@ def operator(
     joinable: bool = False,
 ) -> Port[Any]:
     """Build an operator with these inputs and one output. Without inputs it runs once at the start, then on request."""
+    function(str(name), build, "build")
     builder = NodeBuilder(scope, name)
     sources = [builder.new_input(port, pact, notify=notify) for port, pact in inputs]
     output, result = builder.new_output()
@@ -49,16 +51,19 @@ def operator(
 
 def sink(port: Port[T], pact: PactOrClass, name: str, build: SinkBuild[T]) -> None:
     """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
+    function(str(name), build, "build")
     builder = NodeBuilder(port.scope, name)
     finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))
 
 
 def notified(logic: Callable[..., None], init: Iterable[Time]) -> _Build:
     """Give the logic a notificator that outlives its runs, and is asked for the times `init` first."""
+    function("an operator with a notificator", logic, "logic")
+    times = list(iterable("init= of an operator with a notificator", init, "a list of times"))
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[..., None]:
         notificator = FrontierNotificator(info.activator)
-        for time in init if capability.held else ():
+        for time in times if capability.held else ():
             notificator.notify_at(capability.delayed(time))
         capability.release()
         return lambda *ports: logic(*ports, notificator)
