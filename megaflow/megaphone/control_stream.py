@@ -40,14 +40,14 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
 
     The commands must be injected on one worker. An invalid one raises CommandRefused there. One that is
     numbered already is passed on: a program that moves the writing to another worker numbers and validates itself.
-    Workers that join are told the routing: see `introduction`.
+    Workers that join are told the routing: see `introduction`. One that leaves hears nothing that is injected after its
+    leave is committed: let it be gone before bins move at a time of which it may still have records.
     """
     context = port.scope.graph.context
     numbering = Numbering(context.membership, context.allocator.index, founders_of(port.scope.graph))
     port.scope.graph.extension(Controls).numberings[port] = numbering
 
     def apply(time: Time, batch: list[Any]) -> list[Numbered]:
-        numbering.look()
         members = context.membership().workers
         numbered = []
         for record in batch:

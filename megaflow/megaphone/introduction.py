@@ -21,9 +21,11 @@ Why it then routes exactly as all others do, by the rules of `bootstrap`; n is t
     every command, or be closed. What waits for it is the newcomer's own data.
  5. *Before n nobody names the newcomer*, as a command is refused unless all whom it names are counted, and its number
     is given after that. So it is named in no state, and reads, and claims for, every command that names it.
- 6. *Everybody is heard.* Each worker tells when it learns that a join is done, when it injects, and when it has built
-    the dataflow, whichever is first. One that leaves reads all commands before, and the newcomer reads the end of its
-    lanes before it lets go of it. One that was still joining and was given up is awaited no more.
+ 6. *Everybody is heard.* Each worker tells as soon as it counts the newcomer, or has built the dataflow, if that is
+    later. Who fixed its founders had built it: that one tells before anything of the newcomer's comes to it. So the
+    earliest state has no command that the newcomer itself injects, and 5 holds for those, too. One that leaves reads
+    all commands before, and the newcomer reads the end of its lanes before it lets go of it. One that was still joining
+    and was given up is awaited no more.
 A Bootstrap that such a program injects is checked, and changes nothing: who could be named has been told.
 """
 
@@ -109,10 +111,13 @@ class Introduction:
                 self._send(newcomer, self._cut(number if begins else due), given)
 
     def follow(self) -> None:
-        """Tell who has joined; await no more who was joining and was given up."""
+        """Tell who has joined; await no more who was joining and was given up, and owe nothing to who has left."""
         self._numbering.look()
+        audience = {*self._graph.context.audience()}
+        for gone in self._owed.keys() - audience:
+            del self._owed[gone]
         if self._awaited:
-            self._awaited &= {*self._graph.context.audience()}
+            self._awaited &= audience
             self._graph.run_queue.add(self._node)
 
     def answer(self) -> RoutingState | None:

@@ -80,7 +80,7 @@ def end(run: Run, code: int) -> str:
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(counted: Counted) -> None:
-    run = counted.run("--processes", "2", rate=200)
+    run = counted.run("--processes", "2", rate=40)
     counted.await_more()
     worker = run.status()["workers"][1]["pid"]
     os.kill(worker, signal.SIGKILL)
@@ -88,12 +88,12 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
     assert f"pid {worker}) was killed by SIGKILL" in said and "its state is kept in" in said
     assert said.endswith("run the same command again")
 
-    run = counted.run("--processes", "3", rate=200)
+    run = counted.run("--processes", "3", rate=40)
     counted.await_more()
     run.process.kill()
     end(run, -signal.SIGKILL)
 
-    run = counted.run(rate=200)
+    run = counted.run(rate=40)
     counted.await_more()
     assert "goes on from checkpoint" in "".join(run.said)
     run.process.send_signal(signal.SIGINT)
@@ -109,7 +109,7 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
 
 @pytest.mark.slow
 def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(counted: Counted) -> None:
-    run = counted.run("--processes", "2", rate=100)
+    run = counted.run("--processes", "2", rate=40)
     counted.await_more()
     for words in (["add-workers", "1", "--balance"], ["move-bins", "--drain", "1"], ["remove-workers", "--id", "1"]):
         assert run.control(*words).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.membership import founding
 from tests.simulation.by_hand import ByHand, Histories, key_of
-from tests.simulation.introductions import BINS, TIMES, build_steering, draw, run
+from tests.simulation.introductions import BINS, TIMES, build_steering, draw, run, run_own
 
 # In a cluster -----------------------------------------------------------------------------------
 
@@ -41,6 +42,12 @@ def test_in_those_runs_newcomers_are_moved_to_and_some_join_after_the_last_comma
         if named and late:
             return
     raise AssertionError(f"{named} runs in which newcomers are named, {late} in which they come after all commands")
+
+
+@pytest.mark.parametrize("seeds", [(38,), pytest.param(range(60), marks=pytest.mark.slow)])
+def test_a_newcomer_may_move_bins_to_itself_before_all_have_heard_that_it_has_joined(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        run_own(seed)
 
 
 # By hand ----------------------------------------------------------------------------------------
@@ -185,6 +192,17 @@ def test_who_was_given_up_is_awaited_no_more() -> None:
     office.everybody = (0, 1, 9)
     office.follow()
     assert office.parts[9].answer() == state(0)
+
+
+def test_who_has_left_is_told_nothing_any_more() -> None:
+    office = Office(1, 8)
+    office.numberings[0].next = 1
+    office.join(8)
+    office.follow()
+    office.everybody = (0,)
+    office.parts[0].follow()
+    office.parts[0].obeyed(1)
+    assert office.sent == []
 
 
 def test_a_newcomer_that_nobody_can_tell_says_so() -> None:

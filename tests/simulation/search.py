@@ -34,6 +34,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "hand-overs": lambda seed: membership.run(seed, membership.draw_hand_overs),
         "processes": membership.run_processes,
         "introductions": introductions.run,
+        "own moves": introductions.run_own,
         "jobs": jobs.run,
         "crashes": jobs.run_crash,
         "durable jobs": durable_jobs.run,

@@ -7,9 +7,9 @@ from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found, one_quick, search
 
 SEEDS = 300
-_SEEDS_PER_TEST = 30
-LOOP_SEEDS = 100
-_LOOP_SEEDS_PER_TEST = 10
+_SEEDS_PER_TEST = 10
+LOOP_SEEDS = 50
+_LOOP_SEEDS_PER_TEST = 5
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.durable_jobs import run
 
-SEEDS = 100
+SEEDS = 60
 _SEEDS_PER_TEST = 20
 
 

@@ -13,10 +13,10 @@ from megaflow.testing.simulated_clients import add, move, remove_first
 from megaflow.testing.simulated_job import SimulatedJob
 from tests.simulation.jobs import dataflow, draw, run, run_crash
 
-SEEDS = 400
-_FAST = 120
-CRASH_SEEDS = 400
-_FAST_CRASHES = 80
+SEEDS = 200
+_FAST = 60
+CRASH_SEEDS = 200
+_FAST_CRASHES = 40
 _SEEDS_PER_TEST = 20
 
 

@@ -288,9 +288,7 @@ FAULTS_OF_OBJECTS = {
 }
 
 FAULTS_OF_INTRODUCTIONS = {
-    "a worker sees who has joined only when the change is done": Fault(
-        "number_commands.apply", "numbering.look()", "pass"
-    ),
+    "a worker sees who has joined only when the change is done": Fault("Member._commit", "view.follow()", "pass"),
     "a newcomer claims nothing before it knows the table": Fault("RoutingBacklog.read", "return owns", "return False"),
 }
 

@@ -21,7 +21,8 @@ class View(Protocol):
         """Return why the worker may not leave just now, None if it may."""
 
     def follow(self) -> None:
-        """Learn that the dataflow has begun to run, or that a change of the membership is done or was given up."""
+        """Learn that the dataflow has begun to run, or of a change of the membership: newcomers count as members, and
+        nothing of theirs has come here yet; or it is done; or it was given up."""
 
     def untold(self) -> int | None:
         """Return the node that keeps records until a Bootstrap comes for this worker; None: none does."""

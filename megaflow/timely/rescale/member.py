@@ -299,10 +299,11 @@ class Member:
         if self._server is not None:
             self._server.stop()
             self._server = None
-        self.audience = message.membership.ids
+        self.audience, self._settled = message.membership.ids, False
         host.allocator.promote(ids)
-        self._settled = False
         self._gates.begin(set(ids) - {host.index})
+        for view in [view for graph in host.graphs.values() for view in graph.views]:
+            view.follow()  # before anything of the newcomers' comes
         early, self._early = self._early, {}
         for envelopes in early.values():
             host.redeliver(envelopes)
@@ -323,8 +324,7 @@ class Member:
         self._emit(messages.Aborted(message.change, ids, message.reason))
 
     def _finish(self, message: messages.Finished) -> None:
-        ids, joining = self._changing, self._joining
-        self._change, self._changing = 0, ()
+        ids, joining, self._change, self._changing = self._changing, self._joining, 0, ()
         if joining:
             process = next(process for process in self.processes.values() if process[2] == ids)
             last = self.sequencer.last if self.sequencer is not None else None
