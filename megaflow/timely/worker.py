@@ -166,6 +166,7 @@ class Worker(Generic[S]):
 
         Blocks, stepping, until all workers have let go. Raises CommandRefused with the reason if the process must stay:
         it owns bins, is alone, or records are pinned to it. The process's other workers leave as they are stepped.
+        Meanwhile nobody may inject a command at a time of which this worker has records: it hears of none any more.
         """
         answers: list[str | None] = []
         self.rescaling.ask_leave(self.index, answers.append)
