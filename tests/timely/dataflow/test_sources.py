@@ -79,7 +79,7 @@ def test_a_generator_that_raises_names_the_operator_and_loses_no_traceback() -> 
 
 
 def test_what_is_no_iterable_is_refused_while_building() -> None:
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(BuildError, match="give it an iterable of records, not 3, "):
         example(lambda scope: scope.to_stream(3))  # type: ignore[arg-type]
 
 
