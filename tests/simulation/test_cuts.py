@@ -99,9 +99,6 @@ FAULTS = {
     "a key that came after the cut is in its bin": Fault(
         "Unwritten._write_bin", "[key for key in keys[-self._run :] if key not in self._touched]", "keys[-self._run :]"
     ),
-    "a bin comes before it is written that its keys are gone": Fault(
-        "Journal.arriving", "self._unwritten is not None", "False"
-    ),
     "a payload changes before it is written": Fault("Journal.fire", "self._unwritten is not None", "False"),
     "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
     "deltas of the base's own cut do not count": Fault("restore", "number >= bases[bin]", "number > bases[bin]"),
