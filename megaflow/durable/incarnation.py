@@ -17,8 +17,9 @@ What is removed, and when
  5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
     unless a kept commit names them too. So each commit that counts has all of its segments, at every moment.
  6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
-    `give_up` was told that it never will be. The next incarnation removes it, which its name tells from those of a
-    successor that this launcher may not know of yet.
+    `give_up` was told that it never will be, or its worker has written a later one that is committed: a worker writes
+    its segments in order of their numbers, so those before it are of earlier checkpoints, which were abandoned. The
+    next incarnation removes all, which their names tell from those of a successor that this launcher may not know of.
  7. Files that cannot be removed are tried again after the next commit, and hinder nothing.
 """
 
@@ -172,10 +173,24 @@ class Incarnation:
             self._store.delete(map(commit_name, old))
         for number in old:
             self._doomed |= self._commits.pop(number)[1]
+        self._doom_abandoned()
         self._doomed.difference_update(*(names for _, names in self._commits.values()))
         if self._doomed:
             self._store.delete(sorted(self._doomed))
             self._doomed.clear()
+
+    def _doom_abandoned(self) -> None:
+        """Let go the segments of this incarnation whose workers have written later ones that are committed."""
+        latest = self.latest
+        own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.segments if each.checkpoint == latest.checkpoint]
+        first: dict[str, int] = {}  # worker -> the least number of its segments of the newest checkpoint
+        for named in own:
+            if named is not None and int(named[1]) == latest.incarnation:
+                first[named[2]] = min(int(named[3]), first.get(named[2], int(named[3])))
+        for name in self._store.list() if first else ():
+            found = SEGMENT_FILE.fullmatch(name)
+            if found is not None and int(found[1]) == latest.incarnation and int(found[3]) < first.get(found[2], 0):
+                self._doomed.add(name)
 
     def _to_keep(self, checkpoint: int) -> tuple[int, ...]:
         """The numbers of the commits to be kept beside a new one of this checkpoint, newest first."""

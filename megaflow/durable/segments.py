@@ -17,7 +17,7 @@
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -122,21 +122,6 @@ class SegmentWriter:
             crc = zlib.crc32(part, crc)
         keys = sum(each.count for each in entries)
         return SegmentRef(name, header.number, header.worker, sum(map(len, parts)), crc, keys), parts
-
-
-def make_segments(
-    header: CutHeader, blocks: Iterable[Block], names: Iterator[str], segment_bytes: int = SEGMENT_BYTES
-) -> Iterator[tuple[SegmentRef, list[bytes]]]:
-    """Make the segments of a cut; none of no block. Lazy: whoever writes each before the next holds one in memory."""
-    writer = None
-    for block in blocks:
-        writer = writer or SegmentWriter(header)
-        writer.add(block)
-        if writer.length >= segment_bytes:
-            yield writer.finish(next(names))
-            writer = None
-    if writer:
-        yield writer.finish(next(names))
 
 
 class SegmentReader:

@@ -6,16 +6,16 @@ believe that the store is theirs give out the same numbers.
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 
-from megaflow.durable.blocks import BlockKind, CutHeader, pack, states_of
+from megaflow.durable.blocks import Block, BlockKind, CutHeader, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut, needed
 from megaflow.durable.incarnation import begin, read_commits
 from megaflow.durable.inspection import inspect, verify_segment
-from megaflow.durable.segments import SegmentReader, SegmentRef, make_segments, segment_name
+from megaflow.durable.segments import SEGMENT_BYTES, SegmentReader, SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import CommitInDoubt, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
@@ -23,6 +23,21 @@ from tests.durable.real_disk import RealDisk
 
 APP = "count.py"
 BINS = 4
+
+
+def make_segments(
+    header: CutHeader, blocks: Iterable[Block], names: Iterator[str], segment_bytes: int = SEGMENT_BYTES
+) -> Iterator[tuple[SegmentRef, list[bytes]]]:
+    """Make the segments of a cut; none of no block. Lazy: whoever writes each before the next holds one in memory."""
+    writer = None
+    for block in blocks:
+        writer = writer or SegmentWriter(header)
+        writer.add(block)
+        if writer.length >= segment_bytes:
+            yield writer.finish(next(names))
+            writer = None
+    if writer:
+        yield writer.finish(next(names))
 
 
 class Launcher:

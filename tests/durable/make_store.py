@@ -13,8 +13,9 @@ from megaflow.durable.blocks import Block, BlockKind, CutHeader, pack, pack_time
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, SinkToken, SplitRemainder, needed
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job
-from megaflow.durable.segments import SegmentRef, make_segments, segment_name
+from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.durable.store import FolderStore
+from tests.durable.launchers import make_segments
 
 
 def cuts() -> dict[int, list[Block]]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from megaflow.durable.blocks import CutHeader
 from megaflow.durable.commits import commit_name, commit_numbers
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
+from megaflow.durable.segments import SegmentWriter
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from tests.durable.launchers import APP, Launcher, Scene, check_kept
@@ -156,6 +158,20 @@ def test_what_a_checkpoint_has_left_that_was_given_up_goes_with_the_next() -> No
     incarnation.commit(replace(incarnation.latest, checkpoint=1))
     incarnation.collect()
     assert set(scene.disk.names) == {"000000000002.commit", "000000000001.commit", "i1-w0-000002.seg"}
+
+
+def test_what_a_worker_wrote_for_abandoned_checkpoints_goes_when_a_later_segment_of_its_own_is_committed() -> None:
+    scene = Scene()
+    incarnation = began(scene)
+    store = scene.open()
+    for name in ("i1-w0-000001", "i1-w0-000003", "i1-w1-000001"):  # worker 1 has no part in the commit
+        store.put(f"{name}.seg", [b"abandoned or in flight"])
+    ref, parts = SegmentWriter(CutHeader(2, 5, None, 0)).finish("i1-w0-000002.seg")
+    store.put(ref.name, parts)
+    incarnation.commit(replace(incarnation.latest, checkpoint=2, segments=(ref,)))
+    incarnation.collect()
+    left = {name for name in scene.disk.names if name.endswith(".seg")}
+    assert left == {"i1-w0-000002.seg", "i1-w0-000003.seg", "i1-w1-000001.seg"}
 
 
 def test_a_damaged_commit_is_said_and_no_older_one_is_taken() -> None:

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from megaflow.durable.blocks import Block, BlockKind, CutHeader, pack, pack_timers, states_of
 from megaflow.durable.segments import (
-    SEGMENT_NAME,
     SegmentReader,
     SegmentRef,
     SegmentWriter,
-    make_segments,
     segment_name,
 )
 from megaflow.errors import StoreDamaged, StoreError
@@ -78,27 +76,6 @@ def test_a_block_is_read_by_itself_and_the_others_are_not_touched() -> None:
     [entry] = [each for each in segment.entries if each.bin == 5]
     assert states_of(segment.block(entry)) == [1]
     assert touched == [(entry.offset, entry.keys_length + entry.states_length)]
-
-
-@given(st.lists(BLOCKS, max_size=6), st.integers(1, 200))
-def test_a_large_cut_is_several_segments_each_closed_when_it_is_large_enough(blocks: list[Block], limit: int) -> None:
-    made = [(ref, b"".join(parts)) for ref, parts in make_segments(HEADER, blocks, names(), limit)]
-    assert [block for _, content in made for block in reader(content).blocks()] == blocks
-    assert [ref.name for ref, _ in made] == [segment_name(3, 1, 17 + number) for number in range(len(made))]
-    assert all(SEGMENT_NAME.fullmatch(ref.name) for ref, _ in made)
-
-
-def test_segments_are_made_one_at_a_time() -> None:
-    drawn = []
-
-    def blocks() -> Iterator[Block]:
-        for number in range(10):
-            drawn.append(number)
-            yield pack(BlockKind.DELTA, "count", None, [number], ["x" * 100])
-
-    segments = make_segments(HEADER, blocks(), names(), segment_bytes=300)
-    next(segments)
-    assert len(drawn) < 5
 
 
 def flipped(content: bytes, bit: int) -> bytes:

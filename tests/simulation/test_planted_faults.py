@@ -351,6 +351,9 @@ FAULTS_OF_STORES = {
         "self._doomed.update(name for name in self._store.list() if name.endswith('.seg'))\n"
         "self._doomed.difference_update(*(names for _, names in self._commits.values()))",
     ),
+    "what a worker has in flight is collected with what it wrote before": Fault(
+        "Incarnation._doom_abandoned", "int(found[3]) < first.get(found[2], 0)", "True"
+    ),
     "what a successor has in flight is collected": Fault(
         "Incarnation._doom_what_is_left", "int(segment[1]) < self.latest.incarnation", "True"
     ),

@@ -5,6 +5,8 @@ from functools import partial
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten
 from megaflow.durable.blocks import Block, BlockKind, keys_of, pack
@@ -63,6 +65,22 @@ def test_a_worker_with_nothing_to_say_writes_no_file() -> None:
     bench = Bench(["a"])
     assert bench.packer.take(piece(1, "a"), None) == CutWritten(1, (), (), 0.0)
     assert bench.store.list() == {}
+
+
+@given(st.lists(st.lists(st.text(max_size=5), max_size=6, unique=True), max_size=6), st.integers(1, 200))
+def test_each_segment_is_closed_when_it_is_large_enough_and_all_have_each_key(cut: list[list[str]], limit: int) -> None:
+    bench = Bench(["a"], segment_bytes=limit)
+    lengths = []
+    for keys in cut:
+        assert bench.packer.take(piece(1, "a"), delta("a", *keys)) is None
+        filling = bench.packer._segment
+        assert filling is None or filling.length < limit, "no more than one segment is in memory"
+        lengths.append(filling is None)
+    report = bench.packer.take(piece(1, "a"), None)
+    assert bench.keys(report) == [key for keys in cut for key in keys]
+    assert isinstance(report, CutWritten)
+    assert len(report.segments) == sum(lengths) + bool(lengths and not lengths[-1])
+    assert [ref.name for ref in report.segments] == [f"i3-w7-{1 + n:06}.seg" for n in range(len(report.segments))]
 
 
 def test_a_long_cut_has_several_segments() -> None:
