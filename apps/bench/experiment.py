@@ -128,6 +128,17 @@ def plain_axes(axes: Any, title: str, x: str, y: str) -> None:
         axes.spines[side].set_visible(False)
 
 
+def doubling_axes(axes: Any, title: str, x: str, y: str, is_steep: bool) -> None:
+    """Do so where each point has twice as many of `x` as the one before; `is_steep`: what is shown grows likewise."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    if is_steep:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0)
+    plain_axes(axes, title, x, y)
+
+
 def verdict(passed: bool) -> str:
     """Return the word for it."""
     return "pass" if passed else "FAIL"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.bench.cluster import run_cluster
-from apps.bench.experiment import COLOURS, Experiment, Record, plain_axes, size
+from apps.bench.experiment import COLOURS, Experiment, Record, doubling_axes, size
 from apps.bench.rescaling_shapes import Traffic, stateful
 from megaflow.cli.text import table_text
 from megaflow.program import Worker
@@ -102,13 +102,7 @@ def draw(record: Record, figure: Any) -> None:
             processes, found = [point["processes"] for point in points], [point[name] for point in points]
             label, colour = f"{rate:g} epochs/s", COLOURS[place % len(COLOURS)]
             axes.plot(processes, found, STYLES[place % len(STYLES)], color=colour, markersize=3.5, label=label)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        if name == "messages":
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0)
-        plain_axes(axes, title, "processes", unit)
+        doubling_axes(axes, title, "processes", unit, is_steep=name == "messages")
     axes.legend(frameon=False, fontsize=8)
 
 

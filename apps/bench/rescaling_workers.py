@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from apps.bench.experiment import Experiment, Record, plain_axes, size
+from apps.bench.experiment import Experiment, Record, doubling_axes, size
 from apps.bench.rescaling_shapes import SHAPES, Stepped
 from megaflow.cli.text import table_text
 
@@ -119,13 +119,7 @@ def draw(record: Record, figure: Any) -> None:
         for (shape, points), shade, style in zip(of_shapes(record).items(), SHADES, STYLES):
             workers = [point["workers"] for point in points]
             axes.plot(workers, [point[name] for point in points], style, color=shade, markersize=3.5, label=shape)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        if name == "messages":
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0)
-        plain_axes(axes, title, "workers", unit)
+        doubling_axes(axes, title, "workers", unit, is_steep=name == "messages")
     handles = axes.get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", frameon=False, fontsize=8, ncols=len(handles[0]))
 
