@@ -236,7 +236,7 @@ class Member:
         host = self._host
         self._early = {worker: [] for worker in message.ids}
         self.audience = tuple(sorted({*self.membership.ids, *message.ids}))
-        running = {number: graph.caster.batches_sent for number, graph in host.graphs.items()}
+        running = {number: graph.progress.caster.batches_sent for number, graph in host.graphs.items()}
         marker = messages.Marker(message.change, host.built(), host.unbuilt(), running)
         host.allocator.send_all(message.ids, Channel.membership(Lane.PROGRESS), marker)
         if message.server == host.index:
