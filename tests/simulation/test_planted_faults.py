@@ -207,7 +207,7 @@ FAULTS_OF_CHANGES = {
         "{sender: max(0, number - 1) for sender, number in following.items()}",
     ),
     "what a newcomer sends is not kept until the commit is applied": Fault(
-        "Member.takes", "early is not None", "False"
+        "FollowedChange.keep", "early is None or envelope.channel == MAIL", "True"
     ),
     "no gap is filled by a range": Fault("Intake._gaps", "number > due", "False"),
     "a leaver does not wait for what is on its way to it": Fault("Leaver.turn", "not self._open", "True"),
@@ -268,7 +268,7 @@ FAULTS_OF_HAND_OVERS = {
 
 FAULTS_OF_PROCESSES = {
     "what the second worker of a process sends before the commit is taken at once": Fault(
-        "Member._prepare", "{worker: [] for worker in message.ids}", "{worker: [] for worker in message.ids[:1]}"
+        "Member._prepare", "self._change.expect(message.ids)", "self._change.expect(message.ids[:1])"
     ),
 }
 
