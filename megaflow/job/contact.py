@@ -80,16 +80,23 @@ def conversation(
                 raise
             return client
 
-    with contextlib.closing(Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))) as talk:
-        try:
-            yield talk
-        except PeerLost as error:
-            if found is None or not has_lost(found):
-                raise
-            raise JobRecovers(
-                f"{name} has lost a process, and goes on from its last checkpoint: what was asked for may not be done; "
-                "look at its status, and ask again"
-            ) from error
+    talking = Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))
+    with contextlib.closing(talking) as talk, telling_loss(found):
+        yield talk
+
+
+@contextlib.contextmanager
+def telling_loss(job: Job | None) -> Iterator[None]:
+    """Turn a lost connection into JobRecovers if the job goes on nevertheless; None: that is not known."""
+    try:
+        yield
+    except PeerLost as error:
+        if job is None or not has_lost(job):
+            raise
+        raise JobRecovers(
+            f"job {job.name!r} has lost a process, and goes on from its last checkpoint: what was asked for may not be "
+            "done; look at its status, and ask again"
+        ) from error
 
 
 def find_back(name: str | None, timeout_seconds: float) -> Job:

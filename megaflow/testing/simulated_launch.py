@@ -118,8 +118,8 @@ class SimulatedLaunch:
         """Start the processes, which found the job, and connect to them."""
         addresses = tuple(self._world.address() for _ in range(self._spec.processes))
         self.lives = Supervision(
-            self._spec, self.children, self._found, self._start_more, Resumption(self._input), self.output,
-            self.signals, self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
+            self._spec, self.children, self, Resumption(self._input), self.output, self.signals,
+            self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
             EarlyEnd(b"secret", self.children), self._machine(),
         )  # fmt: skip
         self.lives.begin(addresses)
@@ -153,7 +153,8 @@ class SimulatedLaunch:
                 child.process.kill()
         self.is_over = self.is_killed = True
 
-    def _found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start the processes that found the job."""
         founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
         self.children.all += [self._start(founder, address) for founder, address in zip(founders, addresses)]
 
@@ -211,7 +212,8 @@ class SimulatedLaunch:
         child.dial = self._world.dial
         return child
 
-    def _start_more(self, count: int, contact: Address, other_code: bool) -> list[Child]:
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start processes that join."""
         parts = [JoiningProcess(contact, other_code=other_code)] * count
         started: list[Child] = [self._start(part, self._world.address()) for part in parts]
         self.children.all += started

@@ -11,6 +11,8 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import EndNow, WhoIsBusy
@@ -91,25 +93,14 @@ def launch(
             report("all lines were read before, and there are no new ones: nothing is to be done")
             return RunSummary(seconds=time.monotonic() - began)
         job = stack.enter_context(published(spec, *addresses[0]))
-        child_spec = child_specs(spec, job, lambda: lives.begun, output.form)
-
-        def start(count: int, contact: Address, other_code: bool) -> list[Child]:
-            check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
-            with received.held(), listening(spec.listen, count, skipping=True) as more:
-                return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
-
-        def found(begun: Resumption, addresses: Sequence[Address]) -> None:
-            founders = [Founder(process, tuple(addresses)) for process in range(len(addresses))]
-            children.start(founders, listeners or children.take_listeners(addresses), child_spec)
-            listeners.clear()
-
         early_end = EarlyEnd(job.secret.encode(), children)
         handlers: dict[type, Callable[[Any], object]] = {
             WhoIsBusy: lambda request: who_is_busy(children),
             EndNow: early_end.end_now,
         }
+        starter = ProcessStarter(spec, job, children, received, listeners, output.form)
         lives = Supervision(
-            spec, children, found, start, begun, output, received, report, job, early_end, keeper=keeper
+            spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper
         )
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         lives.begin(addresses)
@@ -130,28 +121,46 @@ def launch(
     return summary
 
 
-def child_specs(
-    spec: JobSpec, job: Job, begun_now: Callable[[], Resumption], form: Form
-) -> Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec]:
-    """Return what makes the specs of processes, each by its part, its listener and the pipe for its exit report.
+@dataclass(eq=False)
+class ProcessStarter:
+    """Starts the processes of a job."""
 
-    `begun_now` tells what the job has begun with, by now.
-    """
+    spec: JobSpec
+    job: Job
+    children: Children
+    received: Signals
+    listeners: list[socket.socket]  # for those of the first life
+    form: Form  # of the outputs
 
-    def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
-        begun = begun_now()
-        job_input = begun.job_input
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start the processes that found the job, each to listen at one of these addresses. Raises OSError."""
+        listeners = self.listeners or self.children.take_listeners(addresses)
+        founders = [Founder(process, tuple(addresses)) for process in range(len(addresses))]
+        self.children.start(founders, listeners, partial(self._child_spec, begun))
+        self.listeners = []
+
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start processes that join through a contact, perhaps with other code. Raises UsageError or OSError."""
+        living = sum(child.exit_code is None for child in self.children.all)
+        check_crowd("add-workers", living + count, self.spec)
+        with self.received.held(), listening(self.spec.listen, count, skipping=True) as more:
+            parts = [JoiningProcess(contact, other_code=other_code)] * count
+            return self.children.start(parts, more, partial(self._child_spec, begun))
+
+    def _child_spec(
+        self, begun: Resumption, part: Founder | JoiningProcess, listener: socket.socket, report_fd: int
+    ) -> ChildSpec:
+        """Return the spec of a process, by its part, its listener and the pipe for its exit report."""
+        job, job_input = self.job, begun.job_input
         return ChildSpec(
-            spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
+            self.spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=job_input.pushed is not None,
             spark_queries=0 if job_input.spark is None else 1,
-            output=form,
+            output=self.form,
             durable=begun.part,
             report_fd=report_fd,
         )  # fmt: skip
-
-    return child_spec
 
 
 def begin_writing(

@@ -21,15 +21,15 @@ side door, signals, store and output are the job's, through all lives.
 import selectors
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from megaflow.errors import ClusterError, PeerFailed, ProtocolError, StoreError
 from megaflow.job.job_file import Job, republish
-from megaflow.job.launcher.children import Children
+from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.machine import Machine
-from megaflow.job.launcher.newcomers import Start
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
 from megaflow.job.launcher.store_keeper import StoreKeeper
@@ -45,14 +45,23 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
 
 
+class Starter(Protocol):
+    """Starts the processes of a life, which has begun with `begun`."""
+
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start those that found the job, each to listen at one of these addresses. Raises OSError."""
+
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start so many that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
+
+
 @dataclass(eq=False)
 class Supervision:
     """The lives of one job. All is the launcher's thread's."""
 
     spec: JobSpec
     children: Children
-    found: Callable[[Resumption, Sequence[Address]], None]  # starts the processes that found the job, at these places
-    start: Start
+    starter: Starter
     begun: Resumption  # what the present life began with
     output: OutputQueue
     signals: Signals
@@ -73,9 +82,10 @@ class Supervision:
         """Start the processes of a life, at these addresses; the first coordinates the job."""
         with self.signals.held():
             self.children.coordinator = addresses[0]
-            self.found(self.begun, addresses)
+            self.starter.found(self.begun, addresses)
+            start = partial(self.starter.start, self.begun)
             self.loop = Loop(
-                self.children, self.start, self.begun.job_input, self.output, self.signals, self.report, self._job,
+                self.children, start, self.begun.job_input, self.output, self.signals, self.report, self._job,
                 self.early_end, self.machine, self.keeper,
             )  # fmt: skip
             self.selector = self.loop.selector
