@@ -6,7 +6,8 @@ outputs. The highest one counts, and those before it that it names. The launcher
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
 
-1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
+1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Those
+   that were ADDED may be missing.
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
 """
 
@@ -26,6 +27,8 @@ from megaflow.timely.communication.codec.encode import encode
 
 COMMIT_FORMAT: Final = 1
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
+
+ADDED: Final = {"code"}  # to the fields of a commit, since there are stores
 
 _MAGIC: Final = b"mf-comm\n"
 _START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
@@ -70,6 +73,15 @@ class SinkToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a process runs."""
+
+    app: str  # FILE:FUNCTION, without the folder
+    args: tuple[str, ...]
+    files: dict[str, str]  # loaded, relative to the app's folder -> digest of the bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """What a commit file says."""
 
@@ -91,6 +103,7 @@ class Commit:
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+    code: Fingerprint | None = None  # of the program; None: not known, as in the first stores
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
@@ -181,8 +194,8 @@ def _built(hint: Any, value: Any) -> Any:
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == hints.keys():
-            return hint(**{name: _built(kind, value[name]) for name, kind in hints.items()})  # type: ignore[operator]
+        if type(value) is dict and hints.keys() - ADDED <= value.keys() <= hints.keys():
+            return hint(**{name: _built(hints[name], each) for name, each in value.items()})  # type: ignore[operator]
     elif origin is UnionType:
         if value is None and NoneType in kinds:
             return None
@@ -192,6 +205,9 @@ def _built(hint: Any, value: Any) -> Any:
             return tuple(_built(kinds[0], each) for each in value)
         if type(value) is tuple and len(value) == len(kinds):
             return tuple(map(_built, kinds, value))
+    elif origin is dict:
+        if type(value) is dict:
+            return {_built(kinds[0], key): _built(kinds[1], each) for key, each in value.items()}
     elif type(value) is hint:
         return value
     raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")

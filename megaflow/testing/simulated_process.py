@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, Protocol
 
 from megaflow.control.launcher_messages import Failed
+from megaflow.durable.commits import Fingerprint
 from megaflow.errors import ConfigMismatch, JoinDenied, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.child import Process as ChildProcess
-from megaflow.job.worker.fingerprint import Fingerprint
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.program import Worker

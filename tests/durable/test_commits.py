@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from megaflow.durable.commits import (
     Commit,
+    Fingerprint,
     OperatorCut,
     OutputLength,
     SinkToken,
@@ -40,6 +41,7 @@ FULL = Commit(
     plan=b"plan",
     watermark=-5,
     ended=True,
+    code=Fingerprint("app.py:dataflow", ("a", "\udcff"), {"app.py": "12ab"}),
 )  # fmt: skip
 NAME = commit_name(42)
 

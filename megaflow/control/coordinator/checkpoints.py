@@ -47,6 +47,7 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.messages import Accepted, Refused, Split
 from megaflow.control.reports import CheckpointStatus, workers_text
+from megaflow.durable.commits import Fingerprint
 from megaflow.durable.segments import SegmentRef
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
@@ -68,6 +69,7 @@ class Durable:
     committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
     epoch: int = 0  # of that one; control begins after it
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
+    code: Fingerprint | None = None  # what this process runs
 
 
 @dataclass(slots=True)
@@ -198,8 +200,8 @@ class Checkpoints:
         number, since, epoch = self._number, self._since, self._stream.epoch
         self._number += 1
         self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
-        operators = self._durable.operators
-        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end))
+        operators, code = self._durable.operators, self._durable.code
+        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end, code))
         return Checkpoint(number, since, at_end)
 
     # What workers and the launcher say

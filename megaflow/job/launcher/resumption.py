@@ -5,6 +5,7 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
  2. The output is opened and locked, and compared with what the store says; so are the input's files.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
+Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
 """
 
 import os
@@ -14,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart
-from megaflow.errors import UsageError
+from megaflow.errors import ClusterError, UsageError
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec
 
 MEGABYTE: Final = 1e6
@@ -33,6 +35,7 @@ class Resumption:
     job_input: JobInput  # what is still to be read
     part: DurablePart | None = None  # for the worker processes; None: nothing is durable
     is_over: bool = False  # all lines were read, and there are no new ones
+    code: Fingerprint | None = None  # of the program's files; None: not known
 
 
 def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
@@ -76,28 +79,36 @@ def resume(
         os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
         spec.checkpoint_every,
     )  # fmt: skip
+    code = None
     if found is not None:
+        code = None if found.code is None else code_now(found.code, spec)
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
-        report(resumption_text(begun, found.written_at, again, time.time()))
-    return Resumption(job_input, part, begun.ended and not job_input.splits)
+        text = resumption_text(begun, found.written_at, again, time.time())
+        report(f"{text}; with other code: {other}" if (other := difference(code, found.code)) else text)
+    return Resumption(job_input, part, begun.ended and not job_input.splits, code)
 
 
-def go_on(before: Resumption, keeper: StoreKeeper, since: int) -> Resumption:
+def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) -> Resumption:
     """Return what a job goes on with whose processes are lost: it had begun with `before`, from checkpoint `since`.
 
-    The keeper has begun anew. Raises StoreError if the input's files are not what was read.
+    The keeper has begun anew. Raises StoreError if the input's files are not what was read, ClusterError if the program
+    is not what was run.
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
     if latest.checkpoint > since:  # else there is still to be read what was
         found = (split for split in keeper.input.splits if os.path.exists(split.path))
         keeper.input = resumed_input(latest.splits, found)
+    code = latest.code if latest.checkpoint > since else before.code
+    if code is not None and (other := difference(code_now(code, spec), code)):
+        raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
     number = latest.number if latest.checkpoint else None
     return Resumption(
         replace(before.job_input, splits=keeper.input.to_read),
         replace(part, incarnation=latest.incarnation, commit=number),
+        code=code,
     )
 
 

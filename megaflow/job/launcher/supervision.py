@@ -24,7 +24,15 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from megaflow.errors import ClusterError, PeerFailed, ProtocolError, StoreError
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    OutputError,
+    PeerFailed,
+    ProtocolError,
+    StoreError,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
@@ -42,7 +50,8 @@ WAIT_SECONDS_MAX: Final = 5.0
 
 def is_loss(error: BaseException) -> bool:
     """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
-    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
+    is_any = isinstance(error, ClusterError | StoreError | OutputError)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
 
 
 class Starter(Protocol):
@@ -139,7 +148,10 @@ class Supervision:
                 yield from self._wait(None)
             self._count(loss, commit.checkpoint)
             self.output.cut_back(keeper.length)
-            self.begun = go_on(self.begun, keeper, self._since)
+            try:
+                self.begun = go_on(self.begun, keeper, self._since, self.spec)
+            except MegaflowError as error:
+                raise type(error)(f"{loss}; {error}") from loss
             self._since = commit.checkpoint
             restart = f"restart {self._losses} of {self.spec.restarts}"
             job = self.loop.job

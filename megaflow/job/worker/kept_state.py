@@ -10,7 +10,7 @@ from typing import Any
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator
 from megaflow.control.coordinator.checkpoints import Durable
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
@@ -72,17 +72,17 @@ class KeptState:
         """Wait until all is written; return what came of the checkpoint at the end, if there was one."""
         return self._keeper.finish()
 
-    def durable(self, begins: bool) -> Durable:
-        """Return what a coordinator must know; `begins`: it is the first one of this incarnation."""
+    def durable(self, begins: bool, code: Fingerprint | None = None) -> Durable:
+        """Return what a coordinator must know, which runs `code`; `begins`: it is the first one of this incarnation."""
         operators = tuple(DurableOperator(view.name, view.bins) for view in self._worker.stateful if view.journal)
         every = self._part.checkpoint_every
         if not begins or self._part.commit is None:
-            return Durable(operators, every)
+            return Durable(operators, every, code=code)
         commit = self._read()
         check_operators(operators, commit)
         if commit.checkpoint == 0:
-            return Durable(operators, every, next_worker=commit.next_worker)
-        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker)
+            return Durable(operators, every, next_worker=commit.next_worker, code=code)
+        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, code)
 
     def _read(self) -> Commit:
         assert self._part.commit is not None
