@@ -9,7 +9,7 @@ STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
 
 # What is done -> weight.
 STRIKES = {"worker": 5, "added": 4, "by hand": 3, "launcher": 3, "all": 1, "stop": 1, "Ctrl-C": 1, "pause": 3}
-STEERING = {"status": 1, "balance": 3, "move": 5, "add": 5, "remove": 3, "join": 3, "checkpoint": 1, "nothing": 1}
+STEERING = {"status": 1, "balance": 3, "move": 5, "add": 5, "remove": 3, "join": 3, "checkpoint": 1, "backup": 3}
 
 
 def drawn(rng: random.Random, weights: Mapping[str, int]) -> str:
@@ -18,7 +18,7 @@ def drawn(rng: random.Random, weights: Mapping[str, int]) -> str:
 
 
 def steering_words(rng: random.Random, what: str, workers: Sequence[int]) -> list[str] | None:
-    """Return what follows `control` for this; nothing if it needs no command, None if it needs to know the workers.
+    """Return the words of a command for this; nothing if it is no command, None if it needs to know the workers.
 
     `workers` are those of the job; none if they are not known.
     """
@@ -29,8 +29,8 @@ def steering_words(rng: random.Random, what: str, workers: Sequence[int]) -> lis
         return ["move-bins", "--balance", *strategy]
     if what == "status":
         return ["status", "--json"]
-    if what == "checkpoint":
-        return ["checkpoint"]
+    if what in ("checkpoint", "backup"):
+        return [what]
     if not workers and what in ("move", "add", "remove"):
         return None
     if what == "move":

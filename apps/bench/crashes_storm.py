@@ -97,7 +97,10 @@ class Storm:
         return False
 
     def calm_down(self) -> None:
-        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out."""
+        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out.
+
+        So it does from the last backup.
+        """
         launcher = self._job.launcher
         assert launcher is not None, "it was started"
         self._wake(math.inf)
@@ -107,10 +110,8 @@ class Storm:
             kill([launcher.pid])
             launcher.process.wait()
             self._has_ended(launcher, -signal.SIGKILL)
-        for wanted in ("lines", "all lines were read before"):
-            last = self._job.run("--processes", "2")
-            if (code := last.process.wait(END_SECONDS_MAX)) != 0 or wanted not in last.said():
-                raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
+        self._run_to_the_end("lines")
+        self._run_to_the_end("all lines were read before")
         until = time.monotonic() + COMMAND_SECONDS_MAX
         while self._orphans or self._stragglers or any(each.poll() is None for each in self._job.joined):
             self._watch_ended(time.monotonic())
@@ -119,6 +120,15 @@ class Storm:
             time.sleep(LOOK_SECONDS)
         self._look_at_output()
         self._checker.finish()
+        if not self._checker.wrong_count and self._job.restore():
+            self._run_to_the_end("lines")
+            self._checker.begin_anew()
+            self._checker.finish()
+
+    def _run_to_the_end(self, wanted: str) -> None:
+        last = self._job.run("--processes", "2")
+        if (code := last.process.wait(END_SECONDS_MAX)) != 0 or wanted not in last.said():
+            raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
 
     def text(self) -> str:
         """Say what was done so far."""
@@ -148,7 +158,8 @@ class Storm:
                 self._wanted, words = what, ["status", "--json"]  # when it is known who there is
             if words:
                 self._log(" ".join(words))
-                self._steering = what, self._job.control(*words), now + COMMAND_SECONDS_MAX
+                command = self._job.back_up() if what == "backup" else self._job.control(*words)
+                self._steering = what, command, now + COMMAND_SECONDS_MAX
             elif what == "join" and len(self._job.joined) < 2 and len(self._ids) < WORKERS_MAX:
                 self._log("joins by hand")
                 self._done["joined by hand"] += 1
@@ -164,6 +175,8 @@ class Storm:
             self._ids = [each["id"] for each in json.loads(said)["workers"]]
         elif what in ("add", "remove"):
             self._ids = []
+        elif what == "backup" and code == 0 and self._job.output.exists():
+            self._job.keep_backup(command)
 
     def _strike(self, now: float) -> None:
         """Kill somebody, or stop the job."""

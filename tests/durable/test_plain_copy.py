@@ -38,8 +38,6 @@ def copy(source: Path, target: Path, before_each: Callable[[int], None] = lambda
         if not (target / name).exists():
             with contextlib.suppress(FileNotFoundError):
                 shutil.copy(source / name, target / name)
-    for each in set(target.iterdir()) - {target / name for name in names}:
-        each.unlink()
 
 
 def is_whole(path: Path) -> bool:
