@@ -75,7 +75,7 @@ def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> 
     <Noting.DENSE: 'not at all'>
     """
     if noting is Noting.DENSE:  # touched keys were not counted, and are not more than records
-        return Noting.YOUNG if cuts >= LOOK_AGAIN or 3 * records <= keys else noting
+        return Noting.YOUNG if cuts >= LOOK_AGAIN or 3 * records < keys else noting
     if 4 * touched <= records:
         return Noting.YOUNG if records else noting
     return Noting.DENSE if 3 * touched > keys else Noting.SPARSE
@@ -220,12 +220,9 @@ class Journal:
     def follow(self) -> None:
         """Let the way in which changes are noted depend on them: S asks for it, if it can, once it is made."""
         self._follows = True
-        if self._store.states:
-            self._note(Noting.YOUNG)
-            self._is_trial = True
-        else:  # the first checkpoint has all bins
-            self._note(Noting.DENSE)
-            self._cuts = LOOK_AGAIN
+        self._noting = Noting.DENSE  # if nothing is there the first checkpoint has all anyway
+        self._note(choose(self._noting, 0, 0, 0, len(self._store.states)))
+        self._cuts = LOOK_AGAIN
 
     def applying(self, records: int) -> None:
         """Note that S, which follows, is about to apply so many."""
