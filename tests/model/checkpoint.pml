@@ -29,7 +29,7 @@
      announce, write_output, measure    Checkpointing.take; EpochMerge.mark, EpochMerge.close; OutputQueue._sync
      CAN_COMMIT                         Checkpoints.learn; message CheckpointReady; CommitDraft.is_complete
      link_commit, base and chain        FolderStore.commit; CommitDraft.commit
-     acknowledge, fail_commit           StoreKeeper._commit; Checkpoints.answered; message Committed
+     acknowledge, fail_commit           StoreKeeper.work; Checkpoints.answered; message Committed
      resume                             class Recovery; function restore; class StoreKeeper
 
    What keeps it small and loses nothing
