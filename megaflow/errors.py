@@ -18,6 +18,7 @@
     ├── NoAnswer              a job or worker did not answer in time
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
+        ├── SourceLost        what reads an input has ended; a SourceError, too
         ├── PeerLost          a connection ended without a goodbye
         ├── PeerFailed        another worker raised; carries its report
         ├── ConnectTimeout    a peer did not connect in time
@@ -96,6 +97,10 @@ class NoAnswer(MegaflowError):
 
 class ClusterError(MegaflowError):
     """The cluster cannot go on."""
+
+
+class SourceLost(SourceError, ClusterError):
+    """What reads an input has ended unexpectedly; started again, it may succeed."""
 
 
 class ProtocolError(ClusterError):
