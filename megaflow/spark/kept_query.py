@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
 
-FOLDER: Final = "spark"
-LOCK: Final = "lock"
 POLL_SECONDS: Final = 0.1
 LOCK_SECONDS: Final = 60.0
 """For Java to end: Spark gives itself some ten seconds."""
@@ -45,7 +44,7 @@ class KeptQuery:
     @property
     def record(self) -> Path:
         """The folder that is Spark's."""
-        return self.store / FOLDER / self.name
+        return self.store / SPARK / self.name
 
     def sync(self) -> None:
         """Wait until what Spark has written is on the disk. Raises StoreError."""
@@ -80,7 +79,7 @@ class KeptQuery:
 
         Waits until an earlier one has ended. `stopping` waits for so many seconds, and says whether not to go on.
         """
-        lock = os.open(self.store / FOLDER / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.store / SPARK / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             for _ in range(round(LOCK_SECONDS / POLL_SECONDS)):
                 try:
@@ -111,7 +110,7 @@ def sync_path(path: str | Path) -> None:
 def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
     """Raise StoreError unless Spark's record is where a commit says that it is."""
     for query, batch in named:
-        folder = Path(store, FOLDER, query)
+        folder = Path(store, SPARK, query)
         remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
         if not (folder / "offsets" / str(batch)).is_file():
             raise StoreError(f"{folder} does not have batch {batch}, which the last checkpoint has: {remedy}")
@@ -127,7 +126,7 @@ def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any) -> Kept
     """Return the query that goes on, or a new one if no commit names one. Raises StoreError."""
     query = next((query for query, _ in named), uuid.uuid4().hex)
     kept = KeptQuery(lines, query, Path(os.path.abspath(store)))
-    folder = kept.store / FOLDER
+    folder = kept.store / SPARK
     try:
         for made in (folder, kept.record):
             made.mkdir(mode=0o700, exist_ok=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
-from megaflow.spark.kept_query import FOLDER, LOCK, KeptQuery, check_record, keep_query
+from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
 
 
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
@@ -27,7 +28,7 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
     new = keep_query(str(tmp_path), (), "lines")
-    assert new.name != kept.name and os.listdir(tmp_path / FOLDER) == [new.name]
+    assert new.name != kept.name and os.listdir(tmp_path / SPARK) == [new.name]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_what_spark_has_written_is_synced_once_and_before_the_folders(
 
 def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) -> None:
     kept = keep_query(str(tmp_path), (), "lines")
-    java = os.open(tmp_path / FOLDER / LOCK, os.O_RDWR | os.O_CREAT)
+    java = os.open(tmp_path / SPARK / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(java, fcntl.LOCK_EX)
     waited: list[float] = []
 
