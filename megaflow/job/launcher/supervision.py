@@ -133,8 +133,8 @@ class Supervision:
         """End a life, and begin the next one. Raises what keeps that from being."""
         with self.signals.held():
             self.signals.can_drain = self.early_end.is_served = False
-            self.loop.close()
             addresses = self.children.begin_anew()
+        self.loop.close()
         if not addresses:
             raise loss
         self.selector, news = self.machine.selector(), self.machine.wakeup()
