@@ -2,8 +2,8 @@
 
 1. One command steers at a time; strikes do not wait for it.
 2. Most strikes come in the seconds after a commit of the run; some while it begins.
-3. How the launcher may end follows from what it suffered: 75 if a process was lost, 0 by a stop, 130 by a Ctrl-C, which
-   a shell also makes of a -2.
+3. How the launcher may end follows from what it suffered: 75 if a process was lost (mostly it goes on by itself), 0 by
+   a stop, 130 by a Ctrl-C, which a shell also makes of a -2.
 4. What was running when a launcher ended must end by itself, soon.
 """
 
@@ -71,7 +71,10 @@ class Storm:
         processes, workers = self._rng.choice(((1, 1), (2, 1), (2, 1), (3, 1), (1, 2)))
         now = time.monotonic()
         self._may_end, self._ids, self._wanted = set(), [], None
-        words = ("--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}")
+        words = [
+            "--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}",
+            "--restarts", str(self._rng.choice((3, 3, 3, 0))),
+        ]  # fmt: skip
         self._job.run(*words)
         self._log(" ".join(words))
         self._alive_at = now
@@ -201,6 +204,7 @@ class Storm:
             self._may_end.add(-signal.SIGKILL if what == "launcher" else LOST)
         self._alive_at = now
         self._done[what if what in ("stop", "Ctrl-C") else f"killed {what}"] += 1
+        self._ids = []
         self._log(f"{what}: {victims}")
         kill(victims)
         if what == "stop":
@@ -232,6 +236,7 @@ class Storm:
         """Take in that the launcher has; return whether all lines are read."""
         self._log(f"ended with {code}: {launcher.last_word()}")
         self._done[f"runs ended with {code}"] += 1
+        self._done["restarts in place"] += launcher.said().count("; restart ")
         now = time.monotonic()
         if self._steering is not None:
             self._stragglers.append((self._steering[1], now + COMMAND_SECONDS_MAX))
