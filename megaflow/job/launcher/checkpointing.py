@@ -9,7 +9,6 @@
 4. At the end of all lines the workers that have ended bring their parts. The job has succeeded when that is committed.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +17,7 @@ from megaflow.durable.commits import OutputLength
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.commit_draft import CommitDraft
 from megaflow.job.launcher.epoch_merge import Leaving, Mark
+from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.store_keeper import StoreKeeper
 
@@ -34,6 +34,7 @@ class Checkpointing:
         mark: Callable[[Mark], list[Leaving]],
         tell: Callable[[messages.Committed | messages.CommitFailed], None],
         report: Callable[[str], None],
+        machine: Machine,
     ) -> None:
         """`mark` says what leaves by a mark in the outputs, `tell` tells the coordinator, `report` the user."""
         self._keeper = keeper
@@ -41,6 +42,7 @@ class Checkpointing:
         self._mark = mark
         self._tell = tell
         self._report = report
+        self._machine = machine
         self._draft: CommitDraft | None = None  # None: there is none, or it is being committed
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
@@ -137,11 +139,11 @@ class Checkpointing:
         self._draft, self._committing = None, draft
         assert draft.length is not None, "it is complete"
         output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
-        commit, left = draft.commit(keeper.latest, output, time.time())
+        commit, left = draft.commit(keeper.latest, output, self._machine.wall())
         keeper.commit(commit, left)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
-        now = time.monotonic()
+        now = self._machine.now()
         if self._failing_since is None:
             self._failing_since = now
             self._report(f"checkpoint {checkpoint} failed: {reason}; the job goes on, and the next one is tried")

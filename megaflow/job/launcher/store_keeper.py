@@ -20,7 +20,7 @@ from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
-from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -33,16 +33,20 @@ FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
 class StoreKeeper:
     """A store that this launcher has locked. To be closed."""
 
-    def __init__(self, path: str, app: str, kept: int) -> None:
+    def __init__(
+        self, path: str, app: str, kept: int, open_folder: Callable[[str], LocalFolder] = open_for_a_job
+    ) -> None:
         """Open the store and read what it says. Raises StoreError, and nothing has changed then."""
         self.path = path
         self._app = app
         self._kept = kept
-        self._folder = open_for_a_job(path)
+        self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
         self._wanted = threading.Condition()
         self._tasks: deque[tuple[Commit, tuple[Split, ...]]] = deque()
         self._results: list[Committed | CommitFailed | BaseException] = []
+        self._doubtful: Commit | None = None  # to be tried again
+        self._doubtful_since = 0.0  # seconds of the clock
         self._is_closed = False
         self._wake: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
@@ -132,44 +136,57 @@ class StoreKeeper:
         if not self._thread.is_alive():
             self._folder.close_folder()  # else it goes with the process: the thread may be writing
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the thread has something to do."""
+        return bool(self._tasks)
+
     def _run(self) -> None:
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._tasks or self._is_closed)
-                if self._is_closed:
-                    return
-                task = self._tasks.popleft()
-            try:
-                result: Committed | CommitFailed | BaseException | None = self._commit(*task)
-            except BaseException as error:
-                result = error
-            if result is not None:
-                with self._wanted:
-                    self._results.append(result)
-                with contextlib.suppress(OSError):  # the loop has ended
-                    self._wake()
+        while self._await_task():
+            self.work()
+
+    def _await_task(self) -> bool:
+        """Wait until there is something to do; return False if this is closed."""
+        with self._wanted:
+            if self._doubtful is not None:
+                self._wanted.wait_for(lambda: self._is_closed, DOUBT_SECONDS)
+            self._wanted.wait_for(lambda: self._tasks or self._is_closed)
+            return not self._is_closed
+
+    def work(self) -> None:
+        """Do what the thread has to do next; a commit that is in doubt then stays to be done."""
+        with self._wanted:
+            task = self._tasks.popleft()
+        try:
+            result: Committed | CommitFailed | BaseException | None = self._commit(*task)
+        except BaseException as error:
+            result, self._doubtful = error, None
+        with self._wanted:
+            if result is None:
+                self._tasks.appendleft(task)
+                return
+            self._results.append(result)
+        with contextlib.suppress(OSError):  # the loop has ended
+            self._wake()
 
     def _commit(self, commit: Commit, left: tuple[Split, ...]) -> Committed | CommitFailed | None:
-        """Commit; return what is to be said of it, None if it was closed before that is known."""
+        """Commit; return what is to be said of it, None while that is in doubt."""
         incarnation = self._incarnation
         assert incarnation is not None, "it has not begun"
-        doubtful_since: float | None = None
+        if self._doubtful is None:
+            try:
+                commit = replace(commit, splits=self.input.remainders(left))
+            except OSError as error:
+                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+            self._doubtful_since = time.monotonic()
+        commit, self._doubtful = self._doubtful or commit, None
         try:
-            commit = replace(commit, splits=self.input.remainders(left))
-        except OSError as error:
-            return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
-        try:
-            while True:
-                try:
-                    incarnation.commit(commit)
-                    break
-                except CommitInDoubt as error:
-                    doubtful_since = doubtful_since or time.monotonic()
-                    if time.monotonic() - doubtful_since > DOUBT_SECONDS_MAX:
-                        raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
-                    with self._wanted:
-                        if self._wanted.wait_for(lambda: self._is_closed, DOUBT_SECONDS):
-                            return None
+            incarnation.commit(commit)
+        except CommitInDoubt as error:
+            if time.monotonic() - self._doubtful_since > DOUBT_SECONDS_MAX:
+                raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
+            self._doubtful = commit
+            return None
         except OSError as error:
             return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
         with contextlib.suppress(OSError):

@@ -16,9 +16,9 @@ from megaflow.control.checkpoint_messages import (
 )
 from megaflow.durable.commits import Commit
 from megaflow.errors import ProtocolError, StoreError
-from megaflow.job.launcher import checkpointing as module
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.epoch_merge import Mark
+from megaflow.job.launcher.machine import Machine
 
 
 class Bench:
@@ -41,7 +41,7 @@ class Bench:
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         self.checkpoints = Checkpointing(
-            self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append
+            self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append, Machine()
         )
 
     def begin(self, number: int, since: int | None = None, **more: bool) -> None:
@@ -93,11 +93,9 @@ def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Ben
     assert [commit.checkpoint for commit in bench.asked] == [2]
 
 
-def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(bench: Bench) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 5.0))
+    bench.checkpoints._machine = Machine(now=lambda: now[0])
 
     def fail(number: int) -> None:
         bench.begin(number, bench.keeper.latest.checkpoint or None)
