@@ -36,7 +36,7 @@ from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_links import SimulatedClient, Wires
 from megaflow.testing.simulated_process import SimulatedProcess
-from megaflow.testing.simulated_storage import STORE, Storage
+from megaflow.testing.simulated_storage import STORE, JobStorage
 
 ACTIONS_MAX = 30_000  # ten times what the longest take
 SECONDS_MAX = 3_600.0  # of the simulated clock
@@ -74,7 +74,7 @@ class SimulatedJob:
         pushed: Sequence[str] | None = None,
         batches: Sequence[Sequence[Sequence[str]]] | None = None,
         rate: float | None = None,
-        storage: Storage | None = None,
+        storage: JobStorage | None = None,
         paths: Sequence[str] = (),
     ) -> None:
         self.seed = seed

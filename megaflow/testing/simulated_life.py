@@ -1,4 +1,4 @@
-"""What a simulated process is made of: the program that it is given, its report, and its threads, as they are stepped."""
+"""What a simulated process is made of: the program that it is given, its report, its threads, as they are stepped."""
 
 from __future__ import annotations
 

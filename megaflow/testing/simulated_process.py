@@ -24,7 +24,7 @@ from megaflow.testing.simulated_disk import SimulatedFolder
 from megaflow.testing.simulated_fabric import SimulatedFabric
 from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
-from megaflow.testing.simulated_storage import Storage
+from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
@@ -46,7 +46,7 @@ class World(Protocol):
 
     wires: Wires
     random: Random
-    storage: Storage | None  # None: nothing is durable
+    storage: JobStorage | None  # None: nothing is durable
 
     @property
     def published(self) -> Address:

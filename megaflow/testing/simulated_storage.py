@@ -33,7 +33,7 @@ STORE, OUTPUT = "/simulated/store", "/simulated/output"
 CUT_SECONDS = 0.02  # at most, until a worker's thread has written what there is
 
 
-class Storage:
+class JobStorage:
     """A store and an output, before, between and after the jobs that use them."""
 
     def __init__(self, random: Random, every_seconds: float = 0.01, kept: int = 2) -> None:
@@ -86,7 +86,7 @@ class Storage:
 class SteppedStore(StoreKeeper):
     """The launcher's keeper of the store, whose thread's work is done step by step."""
 
-    def __init__(self, storage: Storage, app: str, view: SimulatedFolder, clock: Callable[[], float]) -> None:
+    def __init__(self, storage: JobStorage, app: str, view: SimulatedFolder, clock: Callable[[], float]) -> None:
         folder: Any = view
         self._storage = storage
         self._clock = clock

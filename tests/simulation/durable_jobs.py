@@ -5,7 +5,7 @@ processes and workers. It ends by itself, is stopped or killed, loses a process 
 recovery included; the disk is full for a while, or fails. The last one is left alone. Then
 1. the output has what one job would have put out that nothing happened to, in the order of each word: nothing is lost,
    nothing comes twice, no timer fires twice;
-2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `Storage`);
+2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`);
 3. a job fails only if something has happened to it;
 4. a job that has come to its end is over: the next one finds nothing to do.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
@@ -27,7 +27,7 @@ from megaflow.control.messages import CheckpointJob
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
-from megaflow.testing.simulated_storage import Storage
+from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.jobs import BINS, PADDING, WORDS
 
 SECONDS = 0.5  # that all lines take to come
@@ -112,7 +112,7 @@ def draw(random: Random, count: int) -> Plan:
     return plan
 
 
-def prepare(plan: Plan, job: SimulatedJob, storage: Storage) -> None:
+def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
     """Have a job do and suffer what is planned."""
     for seconds, scripts in plan.clients:
         job.client(*scripts, seconds=seconds)
@@ -132,7 +132,7 @@ class Lives:
     def __init__(self, seed: int, folder: Path, count: tuple[int, int] = (20, 50)) -> None:
         self.random = Random(f"durable job {seed}")
         self.seen: Counter[str] = Counter()
-        self.storage = Storage(self.random)
+        self.storage = JobStorage(self.random)
         self.count = self.random.randint(*count)
         self._seed = seed
         self._folder = folder
