@@ -64,6 +64,7 @@ class SimulatedDisk:
         self.capacity = capacity
         self.steps: list[str] = [] if beside is None else beside.steps  # what each was
         self.happenings: dict[int, Happening] = {} if beside is None else beside.happenings  # number, from 1 on
+        self.failing = 0.0  # the share of steps that fail, beside what is to happen
         self.names: dict[str, DiskFile] = {}  # as processes see them
         self.failures = 0  # syncs of the folder that failed
         self._durable: dict[str, DiskFile] = {}  # what the disk has for certain, before the changes
@@ -283,6 +284,8 @@ class SimulatedFolder:
             raise Crashed(what)
         elif happening in ("EIO", "ENOSPC"):
             raise _error(getattr(errno, happening), what)
+        if disk.failing and disk.rng.random() < disk.failing:
+            raise _error(errno.EIO, what)
         return happening == "done-EIO"
 
 

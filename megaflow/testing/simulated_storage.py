@@ -38,6 +38,8 @@ class JobStorage:
 
     def __init__(self, random: Random, every_seconds: float = 0.01, kept: int = 2) -> None:
         self.every_seconds, self.kept = every_seconds, kept
+        self.random = random
+        self.seconds = random.choice([0.0, 0.01, 0.05])  # that a commit takes at most
         self.store = SimulatedDisk(random)
         self.output = SimulatedDisk(random, beside=self.store)
         self.live: SteppedStore | None = None  # of the newest launcher
@@ -110,6 +112,11 @@ class SteppedStore(StoreKeeper):
     def can_go_on(self, now: float) -> bool:
         """Tell whether there is something to do."""
         return self.has_work and (self.due is None or self.due <= now)
+
+    def commit(self, commit: Commit, *rest: Any) -> None:
+        """Have a checkpoint committed, in a while."""
+        super().commit(commit, *rest)
+        self.due = self._clock() + self._storage.random.random() * self._storage.seconds
 
     def step(self) -> None:
         """Commit, or find out about a commit in doubt."""

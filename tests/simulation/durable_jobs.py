@@ -6,8 +6,8 @@ recovery included; the disk is full for a while, or fails. The last one is left 
 1. the output has what one job would have put out that nothing happened to, in the order of each word: nothing is lost,
    nothing comes twice, no timer fires twice;
 2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`);
-3. a job fails only if something has happened to it;
-4. a job that has come to its end is over: the next one finds nothing to do.
+3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason;
+4. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -24,6 +24,7 @@ from random import Random
 from typing import Any
 
 from megaflow.control.messages import CheckpointJob
+from megaflow.errors import PeerFailed, ProtocolError
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
@@ -78,11 +79,12 @@ class Plan:
     actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
     steps: list[tuple[int, str]] = field(default_factory=list)  # (steps on the disk, what happens there)
     full: tuple[int, int, int] | None = None  # from when to when, in actions, the disk has no more room than this
+    failing: tuple[int, float] | None = None  # from when on, in actions, this share of all steps on the store fails
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing happens but what clients ask for."""
-        return not (self.actions or self.steps or self.full)
+        return not (self.actions or self.steps or self.full or self.failing)
 
 
 def draw(random: Random, count: int) -> Plan:
@@ -96,17 +98,21 @@ def draw(random: Random, count: int) -> Plan:
     chance = random.random()
     if chance < 0.15:
         plan.actions.append((random.randint(20, 900), "stop"))
-    elif chance < 0.5:
+    elif chance < 0.4:
         what = random.choice(["kill_one", "kill_one", "kill_all", "lose_power"])
         plan.actions.append((random.randint(1, 1200), what))
-    elif chance < 0.6:
+    elif chance < 0.5:
         plan.steps.append((random.randint(1, 40), random.choice(["crash", "lose_power"])))  # it recovers, or begins
-    elif chance < 0.75:
+    elif chance < 0.65:
         plan.steps.append((random.randint(10, 400), random.choice(["crash", "kill_all", "lose_power"])))
-    elif chance < 0.85:
+    elif chance < 0.75:
         for _ in range(random.choice([1, 1, 2, 5])):
             plan.steps.append((random.randint(1, 300), random.choice(["EIO", "ENOSPC", "done-EIO"])))
-    elif chance < 0.9:
+    elif chance < 0.95:
+        plan.failing = random.choice([1, 100]), random.choice([0.01, 0.03])
+        if random.random() < 0.7:
+            plan.actions.append((random.randint(300, 1000), random.choice(["kill_all", "lose_power"])))
+    else:
         first = random.randint(20, 600)
         plan.full = first, first + random.randint(1, 400), random.randint(0, 1500)
     return plan
@@ -120,6 +126,8 @@ def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
         job.at(action, getattr(job, what))
     for step, what in plan.steps:
         storage.happen(step, what if what in ("crash", "EIO", "ENOSPC", "done-EIO") else getattr(job, what))
+    if plan.failing is not None:
+        job.at(plan.failing[0], partial(setattr, storage.store, "failing", plan.failing[1]))
     if plan.full is not None:
         first, last, room = plan.full
         job.at(first, partial(storage.fill, room))
@@ -138,19 +146,22 @@ class Lives:
         self._folder = folder
         self._lives = 0
         self._words: Counter[str] = Counter()
-        self._write()
+        self._paths: list[str] = []
+        self.write(self.count)
 
-    def _write(self) -> None:
-        random = self.random
-        paths = [self._folder / f"part{number}" for number in range(random.randint(1, 3))]
+    def write(self, count: int) -> None:
+        """Have more to read, in new files. All was read, and timers have fired at the end, whose times were to come."""
+        self._begun = self.storage.lines.count("\n")
+        random, number = self.random, len(self._paths)
+        paths = [self._folder / f"part{each}" for each in range(number, number + random.randint(1, 3))]
         lines: dict[Path, list[str]] = {path: [] for path in paths}
-        for _ in range(self.count):
+        for _ in range(count):
             word = random.choice(WORDS)
             self._words[word] += 1
             lines[random.choice(paths)].append(f"{word} {PADDING}\n")
         for path, some in lines.items():
             path.write_text("".join(some), encoding="utf-8")
-        self._paths = [str(path) for path in paths if lines[path]]
+        self._paths += map(str, paths)
 
     def job(self, **options: Any) -> SimulatedJob:
         """Make the next one."""
@@ -165,8 +176,12 @@ class Lives:
         launch = job.run()
         storage.store.happenings.clear()
         storage.fill(None)
+        storage.store.failing = 0.0
         has_suffered = bool(job.killed) or launch.is_killed or not plan.is_quiet
-        assert has_suffered or launch.error is None, launch.error
+        error = launch.error
+        assert has_suffered or error is None, error
+        assert not isinstance(error, ProtocolError), error
+        assert not isinstance(error, PeerFailed) or "Input/output" in str(error), error
         self.check_output()
         self.seen["acknowledged"] += storage.acknowledged is not None
         self.seen[launch.outcome] += 1
@@ -178,8 +193,10 @@ class Lives:
         return launch
 
     def end(self) -> None:
-        """Let one more live undisturbed; then everything is as it must be, and another one finds nothing to do."""
-        for outcomes in (("ended", "over"), ("over",)):
+        """Let one more live undisturbed, then one that finds nothing to do, then one that reads a few lines more."""
+        for outcomes in (("ended", "over"), ("over",), ("ended",)):
+            if outcomes == ("ended",):
+                self.write(4)
             launch = self.job(processes=self.random.randint(1, 3)).run()
             assert launch.outcome in outcomes, f"{launch.outcome}: {launch.error}"
             self.check_output(whole=True)
@@ -189,6 +206,7 @@ class Lives:
         text = self.storage.lines
         lines = [json.loads(line) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
         times = [line["time"] for line in lines]
+        times = times[self._begun :]
         assert not whole or times == sorted(times), f"epochs fall: {times}"
         counts: Counter[tuple[str, str]] = Counter()
         for word, number, when in (line["record"] for line in lines):

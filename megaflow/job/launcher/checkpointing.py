@@ -46,7 +46,7 @@ class Checkpointing:
         self._draft: CommitDraft | None = None  # None: there is none, or it is being committed
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
-        self._failure: str | None = None  # of a part at the end
+        self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
 
@@ -80,22 +80,25 @@ class Checkpointing:
         return True
 
     def ended(self, part: messages.CutWritten | messages.CutFailed | None) -> None:
-        """Take in the part of a worker that has ended; None: it has none."""
-        draft = self._draft
-        if part is None or draft is None or part.checkpoint != draft.begun.checkpoint:
-            return
-        if isinstance(part, messages.CutFailed):
-            self._failure = part.reason
-        else:
-            draft.parts.append(part)
+        """Take in the part of a worker that has ended; None: it has none.
+
+        It may come before the word that this checkpoint has begun, which another process sends.
+        """
+        if part is not None:
+            self._parts.append(part)
 
     def end(self) -> None:
         """Note that all workers have ended, and well. Raises StoreError if what they had is not kept."""
         draft = self._draft
         if self._keeper is None or self.stopped_at is not None:
             return
-        if self._failure is not None or draft is None or not draft.begun.at_end:
-            raise StoreError(self._failure or "the job has ended without a last checkpoint")
+        if draft is None or not draft.begun.at_end:
+            raise StoreError("the job has ended without a last checkpoint")
+        for part in self._parts:
+            if isinstance(part, messages.CutFailed):
+                raise StoreError(part.reason)
+            if part.checkpoint == draft.begun.checkpoint:
+                draft.parts.append(part)
         draft.end()
         self._commit_if_complete()
 

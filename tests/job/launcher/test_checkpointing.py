@@ -13,6 +13,7 @@ from megaflow.control.checkpoint_messages import (
     Committed,
     CutFailed,
     CutWritten,
+    DurableOperator,
 )
 from megaflow.durable.commits import Commit
 from megaflow.errors import ProtocolError, StoreError
@@ -134,15 +135,16 @@ def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
 
 def test_the_end_waits_for_the_parts_of_all_workers_and_for_the_output(bench: Bench) -> None:
     bench.checkpoints.ended(None)  # it left the job long ago
-    bench.begin(1, at_end=True)
+    whole = [CutWritten(1, (), (("count", (bin,)),), 0.1) for bin in range(2)]
+    bench.checkpoints.ended(whole[0])  # who coordinates is another process, which says so by another connection
+    bench.checkpoints.take(CheckpointBegun(1, 10, None, (DurableOperator("count", 2),), (), 2, at_end=True))
     assert bench.marks == [Mark(1, float("inf"))]
-    for _ in range(2):
-        bench.checkpoints.ended(CutWritten(1, (), (), 0.1))
+    bench.checkpoints.ended(whole[1])
     bench.sync(1)
     assert bench.asked == []
     bench.checkpoints.end()
     (commit,) = bench.asked
-    assert commit.ended and bench.checkpoints.is_waiting
+    assert commit.ended and commit.operators[0].bases == (1, 1) and bench.checkpoints.is_waiting
     bench.settle(Committed(1))
     assert not bench.checkpoints.is_waiting
 
