@@ -160,10 +160,6 @@ class SimulatedJob:
         """Start the launcher, and the processes that found the job."""
         self.launch = SimulatedLaunch(self, self._spec, job_input, "jsonl")
         self.launch.begin()
-        for place, process in enumerate(self.processes):
-            process.meet(self.processes[:place])
-        for process in self.processes:
-            process.found()
 
     @contextmanager
     def _input(self) -> Iterator[JobInput]:
@@ -305,12 +301,19 @@ class SimulatedJob:
         return "simulated", self._ports
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
-        """Start a process; those that found the job wait for each other."""
+        """Start a process; those that found the job wait for `found`."""
         process = SimulatedProcess(self, spec, self._dataflow)
         self.processes.append(process)
         if isinstance(spec.part, JoiningProcess):
             process.join()
         return process
+
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
+        for place, process in enumerate(processes):
+            process.meet(processes[:place])
+        for process in processes:
+            process.found()
 
     def process_at(self, address: Address) -> SimulatedProcess | None:
         """Return the process that listens there, if one does."""

@@ -1,4 +1,4 @@
-"""The launcher of a simulated job: the real `Loop`, on a machine whose selector, threads and files are simulated.
+"""The launcher of a simulated job: the real `Supervision` and `Loop`, on a machine that is simulated.
 
 The loop's children, newcomers, merge of outputs, window of pushed lines and verdict are the real ones. What a thread
 does (writing, reading lines, connecting) is a call that the dice make. What `launch` does around the loop is done here.
@@ -7,7 +7,7 @@ does (writing, reading lines, connecting) is a call that the dice make. What `la
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from megaflow.control.messages import StopJob
@@ -18,12 +18,12 @@ from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_reader import LineReader
-from megaflow.job.launcher.loop import Loop
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_file import TextWriter
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, app_name, resume
 from megaflow.job.launcher.stop_request import Stop
+from megaflow.job.launcher.supervision import Supervision
 from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
 from megaflow.spark.source import SparkFeed
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
@@ -39,7 +39,6 @@ from megaflow.testing.simulated_machine import (
 from megaflow.testing.simulated_process import World
 from megaflow.testing.simulated_storage import SteppedStore
 
-CONNECT_SECONDS = 30.0
 LINES_SECONDS = 0.05  # at most, until more lines have come
 ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
 
@@ -123,7 +122,7 @@ class SimulatedLaunch:
         self.file = SimulatedFile()  # the output of a job without a store
         self.keeper: SteppedStore | None = None
         self.form = form
-        self.children = Children()
+        self.children = Children(spec.state is not None)
         self._world = world
         self._spec = spec
         self._input = job_input
@@ -132,8 +131,7 @@ class SimulatedLaunch:
         self._views: list[SimulatedFolder] = []  # of the disks
         self._full_bytes = world.random.choice([200, 100_000_000])
         self.signals = SimulatedSignals()
-        self.selector = SimulatedSelector(world.random)
-        self._waits = self._run()
+        self.selectors: list[SimulatedSelector] = []  # the present one is the last
 
     @property
     def outcome(self) -> str:
@@ -144,13 +142,13 @@ class SimulatedLaunch:
             return "failed"
         if not self._is_open:
             return "over"
-        stopped = self.signals.received if self.keeper is None else self.loop._summary.stopped_at is not None
+        stopped = self.signals.received if self.keeper is None else self.lives.loop.summary.stopped_at is not None
         return "stopped" if stopped else "ended"
 
     @property
     def address(self) -> Address:
         """Where the job's file says that the coordinator is."""
-        return self.loop.job.host, self.loop.job.port
+        return self.lives.loop.job.host, self.lives.loop.job.port
 
     def begin(self) -> None:
         """Take the store over, if there is one; start the processes, which found the job, and connect to them."""
@@ -164,24 +162,21 @@ class SimulatedLaunch:
 
     def _begin(self) -> None:
         writer, begun = self._open()
-        self._part, self._input = begun.part, begun.job_input
         self.output = SteppedQueue(writer, self.reports.append, self._full_bytes)
         if begun.is_over:
             self.output.close()
             self._end()
             return
         addresses = tuple(self._world.address() for _ in range(self._spec.processes))
-        founders = [Founder(number, addresses) for number in range(self._spec.processes)]
-        children = [self._start(founder, address) for founder, address in zip(founders, addresses)]
-        self.children.all += children
-        self.children.coordinator = addresses[0]
-        self.loop = Loop(
-            self.children, self._start_more, self._input, self.output, self.signals, self.reports.append,
-            Job(self._spec.name or "job", 1, None, *addresses[0], "secret"), EarlyEnd(b"secret", self.children),
-            self._machine(), self.keeper,
+        self.lives = Supervision(
+            self._spec, self.children, self, begun, self.output, self.signals,
+            self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
+            EarlyEnd(b"secret", self.children), self._machine(), self.keeper,
         )  # fmt: skip
+        self.lives.begin(addresses)
         self._is_open = True
         self.due = self._world.now()
+        self._waits = self.lives.lives()
 
     def _open(self) -> tuple[Writer, Resumption]:
         """Open the store and the output, as `launch` does; return what is written to, and what the job begins with."""
@@ -201,15 +196,13 @@ class SimulatedLaunch:
 
     def can_go_on(self, now: float) -> bool:
         """Tell whether the loop has something to do."""
-        return not self.is_over and (self.selector.is_ready or (self.due is not None and self.due <= now))
+        return not self.is_over and (self.selectors[-1].is_ready or (self.due is not None and self.due <= now))
 
     def step(self) -> None:
         """Let the loop go on: see what has come, and do what follows from that."""
         try:
             if self.is_killed:
                 return
-            for key, _ in self.selector.select(0.0):
-                key.data()
             seconds = next(self._waits)
             self.due = None if seconds is None else self._world.now() + max(0.0, seconds)
         except StopIteration:
@@ -232,8 +225,15 @@ class SimulatedLaunch:
                 child.process.kill()
         self.is_over = self.is_killed = True
 
-    def _run(self) -> Iterator[float | None]:
-        yield from self.loop.life(CONNECT_SECONDS, None)
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start the processes that found the job."""
+        founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
+        self.children.all += [self._start(begun, founder, address) for founder, address in zip(founders, addresses)]
+        self._world.found(self._world.processes[-len(founders) :])
+
+    def _selector(self) -> SimulatedSelector:
+        self.selectors.append(SimulatedSelector(self._world.random))
+        return self.selectors[-1]
 
     def _end(self) -> None:
         """Do what `launch` does when the loop is left."""
@@ -241,7 +241,7 @@ class SimulatedLaunch:
         self.children.kill(self.children.all)
         try:
             if self._is_open:
-                self.loop.close()
+                self.lives.close()
                 self.output.close()
         except MegaflowError as error:
             self.error = self.error or error
@@ -263,18 +263,18 @@ class SimulatedLaunch:
             return made
 
         return Machine(
-            world.now, world.now, lambda: self.selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
+            world.now, world.now, self._selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
             lambda name, call: world.later(call, ASIDE_SECONDS), lambda job: None,
         )  # fmt: skip
 
-    def _start(self, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
+    def _start(self, begun: Resumption, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
         spec = ChildSpec(
             self._spec, self._spec.name or "job", part, address, -1, b"secret",
-            splits=self._input.splits if isinstance(part, Founder) else (),
-            pushed=self._input.pushed is not None,
-            spark_queries=0 if self._input.spark is None else 1,
+            splits=begun.job_input.splits if isinstance(part, Founder) else (),
+            pushed=begun.job_input.pushed is not None,
+            spark_queries=0 if begun.job_input.spark is None else 1,
             output=self.output.form,
-            durable=self._part,
+            durable=begun.part,
         )  # fmt: skip
         process = self._world.start(spec)
         popen: Any = SimulatedPopen(process, self._pids)
@@ -291,9 +291,10 @@ class SimulatedLaunch:
         child.dial = self._world.dial
         return child
 
-    def _start_more(self, count: int, contact: Address, other_code: bool) -> list[Child]:
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start processes that join."""
         parts = [JoiningProcess(contact, other_code=other_code)] * count
-        started: list[Child] = [self._start(part, self._world.address()) for part in parts]
+        started: list[Child] = [self._start(begun, part, self._world.address()) for part in parts]
         self.children.all += started
         return started
 

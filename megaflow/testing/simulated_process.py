@@ -47,6 +47,7 @@ class World(Protocol):
     wires: Wires
     random: Random
     storage: JobStorage | None  # None: nothing is durable
+    processes: list[SimulatedProcess]  # all that ever were
 
     @property
     def published(self) -> Address:
@@ -63,6 +64,9 @@ class World(Protocol):
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
         """Start a process."""
+
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
 
     def address(self) -> Address:
         """Return one that nobody has."""

@@ -97,13 +97,20 @@ class SteppedStore(StoreKeeper):
 
     def begin(self, output: str, length: int) -> Commit:
         """Take the store over, which has what was promised."""
-        storage, found = self._storage, told(self.found)
-        if found != storage.acknowledged and found != storage.tried:
+        begun = super().begin(output, length)
+        self._check_promise()
+        return begun
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._check_promise()
+
+    def _check_promise(self) -> None:
+        storage, found = self._storage, told(self.latest)
+        if found not in (storage.acknowledged, storage.tried):
             wanted = f"{storage.acknowledged} was acknowledged, {storage.tried} tried"
             raise Violation(f"the store has {found}, but {wanted}")
-        begun = super().begin(output, length)
-        storage.live, storage.acknowledged, storage.tried = self, told(begun), None
-        return begun
+        storage.live, storage.acknowledged, storage.tried = self, found, None
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; there is no thread."""
@@ -121,8 +128,9 @@ class SteppedStore(StoreKeeper):
     def step(self) -> None:
         """Commit, or find out about a commit in doubt."""
         storage = self._storage
-        if storage.live is self:
-            storage.tried = told(self._tasks[0][0])
+        task = self._tasks[0]
+        if storage.live is self and task is not None:
+            storage.tried = told(task[0])
         self.work()
         self.due = None if self._doubtful is None else self._clock() + DOUBT_SECONDS
         result = self._results[-1] if self._results and self._doubtful is None else None

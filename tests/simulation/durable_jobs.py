@@ -185,10 +185,10 @@ class Lives:
         self.check_output()
         self.seen["acknowledged"] += storage.acknowledged is not None
         self.seen[launch.outcome] += 1
-        self.seen["lost a process"] += launch.outcome == "failed" and bool(job.killed)
         self.seen["failed on its disk"] += launch.outcome == "failed" and not job.killed
         self.seen["failed checkpoints"] += any(" failed: " in report for report in launch.reports)
         self.seen["joined"] += any("joined" in report for report in launch.reports)
+        self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
         self.seen["went on"] += any("goes on from" in report for report in launch.reports)
         return launch
 

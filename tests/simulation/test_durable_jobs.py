@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.durable_jobs import run
 
-SEEDS = 60
-_SEEDS_PER_TEST = 20
+SEEDS = 300
+_SEEDS_PER_TEST = 50
 
 
 @pytest.mark.parametrize("seed", range(6))

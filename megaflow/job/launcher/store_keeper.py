@@ -6,6 +6,9 @@
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
 3. What is not needed any more is removed after a commit, before the next; if that fails, after the next.
+4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
+   commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
+   what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
 """
 
 import contextlib
@@ -14,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.messages import Split
@@ -28,6 +31,9 @@ from megaflow.job.launcher.kept_input import KeptInput
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
 FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
+
+Task: TypeAlias = tuple[Commit, tuple[Split, ...], int]
+"""A commit, but for its splits; what is left of these; how long the output is."""
 
 
 class StoreKeeper:
@@ -43,8 +49,10 @@ class StoreKeeper:
         self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
         self._wanted = threading.Condition()
-        self._tasks: deque[tuple[Commit, tuple[Split, ...]]] = deque()
+        self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []
+        self._lengths: dict[int, int] = {}  # checkpoint -> of the output, of the newest commit and what may follow it
+        self._begun: Commit | None = None  # anew
         self._doubtful: Commit | None = None  # to be tried again
         self._doubtful_since = 0.0  # seconds of the clock
         self._is_closed = False
@@ -78,6 +86,11 @@ class StoreKeeper:
         assert self._incarnation is not None, "it has not begun"
         return self._incarnation.latest
 
+    @property
+    def length(self) -> int:
+        """How long the output is in that: bytes of a file, records in memory."""
+        return self._lengths[self.latest.checkpoint]
+
     def check_output(self, name: str, length: int) -> None:
         """Raise StoreError unless an output, so long now, is the one that the store names."""
         for said in self.found.outputs if self.found is not None else ():
@@ -102,18 +115,34 @@ class StoreKeeper:
             self._incarnation = begin(self._store, self._app, self._kept, outputs)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
-        return self._incarnation.latest
+        begun = self._incarnation.latest
+        self._lengths = {begun.checkpoint: begun.outputs[0].length if begun.outputs else 0}
+        return begun
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Have the thread begin; it calls `wake` when there are `results`."""
+        """Have the thread begin, if it has not; it calls this `wake` when there are `results`, or it has begun anew."""
         self._wake = wake
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
-    def commit(self, commit: Commit, left: tuple[Split, ...]) -> None:
-        """Have a checkpoint committed, with this left to be read. Does not block."""
+    def commit(self, commit: Commit, left: tuple[Split, ...], length: int) -> None:
+        """Have a checkpoint committed, with this left to be read and so much output. Does not block."""
         with self._wanted:
-            self._tasks.append((commit, left))
+            self._tasks.append((commit, left, length))
             self._wanted.notify()
+
+    def begin_anew(self) -> None:
+        """Have a new incarnation begun, under which the job goes on from the newest commit; `begun_anew` tells when."""
+        with self._wanted:
+            self._begun = None
+            self._tasks.clear()
+            self._tasks.append(None)
+            self._wanted.notify()
+
+    def begun_anew(self) -> Commit | None:
+        """Return the newest commit, of the new incarnation; None: not yet. Raises what keeps it from beginning."""
+        self.results()
+        return self._begun
 
     def results(self) -> list[Committed | CommitFailed]:
         """Return what has become of checkpoints since the last call; raises what has made the thread fail."""
@@ -149,7 +178,7 @@ class StoreKeeper:
         """Wait until there is something to do; return False if this is closed."""
         with self._wanted:
             if self._doubtful is not None:
-                self._wanted.wait_for(lambda: self._is_closed, DOUBT_SECONDS)
+                self._wanted.wait_for(lambda: self._is_closed or None in self._tasks, DOUBT_SECONDS)
             self._wanted.wait_for(lambda: self._tasks or self._is_closed)
             return not self._is_closed
 
@@ -158,19 +187,24 @@ class StoreKeeper:
         with self._wanted:
             task = self._tasks.popleft()
         try:
-            result: Committed | CommitFailed | BaseException | None = self._commit(*task)
+            result: Committed | CommitFailed | BaseException | None = self._do(task)
         except BaseException as error:
             result, self._doubtful = error, None
         with self._wanted:
-            if result is None:
+            if None not in self._tasks and self._doubtful is not None:
                 self._tasks.appendleft(task)
                 return
-            self._results.append(result)
+            if result is not None:
+                self._results.append(result)
         with contextlib.suppress(OSError):  # the loop has ended
             self._wake()
 
-    def _commit(self, commit: Commit, left: tuple[Split, ...]) -> Committed | CommitFailed | None:
-        """Commit; return what is to be said of it, None while that is in doubt."""
+    def _do(self, task: Task | None) -> Committed | CommitFailed | None:
+        """Do it; return what is to be said of it. In doubt `_doubtful` is set."""
+        if task is None:
+            self._begin_anew()
+            return None
+        commit, left, length = task
         incarnation = self._incarnation
         assert incarnation is not None, "it has not begun"
         if self._doubtful is None:
@@ -180,6 +214,7 @@ class StoreKeeper:
                 return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
             self._doubtful_since = time.monotonic()
         commit, self._doubtful = self._doubtful or commit, None
+        self._lengths[commit.checkpoint] = length
         try:
             incarnation.commit(commit)
         except CommitInDoubt as error:
@@ -189,9 +224,21 @@ class StoreKeeper:
             return None
         except OSError as error:
             return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
+        self._lengths = {commit.checkpoint: length}
         with contextlib.suppress(OSError):
             incarnation.collect()
         return Committed(commit.checkpoint)
+
+    def _begin_anew(self) -> None:
+        self._doubtful = None
+        self.results()  # of the incarnation before: an error, that of a fenced launcher above all, keeps from it
+        try:
+            self._incarnation = begin(self._store, self._app, self._kept)
+        except OSError as error:
+            raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
+        begun = self._incarnation.latest
+        self._lengths = {begun.checkpoint: self._lengths[begun.checkpoint]}
+        self._begun = begun
 
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""
