@@ -23,6 +23,7 @@ from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
 from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper
 from megaflow.job.worker.cut_keeper import CutKeeper
+from megaflow.job.worker.cut_packer import LinesCut
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
@@ -225,9 +226,9 @@ class SteppedCuts(CutKeeper):
 
     begin: Callable[[Callable[[], None], float], None]
     _clock = staticmethod(lambda: 0.0)
-    _pending: deque[tuple[Piece, Block | None]] | None = None
+    _pending: deque[tuple[Piece | LinesCut, Block | None]] | None = None
 
-    def write(self, cut: Piece, block: Block | None) -> None:
+    def write(self, cut: Piece | LinesCut, block: Block | None) -> None:
         """Take a block, or the end of a piece."""
         if self._pending is None:
             self._pending = deque()
