@@ -23,8 +23,8 @@ from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
 from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper
 from megaflow.job.worker.cut_keeper import CutKeeper
-from megaflow.job.worker.cut_packer import LinesCut
 from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.testing.monitor import Violation
