@@ -73,6 +73,7 @@ class CheckpointBegun:
     next_worker: int  # the lowest id that no worker has had
     last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
     at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
+    names: tuple[str, ...] = ()  # that it is to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Committed:
     """A checkpoint is durable."""
 
     checkpoint: int
+    refused: tuple[tuple[str, str], ...] = ()  # (name that it was to have, why it has not)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import StoreDamaged, StoreError
 
 
-def open_to_copy(source: LocalFolder, chosen: int | None = None) -> Sequence[Commit]:
+def open_to_copy(source: LocalFolder, chosen: int | str | None = None) -> Sequence[Commit]:
     """Open what is to be copied: all that counts, or one checkpoint; return its commits, oldest first.
 
     Raises StoreError if there is no such checkpoint, StoreDamaged, OSError.
@@ -31,7 +31,8 @@ def open_to_copy(source: LocalFolder, chosen: int | None = None) -> Sequence[Com
 
     def select(content: StoreContent) -> Sequence[Commit]:
         if chosen is not None:
-            return [replace(find_checkpoint(source.path, content, chosen), kept=())]
+            commit = find_checkpoint(source.path, content, chosen)
+            return [replace(commit, kept=(), named=tuple(each for each in commit.named if each[1] == commit.number))]
         if content.damage:
             raise StoreDamaged("; ".join(content.damage))
         return content.commits

@@ -45,10 +45,11 @@ from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
 from megaflow.control.coordinator.job_state import CheckpointState
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import Accepted, Refused, Split
+from megaflow.control.messages import Accepted, CheckpointJob, Refused, Split
 from megaflow.control.reports import CheckpointStatus, workers_text
+from megaflow.durable.commits import check_checkpoint_name
 from megaflow.durable.segments import SegmentRef
-from megaflow.errors import CommandRefused
+from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
 
 PACE: Final = 20
@@ -86,6 +87,12 @@ class UnderWay:
     splits: list[Split] = field(default_factory=list)
     seconds: float = 0.0  # that the slowest worker spent
     ready: bool = False  # the launcher has it
+
+
+def name_of(asked: Asked) -> str | None:
+    """Return the name that a checkpoint is to have for which a client has asked."""
+    body = asked.request.body
+    return body.name if isinstance(body, CheckpointJob) else None
 
 
 class Checkpoints:
@@ -134,6 +141,11 @@ class Checkpoints:
             raise CommandRefused(
                 f"job {self._job!r} keeps nothing, so there are no checkpoints: start it with --state FOLDER"
             )
+        if (name := name_of(asked)) is not None:
+            try:
+                check_checkpoint_name(name)
+            except UsageError as error:
+                raise CommandRefused(str(error)) from error
         if len(self._asked) >= ASKED_MAX:
             raise CommandRefused(f"{ASKED_MAX} requests wait for the next checkpoint already; ask again later")
         self._asked.append(asked)
@@ -181,7 +193,8 @@ class Checkpoints:
         assert self._durable is not None
         cuts = set(self._roster.members.ids if self._durable.operators else ())
         positions = set(self._roster.sources)
-        command = self._next(table, out, last=last)
+        names = tuple(sorted({name for name in map(name_of, asked) if name is not None}))
+        command = self._next(table, out, last=last, names=names)
         epoch = self._stream.issue([command], out, now)
         self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions)
         out += [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
@@ -191,7 +204,12 @@ class Checkpoints:
         return [self._next(table, out, at_end=True)] if self._durable is not None else []
 
     def _next(
-        self, table: RoutingTable, out: list[Instruction], last: bool = False, at_end: bool = False
+        self,
+        table: RoutingTable,
+        out: list[Instruction],
+        last: bool = False,
+        at_end: bool = False,
+        names: tuple[str, ...] = (),
     ) -> Checkpoint:
         """Tell the launcher of the next one; return its command, which is to be issued at once."""
         assert self._durable is not None
@@ -199,7 +217,7 @@ class Checkpoints:
         self._number += 1
         self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
         operators = self._durable.operators
-        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end))
+        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end, names))
         return Checkpoint(number, since, at_end)
 
     # What workers and the launcher say
@@ -248,8 +266,10 @@ class Checkpoints:
         size = sum(segment.length for segment in one.segments)
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
         self._committed_at, self._failing_since = now, None
-        out += [Mail(worker, answer) for worker in self._roster.members.ids]
-        out += [done(asked, self._kept) for asked in one.asked]
+        out += [Mail(worker, Committed(answer.checkpoint)) for worker in self._roster.members.ids]
+        for asked in one.asked:
+            why = dict(answer.refused).get(name_of(asked) or "")
+            out.append(done(asked, self._kept) if why is None else Reply(asked.client, Refused(asked.request.id, why)))
 
     def _fail(self, reason: str, out: list[Instruction], now: float) -> None:
         one, self._under_way = self._under_way, None
