@@ -6,6 +6,8 @@
 3. Commits come after their segments, the highest one, which names the others, before these. So a copy that was broken
    off is no store, or one that is called damaged; it is never one that goes on from something older.
 4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
+
+A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
 """
 
 import contextlib
@@ -14,9 +16,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from megaflow.durable.commits import Commit, commit_name
+from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
-from megaflow.durable.local_folder import LOCK, LocalFolder, open_for_a_job
+from megaflow.durable.local_folder import LOCK, LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.segments import SegmentRef, damaged
 from megaflow.durable.store import FolderStore, Store
@@ -58,26 +60,28 @@ def copy_store(
     """
     check_empty(path)
     folder = open_for_a_job(path)
-    written: list[str] = []
     try:
         check_empty(path)  # by now nobody else makes a store there
         store = FolderStore(folder)
         try:
-            for segment in segments_of(commits):
-                written.append(segment.name)
-                store.put(segment.name, read_whole(FolderStore(source), segment))
-                copied(segment)
-            for commit in reversed(commits):
-                written.append(commit_name(commit.number))
-                store.commit(commit_name(commit.number), commit.to_bytes())
+            _write(FolderStore(source), commits, store, copied)
         except BaseException:
             with contextlib.suppress(OSError):
-                store.delete(reversed(written))
+                store.delete(sorted(store.list(), reverse=True))
             raise
     except OSError as error:
         raise StoreError(f"{path} cannot be written to: {error.strerror}") from error
     finally:
         folder.close_folder()
+
+
+def _write(source: Store, commits: Sequence[Commit], target: Store, copied: Callable[[SegmentRef], None]) -> None:
+    """Put segments, and then commits, into a store that is empty."""
+    for segment in segments_of(commits):
+        target.put(segment.name, read_whole(source, segment))
+        copied(segment)
+    for commit in reversed(commits):
+        target.commit(commit_name(commit.number), commit.to_bytes())
 
 
 def check_empty(path: str) -> None:
@@ -96,3 +100,40 @@ def read_whole(store: Store, segment: SegmentRef) -> list[bytes]:
     if crc != segment.crc or sum(map(len, parts)) != segment.length:
         raise damaged(segment.name, 0, "it does not have its length or checksum")
     return parts
+
+
+class Origin:
+    """A checkpoint of another store, with which the store of a new job begins. To be closed."""
+
+    def __init__(self, path: str, chosen: str) -> None:
+        """Open it; `chosen` is its name or number. Raises StoreError if there is no such one; OSError."""
+        self.title = f"checkpoint {chosen} of {path}"
+        self._folder: LocalFolder | None = open_to_look(path)
+        try:
+            self.commit = open_to_copy(self._folder, chosen)[0]
+            if self.commit.spark:
+                raise StoreError(f"{self.title} has read from Spark, from which no other job can go on")
+        except BaseException:
+            self.close()
+            raise
+
+    def check_output(self, name: str) -> None:
+        """Raise StoreError for an output that is the other job's file."""
+        if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
+            raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
+
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...]) -> None:
+        """Begin a store that has no commit, for a job with these outputs. Raises StoreDamaged or OSError.
+
+        What is there is of an attempt that was broken off, and removed.
+        """
+        assert self._folder is not None, "it is open"
+        store.delete(store.list())
+        commit = replace(self.commit, outputs=outputs, tokens=(), named=())
+        _write(FolderStore(self._folder), [commit], store, lambda segment: None)
+
+    def close(self) -> None:
+        """Let go of it, once or again."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.close_folder()

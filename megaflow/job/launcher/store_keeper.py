@@ -25,6 +25,7 @@ from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
+from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.store import FolderStore
@@ -63,9 +64,17 @@ class StoreKeeper:
     """A store that this launcher has locked. To be closed."""
 
     def __init__(
-        self, path: str, app: str, kept: int, open_folder: Callable[[str], LocalFolder] = open_for_a_job
+        self,
+        path: str,
+        app: str,
+        kept: int,
+        open_folder: Callable[[str], LocalFolder] = open_for_a_job,
+        origin: Origin | None = None,
     ) -> None:
-        """Open the store and read what it says. Raises StoreError, and nothing has changed then."""
+        """Open the store and read what it says. Raises StoreError, and nothing has changed then.
+
+        A new store begins with the `origin`, which is closed with it; by the caller if this raises.
+        """
         self.path = path
         self._app = app
         self._kept = kept
@@ -83,8 +92,13 @@ class StoreKeeper:
         self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
         self._incarnation: Incarnation | None = None
         self.input = KeptInput(())  # set before `start`
+        self.origin = origin  # with which the store begins, if no job has begun with it
         try:
             commits = read_commits(self._store)
+            if commits and origin is not None:
+                origin.close()
+                self.origin = None
+            commits = commits if self.origin is None else [self.origin.commit]
             self.found = commits[0] if commits else None  # the newest commit of those before
             if self.found is not None and self.found.app != app:
                 raise StoreError(
@@ -101,7 +115,7 @@ class StoreKeeper:
     @property
     def is_new(self) -> bool:
         """Whether no job has begun with the store."""
-        return self.found is None
+        return self.found is None or self.origin is not None
 
     @property
     def latest(self) -> Commit:
@@ -115,7 +129,10 @@ class StoreKeeper:
         return self._lengths[self.latest.checkpoint]
 
     def check_output(self, name: str, length: int) -> None:
-        """Raise StoreError unless an output, so long now, is the one that the store names."""
+        """Raise StoreError unless an output, so long now, is the one that the store names, or is not its origin's."""
+        if self.origin is not None:
+            self.origin.check_output(name)
+            return
         for said in self.found.outputs if self.found is not None else ():
             if said.output != name:
                 raise StoreError(
@@ -135,6 +152,9 @@ class StoreKeeper:
         """
         try:
             outputs = (OutputLength(output, length),)
+            if self.origin is not None:
+                self.origin.copy_into(self._store, outputs)
+                self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
@@ -197,6 +217,8 @@ class StoreKeeper:
         """Let go of the store, once; what is being written may be there or not."""
         if self._is_closed:
             return
+        if self.origin is not None:
+            self.origin.close()
         with self._wanted:
             self._is_closed = True
             self._wanted.notify()
