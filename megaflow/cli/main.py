@@ -148,7 +148,7 @@ def state() -> None:
         help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
 @option("--state", env="STATE", metavar="DIR", type=click.Path(file_okay=False),
         help="Keep the job's state in DIR, which is made if there is none: the same command goes on from there after "
-        "a crash or a stop. Lines come from files.")  # fmt: skip
+        "a crash or a stop. Lines come from files or Spark.")  # fmt: skip
 @option("--from-checkpoint", env="FROM_CHECKPOINT", metavar="DIR:NAME",
         help="With --state, if that is new: begin, as a job of its own, with what another job kept in its DIR at a "
         "checkpoint of this name or number. Program and lines are that job's, the output is not.")  # fmt: skip

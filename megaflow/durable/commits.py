@@ -29,7 +29,7 @@ from megaflow.timely.communication.codec.encode import encode
 COMMIT_FORMAT: Final = 1
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()]]] = {"named": ()}
+LATER: Final[dict[str, tuple[()]]] = {"untaken": (), "named": ()}
 """Fields that the first stores of this format do not have, with what they say without."""
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -56,6 +56,14 @@ class SplitRemainder:
     start: int  # bytes
     end: int  # bytes, exclusive
     fingerprint: str  # of the file, up to `start`
+
+
+@dataclass(frozen=True, slots=True)
+class UntakenLines:
+    """Spark's lines that were delivered to a worker before the checkpoint's epoch, and not taken in by its source."""
+
+    segment: SegmentRef  # which has nothing else
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +98,20 @@ class Commit:
     operators: tuple[OperatorCut, ...] = ()
     segments: tuple[SegmentRef, ...] = ()  # that are needed, by checkpoint
     splits: tuple[SplitRemainder, ...] = ()
-    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is taken in
+    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is in: taken in, or among the untaken lines
     outputs: tuple[OutputLength, ...] = ()
     tokens: tuple[SinkToken, ...] = ()
     table: tuple[int, ...] = ()  # bin -> worker
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+    untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
     named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
+
+    @property
+    def files(self) -> tuple[SegmentRef, ...]:
+        """All segments that it names."""
+        return *self.segments, *(each.segment for each in self.untaken)
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -117,7 +131,8 @@ class Commit:
         assert all(0 < number <= self.number for _, number in self.named)
         assert all(each.checkpoint <= self.checkpoint for each in self.segments)
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
-        assert len({each.name for each in self.segments}) == len(self.segments)
+        assert len({each.name for each in self.files}) == len(self.files)
+        assert all(each.segment.checkpoint == self.checkpoint for each in self.untaken)
         bases = (base for operator in self.operators for base in operator.bases)
         assert all(base is None or base <= self.checkpoint for base in bases)
 
@@ -167,7 +182,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
     assert isinstance(commit, Commit)
     if name != commit_name(commit.number):
         raise damaged(name, _START.size, f"it is commit {commit.number}")
-    for segment in commit.segments:
+    for segment in commit.files:
         if not SEGMENT_NAME.fullmatch(segment.name):
             raise damaged(name, _START.size, f"{segment.name!r} is no segment's name")
     return commit

@@ -5,6 +5,8 @@
 2. A segment is compared with its checksum on its way: a damaged one is never copied.
 3. Commits come after their segments, the highest one, which names the others, before these. So a copy that was broken
    off is no store, or one that is called damaged; it is never one that goes on from something older.
+   Spark's record of what its batches hold comes before them, too, up to the newest batch that they have: of a later one
+   that was answered Spark would think that it is in.
 4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
 
 A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
@@ -12,13 +14,16 @@ A job that begins with a checkpoint of another one, its `Origin`, has a store of
 
 import contextlib
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
-from megaflow.durable.local_folder import LOCK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.segments import SegmentRef, damaged
 from megaflow.durable.store import FolderStore, Store
@@ -44,7 +49,7 @@ def open_to_copy(source: LocalFolder, chosen: int | str | None = None) -> Sequen
 
 def segments_of(commits: Sequence[Commit]) -> list[SegmentRef]:
     """Return the segments that commits name, each once, by name."""
-    return sorted({each for commit in commits for each in commit.segments}, key=lambda each: each.name)
+    return sorted({each for commit in commits for each in commit.files}, key=lambda each: each.name)
 
 
 def copy_store(
@@ -64,10 +69,11 @@ def copy_store(
         check_empty(path)  # by now nobody else makes a store there
         store = FolderStore(folder)
         try:
-            _write(FolderStore(source), commits, store, copied)
+            _write(FolderStore(source), commits, store, copied, partial(_copy_records, source, commits[-1], path))
         except BaseException:
             with contextlib.suppress(OSError):
                 store.delete(sorted(store.list(), reverse=True))
+            shutil.rmtree(os.path.join(path, SPARK), ignore_errors=True)
             raise
     except OSError as error:
         raise StoreError(f"{path} cannot be written to: {error.strerror}") from error
@@ -75,13 +81,40 @@ def copy_store(
         folder.close_folder()
 
 
-def _write(source: Store, commits: Sequence[Commit], target: Store, copied: Callable[[SegmentRef], None]) -> None:
+def _write(
+    source: Store,
+    commits: Sequence[Commit],
+    target: Store,
+    copied: Callable[[SegmentRef], None] = lambda segment: None,
+    before_commits: Callable[[], None] = lambda: None,
+) -> None:
     """Put segments, and then commits, into a store that is empty."""
     for segment in segments_of(commits):
         target.put(segment.name, read_whole(source, segment))
         copied(segment)
+    before_commits()
     for commit in reversed(commits):
         target.commit(commit_name(commit.number), commit.to_bytes())
+
+
+def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
+    """Copy what Spark has recorded of the queries of a commit."""
+    for query, batch in commit.spark:
+        record = Path(source.path, SPARK, query)
+        if record.is_dir():  # else a job that goes on from the copy says that it is not there
+            copy_record(record, Path(path, SPARK, query), batch)
+
+
+def copy_record(source: Path, target: Path, newest: int) -> None:
+    """Copy the folder of Spark's record of a query, but for batches after the newest. Raises OSError."""
+    target.mkdir(mode=0o700, parents=True)
+    for entry in os.scandir(source):
+        number = entry.name.removeprefix(".").partition(".")[0]
+        if entry.is_dir(follow_symlinks=False):
+            copy_record(Path(entry.path), target / entry.name, newest)
+        elif not number.isdecimal() or int(number) <= newest:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as it is old
+                shutil.copyfile(entry.path, target / entry.name, follow_symlinks=False)
 
 
 def check_empty(path: str) -> None:
@@ -130,7 +163,7 @@ class Origin:
         assert self._folder is not None, "it is open"
         store.delete(store.list())
         commit = replace(self.commit, outputs=outputs, tokens=(), named=())
-        _write(FolderStore(self._folder), [commit], store, lambda segment: None)
+        _write(FolderStore(self._folder), [commit], store)
 
     def close(self) -> None:
         """Let go of it, once or again."""
