@@ -94,7 +94,8 @@ def _write(
         copied(segment)
     before_commits()
     for commit in reversed(commits):
-        target.commit(commit_name(commit.number), commit.to_bytes())
+        if not target.commit(commit_name(commit.number), commit.to_bytes()):
+            raise StoreError(f"another job has begun with the store: {commit_name(commit.number)} is there")
 
 
 def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
@@ -155,15 +156,17 @@ class Origin:
         if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
             raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
 
-    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...]) -> None:
-        """Begin a store that has no commit, for a job with these outputs. Raises StoreDamaged or OSError.
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...]) -> Commit:
+        """Begin a store that has no commit, for a job with these outputs; return its commit.
 
-        What is there is of an attempt that was broken off, and removed.
+        What is there is of an attempt that was broken off, and removed. Raises StoreDamaged or OSError, StoreError if
+        another job has begun with the store.
         """
         assert self._folder is not None, "it is open"
         store.delete(store.list())
         commit = replace(self.commit, outputs=outputs, tokens=(), named=())
         _write(FolderStore(self._folder), [commit], store)
+        return commit
 
     def close(self) -> None:
         """Let go of it, once or again."""

@@ -94,12 +94,12 @@ class StoreKeeper:
         self.input = KeptInput(())  # set before `start`
         self.origin = origin  # with which the store begins, if no job has begun with it
         try:
-            commits = read_commits(self._store)
-            if commits and origin is not None:
+            self._found = read_commits(self._store)
+            if self._found and origin is not None:
                 origin.close()
                 self.origin = None
-            commits = commits if self.origin is None else [self.origin.commit]
-            self.found = commits[0] if commits else None  # the newest commit of those before
+            newest = self._found[0] if self._found else None
+            self.found = newest if self.origin is None else self.origin.commit  # the newest commit of those before
             if self.found is not None and self.found.app != app:
                 raise StoreError(
                     f"the store {path} is of {self.found.app!r}, not of {app!r}: run that program, or name another "
@@ -153,9 +153,9 @@ class StoreKeeper:
         try:
             outputs = (OutputLength(output, length),)
             if self.origin is not None:
-                self.origin.copy_into(self._store, outputs)
+                self._found = [self.origin.copy_into(self._store, outputs)]
                 self.origin.close()
-            self._incarnation = begin(self._store, self._app, self._kept, outputs)
+            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
@@ -324,8 +324,9 @@ class StoreKeeper:
     def _begin_anew(self) -> None:
         self._doubtful = None
         self.results()  # of the incarnation before: an error, that of a fenced launcher above all, keeps from it
+        assert self._incarnation is not None, "it has not begun"
         try:
-            self._incarnation = begin(self._store, self._app, self._kept)
+            self._incarnation = self._incarnation.begin_anew()
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
