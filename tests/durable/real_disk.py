@@ -15,6 +15,7 @@ class RealDisk:
     """What `SimulatedDisk` is to a scene, with real files."""
 
     capacity = None  # what is set here is not kept
+    failing = 0.0  # of each operation: none fails by chance
 
     def __init__(self, path: str) -> None:
         self.path = path
