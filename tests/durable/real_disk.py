@@ -51,6 +51,9 @@ class RealFolder(LocalFolder):
         self.crashed = False
         self._disk = disk
 
+    def _ended(self) -> None:
+        """Nothing is this process's alone: no job is in a scene, so nobody holds a lock."""
+
 
 def stepped(name: str) -> Callable[..., Any]:
     """An operation to which something may happen, as on the simulated disk."""
