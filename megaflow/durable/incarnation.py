@@ -55,6 +55,8 @@ class DurablePart:
     incarnation: int  # that writes
     commit: int | None  # the file to begin from; None: the store has no checkpoint yet
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
+    dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more
 
 
 def read_commit(store: Store, number: int) -> Commit:
