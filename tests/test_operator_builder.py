@@ -96,7 +96,7 @@ def test_frontiers_are_those_that_all_paths_imply(nested: bool) -> None:
         for probe, row in zip(probes, (chosen[:2], chosen[2:])):
             expected = min((time + amount for time, amount in zip((4, 7), row) if amount is not None), default=None)
             assert list(probe.frontier) == ([] if expected is None else [expected]), f"paths {chosen}"
-        counts = list(graph.tracker.pointstamps())
+        counts = list(graph.progress.tracker.pointstamps())
         for location in range(len(graph.builder.depths)):
             assert graph.frontier(location) == frontier_by_brute_force(graph.builder, counts, location)
 

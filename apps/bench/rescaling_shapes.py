@@ -189,7 +189,7 @@ class Stepped:
         """
         worker = self._workers[0]
         graphs = {graph.number: graph for graph in worker.graphs()}
-        stamps = sum(1 for graph in graphs.values() for _ in graph.tracker.pointstamps())
+        stamps = sum(1 for graph in graphs.values() for _ in graph.progress.tracker.pointstamps())
         host = Host(
             worker.allocator, graphs, (), lambda: len(graphs), worker.now, lambda seconds, what: None, worker.post,
             lambda envelopes: None,

@@ -70,9 +70,9 @@ def _count(graph: Graph) -> DataflowStatistics:
         graph.runs,
         len(batches),
         sum(map(len, batches)),
-        graph.caster.batches_sent,
-        graph.caster.batches_received,
-        sum(1 for _ in graph.tracker.pointstamps()),
+        graph.progress.caster.batches_sent,
+        graph.progress.caster.batches_received,
+        sum(1 for _ in graph.progress.tracker.pointstamps()),
         tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
         graph.handoffs.dropped,
     )
@@ -215,7 +215,7 @@ class Dataflows:
                 except BaseException:
                     graph.over = True
                     raise
-            if not graph.over and graph.complete:
+            if not graph.over and graph.progress.is_complete():
                 self._let_go(number)
                 graph.shut()
 

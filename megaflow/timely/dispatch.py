@@ -7,7 +7,7 @@ The way of a message from a peer process, with what decides at each place where 
    here.
 3. The worker empties its inbox once in a step and looks each channel up in this table. A worker that joins, and one
    whose commit of a join is still under way, keep back what they cannot use yet (see `Member.takes`).
-4. The handler acts: `ChannelEnd.receive` queues records at an operator's input, `Graph.receive_progress` folds
+4. The handler acts: `ChannelEnd.receive` queues records at an operator's input, `GraphProgress.receive` folds
    progress, `Handoffs.hear` takes credit back, `Member.hear_lane` follows a change of the membership, `Dispatch` itself
    reads mail.
 

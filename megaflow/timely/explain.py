@@ -52,7 +52,7 @@ class Holding:
 
 def report_on(graph: Graph) -> Report:
     """Return what this worker holds in a running dataflow."""
-    capabilities = graph.caster.capabilities()
+    capabilities = graph.progress.caster.capabilities()
     for (location, time), delta in graph.changes:
         if location in graph.listeners:
             capabilities.update((location, time), delta)
@@ -66,14 +66,14 @@ def report_on(graph: Graph) -> Report:
 
 def unsent(graph: Graph) -> list[tuple[tuple[int, Time], int]]:
     """Return what was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
-    return [*graph.changes, *graph.caster.held()]
+    return [*graph.changes, *graph.progress.caster.held()]
 
 
 def describe_pointstamps(graph: Graph) -> str:
     """Return what holds time back as far as this worker knows: count, place and time of each pointstamp, in words."""
     return ", ".join(
         f"{count} at {graph.builder.names[location]} time {time!r}"
-        for location, time, count in graph.tracker.pointstamps()
+        for location, time, count in graph.progress.tracker.pointstamps()
     )
 
 
@@ -119,8 +119,8 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
                 found.append(Holding(graph.name, node.title, node.where, port, worker, time, count, why))
         return found
 
-    graph.show_frontiers()
-    outstanding = ChangeBatch(((place, time), count) for place, time, count in graph.tracker.pointstamps())
+    graph.progress.show()
+    outstanding = ChangeBatch(((place, time), count) for place, time, count in graph.progress.tracker.pointstamps())
     rows: list[Holding] = []
     for worker, report in said.items():
         if report is None:

@@ -46,7 +46,8 @@ def held(hands: ByHand, output: str) -> list[int]:
     for worker in hands.workers:
         for graph in worker.graphs():
             [router] = [node for node in graph.nodes if node.name == "histories.route"]
-            if any(place == router.sources[number] and count for (place, _), count in graph.caster.capabilities()):
+            held = graph.progress.caster.capabilities()
+            if any(place == router.sources[number] and count for (place, _), count in held):
                 holding.append(worker.index)
     return holding
 

@@ -81,7 +81,8 @@ def held(hands: ByHand, worker: int) -> list[Any]:
     """The times of the capabilities that S holds on a worker."""
     (graph,) = hands.workers[worker].graphs()
     stateful = [location for node in graph.nodes if node.name == "calls" for location in node.sources]
-    return [time for (location, time), count in graph.caster.capabilities() if count > 0 and location in stateful]
+    held = graph.progress.caster.capabilities()
+    return [time for (location, time), count in held if count > 0 and location in stateful]
 
 
 # Once for each key and closed time -------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_what_is_held_back_quietly_is_no_holding() -> None:
     handles[0].flush()
     hand.settle()
     before = len(hand.batches)
-    assert any(list(graph.caster.held()) for worker in hand.workers for graph in worker.graphs())
+    assert any(list(graph.progress.caster.held()) for worker in hand.workers for graph in worker.graphs())
     assert asked(hand, probes[0], 0) == [("Input", 0, 0, 1, "capability"), ("Input", 1, 0, 1, "capability")]
     assert len(hand.batches) == before
 

@@ -152,4 +152,4 @@ def test_what_is_held_is_bounded() -> None:
         kept[number] = kept[0].delayed(number + 1)
         hand.settle()
     assert 1 <= len(hand.batches) - before <= 10
-    assert all(len(list(graph.caster.held())) <= 200 for worker in hand.workers for graph in worker.graphs())
+    assert all(len(list(graph.progress.caster.held())) <= 200 for worker in hand.workers for graph in worker.graphs())

@@ -1,6 +1,7 @@
 """Operators, the streams between them, and the capabilities they hold.
 
 graph, builder    one dataflow on one worker; how operators are put into it
+graph_progress    its counts: what this worker knows of them, and tells
 capability        the right to send at a time, and references to times of records being consumed
 channels, pact    how a batch gets from an output to its inputs, and to which worker
 session           how an operator sends

@@ -4,12 +4,8 @@ While it is built the `Graph` collects nodes, locations and channels in the orde
 them; since every worker runs the same program, equal numbers mean equal things everywhere. `start()` fixes the shape,
 gives each output the initial capability of every founding member and hands the counting to a tracker.
 
-A step shows the frontiers that progress has moved, runs what is queued, and broadcasts what that did as one batch.
-Progress of other workers is folded between steps.
-
-Invariants: 1. `changes` is drained between operator invocations only (see `progcaster`).
- 2. A frontier is shown to an operator only when the tracker's worklist is empty.
- 3. The dataflow is complete when no location has a count and nothing is unsent.
+A step is: show the frontiers that progress has moved, run the operators in the run queue, broadcast what they did as
+one batch. What this worker knows of the progress of all is in `graph_progress`.
 """
 
 from __future__ import annotations
@@ -26,14 +22,13 @@ from megaflow.timely.dataflow.error_notes import annotate, user_line
 from megaflow.timely.dataflow.flow_control.handoffs import Handoffs
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.gathering import Gathering
+from megaflow.timely.dataflow.graph_progress import GraphProgress
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import OperatorShut, ScheduleStarted, ScheduleStopped
 from megaflow.timely.membership import Membership
 from megaflow.timely.order import Time
-from megaflow.timely.progcaster import Progcaster
 from megaflow.timely.progress.antichain import Antichain
-from megaflow.timely.progress.change_batch import ChangeBatch
-from megaflow.timely.progress.reachability import GraphBuilder, Tracker
+from megaflow.timely.progress.reachability import GraphBuilder
 
 T = TypeVar("T", covariant=True)
 E = TypeVar("E")
@@ -117,8 +112,9 @@ class Graph:
         self.name = name
         self.founders = founders  # fixes initial counts and tables
         self.context = context
-        self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # written by outputs, inputs and capabilities
         self.run_queue = RunQueue()
+        self.progress = GraphProgress(number, name, context, self.run_queue)
+        self.changes = self.progress.changes  # written by outputs, inputs and capabilities
         self.handoffs = Handoffs(number, context.allocator, self.run_queue)
         self.gathering = Gathering(context.now)
         self.handlers: dict[Channel, Handler] = {Channel.credit(number): self.handoffs.hear}  # what comes for it
@@ -134,16 +130,12 @@ class Graph:
         self._extensions: dict[type, object] = {}  # class -> its one object here
         self.builder = GraphBuilder(least)
         self.initial: list[tuple[int, Time, int]] = []
-        self._watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
-        self._tracker: Tracker | None = None
-        self._progcaster: Progcaster | None = None
-        self._moved = True  # the tracker has changes that are not propagated
 
     # Building ---------------------------------------------------------------------------
 
     def add_node(self, name: str, scope: ScopeRef) -> Node:
         """Add an operator; it runs once after the start."""
-        if self._tracker is not None:
+        if self.progress.running is not None:
             raise BuildError(f"{name}: the dataflow {self.name!r} is already running; operators cannot be added")
         node = Node(len(self.nodes), name, self.where or user_line(), scope)
         self.nodes.append(node)
@@ -165,7 +157,7 @@ class Graph:
         node.queues.append(queue)
         node.shape.append(shape)
         if notify:
-            self._watchers[location] = node.index
+            self.progress.watchers[location] = node.index
         return location, queue
 
     def connect(self, source: int, target: int, pact: str, queue: InputQueue | None) -> int | None:
@@ -199,16 +191,11 @@ class Graph:
                 f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
                 "a feedback needs stream.connect_loop(handle), an OperatorBuilder needs build(...)"
             )
-        self._tracker = self.builder.build(self.initial)
+        own = [((location, time), 1) for location, time, _ in self.initial] if self.founds else []
+        self.progress.start(self.builder.build(self.initial), own, self.listeners)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]
         self.handoffs.start(self.builder.edges, runs_in)
-        self._progcaster = Progcaster(
-            self.number, self.context.allocator, self.context.audience, self._tracker, self.context.log,
-            own=ChangeBatch(((location, time), 1) for location, time, _ in self.initial if self.founds),
-            sources=self.listeners,
-            eager=self.context.eager,
-        )  # fmt: skip
-        self.handlers[Channel.progress(self.number)] = self.receive_progress
+        self.handlers[Channel.progress(self.number)] = self.progress.receive
         for node in self.nodes:
             if node.within is None:
                 self.run_queue.add(node.index)
@@ -216,16 +203,9 @@ class Graph:
     # Running ----------------------------------------------------------------------------
 
     @property
-    def tracker(self) -> Tracker:
-        """The counts of the running dataflow."""
-        if self._tracker is None:
-            raise BuildError(f"dataflow {self.name!r} is not running yet: leave its `with` block first")
-        return self._tracker
-
-    @property
     def started(self) -> bool:
         """Whether `start` has been called."""
-        return self.over or self._tracker is not None
+        return self.over or self.progress.running is not None
 
     def check_started(self, verb: str) -> None:
         """Raise BuildError if records that `verb` sends would be lost."""
@@ -237,31 +217,10 @@ class Graph:
 
     def frontier(self, location: int) -> Antichain:
         """Return the frontier at a location: the minimum until the dataflow runs, empty once it was dropped."""
-        if self._tracker is None:
+        tracker = self.progress.running
+        if tracker is None:
             return Antichain() if self.over else Antichain([self.builder.least(self.builder.depths[location])])
-        return self._tracker.frontier(location)
-
-    @property
-    def caster(self) -> Progcaster:
-        """The worker's end of the running dataflow's progress stream."""
-        assert self._progcaster is not None, "the dataflow runs"
-        return self._progcaster
-
-    def receive_progress(self, source: int, body: Any) -> None:
-        """Fold another worker's batch."""
-        self.caster.receive(source, body)
-        self._moved = True
-
-    def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int] | None) -> None:
-        """Go on from another worker's sum of batches, on top of the initial counts: see `Progcaster.restore`."""
-        self.caster.restore(changes, following)
-        self._moved = True
-
-    def mint_for_another(self, location: int, time: Time) -> int:
-        """Count a capability for another worker, beside one held here; return the number of the progress batch."""
-        self.send_progress(flush=True)
-        self._moved = True
-        return self.caster.mint(location, time)
+        return tracker.frontier(location)
 
     @property
     def founds(self) -> bool:
@@ -271,35 +230,15 @@ class Graph:
     @property
     def active(self) -> bool:
         """Whether a step would do anything."""
-        return self._moved or bool(self.run_queue) or not self.changes.is_empty() or bool(self.handoffs.due)
-
-    @property
-    def complete(self) -> bool:
-        """Nothing can happen any more, on any worker."""
-        quiet = self.changes.is_empty() and not self._moved and not self.caster.is_holding()
-        return quiet and self.tracker.is_complete()
+        return self.progress.is_active() or bool(self.run_queue) or bool(self.handoffs.due)
 
     def step(self) -> None:
         """Show frontiers, run what is in the run queue, broadcast what it did."""
-        self.show_frontiers()
+        self.progress.show()
         self.run_queue.run(self._invoke)
-        self.send_progress()
+        self.progress.send()
         self.handoffs.settle(self.context.audience)
         self.gathering.settle(busy=bool(self.run_queue))
-
-    def show_frontiers(self) -> None:
-        """Propagate, and put those who watch a moved frontier in the run queue."""
-        if self._moved:
-            self._moved = False
-            for location in self.tracker.propagate():
-                watcher = self._watchers.get(location)
-                if watcher is not None:
-                    self.run_queue.add(watcher)
-
-    def send_progress(self, flush: bool = False) -> None:
-        """Broadcast what was done, unless it may wait: see `progcaster`. `flush`: it may not."""
-        if self._progcaster is not None and self._progcaster.offer(self.changes, flush):
-            self._moved = True
 
     def close_inputs(self) -> None:
         """Give up what the program's inputs hold: the program has returned."""
@@ -309,7 +248,8 @@ class Graph:
 
     def shut(self) -> None:
         """Note that nothing will run again, and tell the log."""
-        self.over, emit = True, self.context.log.emit
+        self.over = True
+        emit = self.context.log.emit
         if emit is not None:
             for node in self.nodes:
                 emit(OperatorShut(self.number, node.index))
@@ -322,13 +262,14 @@ class Graph:
         self.run_queue.clear()
         for queue in self.queues:
             queue.clear()
-        self._tracker = self._progcaster = None
+        self.progress.stop()
 
     def free(self) -> None:
         """Drop it, second half: let go of operators and what they hold; their handles may live on."""
-        lists = self.nodes, self.queues, self.edges, self.initial, self.views
-        for each in (*lists, self._extensions, self.listeners, self.handoffs, self.gathering, self.handlers):
-            each.clear()
+        for items in (self.nodes, self.queues, self.edges, self.initial, self.views):
+            items.clear()
+        for part in (self._extensions, self.listeners, self.handoffs, self.gathering, self.handlers):
+            part.clear()
         self.changes.drain()
 
     def _invoke(self, index: int) -> None:

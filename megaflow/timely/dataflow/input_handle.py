@@ -115,8 +115,8 @@ class InputHandle(Generic[T]):
         self.flush()
         for feed in self._feeds:
             if not feed.graph.over:
-                feed.graph.send_progress(flush=True)  # all that was done with it: see `progcaster`
-                feed.graph.caster.give_capability(feed.output.location, feed.capability.time)
+                feed.graph.progress.send(flush=True)  # all that was done with it: see `progcaster`
+                feed.graph.progress.caster.give_capability(feed.output.location, feed.capability.time)
             feed.capability.give_away()
         self._feeds.clear()
         self.closed = True
@@ -136,7 +136,7 @@ class InputHandle(Generic[T]):
         check_time("receive", self.time, time)
         for feed in feeds:
             feed.capability.fill(time)
-            feed.graph.caster.receive_capability(feed.output.location, time)
+            feed.graph.progress.caster.receive_capability(feed.output.location, time)
         self._feeds, self.time, self.closed = feeds, time, False
 
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> Feed[T]:

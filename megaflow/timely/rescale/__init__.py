@@ -8,6 +8,7 @@ The coordinating worker:
   founders        which membership founded which dataflow
 Every worker:
   member          follows the coordinator's word, and says when it has; host: what it needs of its worker
+  followed_change     the change under way: who joins or leaves, and how far it is
   grants          capabilities for workers that have joined
   bootstrap_server    hands joining workers the progress state
   leaver          a worker on its way out

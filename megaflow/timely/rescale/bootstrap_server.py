@@ -30,7 +30,7 @@ class Server:
         def keep(sender: WorkerId, number: int, batch: Stamps) -> None:
             self._recorded.setdefault((graph.number, sender), {})[number] = batch
 
-        graph.caster.record = keep
+        graph.progress.caster.record = keep
 
     def turn(self) -> None:
         """Answer what can be answered by now."""
@@ -39,18 +39,19 @@ class Server:
     def stop(self) -> None:
         """Record no more."""
         for graph in self._host.graphs.values():
-            graph.caster.record = None
+            graph.progress.caster.record = None
         self.asked.clear()
 
     def _cut(self) -> Snapshot:
         running = {}
         for number, graph in self._host.graphs.items():
             self.record(graph)
-            graph.show_frontiers()  # what was folded since the last step is counted only then
-            changes = ChangeBatch(((location, time), count) for location, time, count in graph.tracker.pointstamps())
+            graph.progress.show()  # what was folded since the last step is counted only then
+            counted = graph.progress.tracker.pointstamps()
+            changes = ChangeBatch(((location, time), count) for location, time, count in counted)
             changes.extend(((location, time), -count) for location, time, count in graph.initial)
             stamps = [(location, time, delta) for (location, time), delta in changes]
-            running[number] = (graph.name, signature(graph), stamps, graph.caster.following())
+            running[number] = (graph.name, signature(graph), stamps, graph.progress.caster.following())
         return Snapshot(self._change, self._host.built(), self._host.unbuilt(), running)
 
     def _answer(self, worker: WorkerId, ask: RangeAsk) -> bool:

@@ -23,13 +23,13 @@ def mint(host: Host, ask: MintAsk) -> Minted:
         if graph is None or least is None:
             rest.append((dataflow, location, worker))
         else:
-            number = graph.mint_for_another(location, least)
+            number = graph.progress.mint_for_another(location, least)
             grants.append(Grant(dataflow, location, worker, least, host.index, number))
     return Minted(ask.change, tuple(grants), tuple(rest))
 
 
 def _least_capability(graph: Graph, location: int) -> Any:
-    held = graph.caster.capabilities()
+    held = graph.progress.caster.capabilities()
     held.extend(graph.changes)
     times = [time for (place, time), count in held if place == location and count > 0]
     return min(times, key=sort_key, default=None)
@@ -56,13 +56,13 @@ class Gates:
             self._gates.append((dataflow, newcomer, minter, number))
             graph = self._host.graphs.get(dataflow)
             if graph is not None:
-                graph.caster.gate(newcomer, minter, number)
+                graph.progress.caster.gate(newcomer, minter, number)
 
     def started(self, graph: Graph) -> None:
         """Put up those of a dataflow that was built just now."""
         for dataflow, newcomer, minter, number in self._gates:
             if dataflow == graph.number:
-                graph.caster.gate(newcomer, minter, number)
+                graph.progress.caster.gate(newcomer, minter, number)
 
     def are_passed(self) -> bool:
         """Whether all have come, and each batch that they wait for is folded where the dataflow runs."""
@@ -70,6 +70,6 @@ class Gates:
             return False
         for dataflow, _, minter, number in self._gates:
             graph = self._host.graphs.get(dataflow)
-            if graph is not None and not graph.caster.has_folded(minter, number):
+            if graph is not None and not graph.progress.caster.has_folded(minter, number):
                 return False
         return True

@@ -81,7 +81,7 @@ class Joiner:
         graphs = self._host.graphs
         for grant in self._grants:
             graph = graphs.get(grant.dataflow)
-            if graph is not None and not graph.caster.has_folded(grant.minter, grant.number):
+            if graph is not None and not graph.progress.caster.has_folded(grant.minter, grant.number):
                 return
         granted = {(grant.dataflow, grant.location): grant for grant in self._grants}
         for graph in graphs.values():
@@ -117,10 +117,10 @@ class Joiner:
 
     def _restore(self, graph: Graph) -> None:
         if graph.number in self._intake.complete:
-            graph.restore([(location, time, -count) for location, time, count in graph.initial], None)
+            graph.progress.restore([(location, time, -count) for location, time, count in graph.initial], None)
             return
         stream = self._intake.streams.pop(graph.number, DataflowProgress())
-        graph.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
+        graph.progress.restore([(location, time, delta) for (location, time), delta in stream.sum], stream.following)
 
     def _announce_gates(self, grants: tuple[Grant, ...]) -> None:
         minted = tuple((each.dataflow, each.minter, each.number) for each in grants)
@@ -136,7 +136,7 @@ class Joiner:
                 node.joinable[number].release()
             else:
                 node.joinable[number].fill(grant.time)
-                graph.caster.receive_capability(location, grant.time)
+                graph.progress.caster.receive_capability(location, grant.time)
                 graph.run_queue.add(node.index)
             if node.filled is not None:
                 node.filled(None if grant is None else grant.time)

@@ -36,7 +36,7 @@ class Leaver:
         assert not self.gone or self._holds_nothing(), "a worker that has ended its lanes holds nothing"
         if self.draining and not self.gone and not self._open and self._holds_nothing():
             for graph in self._host.graphs.values():
-                graph.send_progress(flush=True)
+                graph.progress.send(flush=True)
                 graph.gathering.depart()
             for lane in Lane:
                 self._host.allocator.send_all(self._others, Channel.membership(lane), LaneEnd(self._change))
@@ -46,7 +46,7 @@ class Leaver:
         for graph in self._host.graphs.values():
             if any(queue.batches for queue in graph.queues) or not graph.changes.is_empty():
                 return False
-            if any(count for _, count in graph.caster.capabilities()):
+            if any(count for _, count in graph.progress.caster.capabilities()):
                 return False
         return True
 

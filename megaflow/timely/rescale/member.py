@@ -23,11 +23,12 @@ from dataclasses import replace
 from typing import Any
 
 from megaflow.errors import JoinDenied
-from megaflow.timely.communication.channel import MAIL, Channel, Envelope, Lane
+from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.membership import Membership, WorkerId
 from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.bootstrap_server import Server
+from megaflow.timely.rescale.followed_change import FollowedChange
 from megaflow.timely.rescale.founders import Founders
 from megaflow.timely.rescale.grants import Gates, mint
 from megaflow.timely.rescale.handover import Coordination
@@ -65,17 +66,12 @@ class Member:
         first = Sequencer(membership, places, self._founders.table) if coordinates else None
         self.coordination = Coordination(host, first, self._emit)
         self._callbacks: list[Callable[[Event], None]] = []
-        self._change = 0  # under way here; 0: none
-        self._changing: tuple[WorkerId, ...] = ()  # who joins or leaves
-        self._joining = False  # or leaving
-        self._committed = False
-        early = [worker for worker in (admission.ids if admission else ()) if worker != host.index]
-        self._early: dict[WorkerId, list[Envelope]] = {worker: [] for worker in early}  # their commit has not come
-        self._server: Server | None = None
+        self._change = FollowedChange()
+        if admission is not None:
+            self._change.expect(worker for worker in admission.ids if worker != host.index)
         self._gates = Gates(host)
         self._settled = True
         self._leaver: Leaver | None = None
-        self._open: set[tuple[WorkerId, Lane]] = set()  # lanes of leaving workers that have not ended
         self._answers: dict[WorkerId, Callable[[str | None], None]] = {}  # who is told of a leave
 
     # What a program may know and ask
@@ -88,7 +84,7 @@ class Member:
     @property
     def attentive(self) -> bool:
         """Whether `takes` must see what arrives."""
-        return bool(self._early) or self.joining
+        return self._change.is_expecting or self.joining
 
     @property
     def sequencer(self) -> Sequencer | None:
@@ -137,19 +133,15 @@ class Member:
         """Take note of a dataflow that was built and runs from now on."""
         if self.joiner is not None:
             self.joiner.restored(graph)
-        if self._server is not None:
-            self._server.record(graph)
+        if self._change.server is not None:
+            self._change.server.record(graph)
         self._gates.started(graph)
 
     # What arrives
 
     def takes(self, envelope: Envelope) -> bool:
         """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
-        early = self._early.get(envelope.source)
-        if early is not None and envelope.channel != MAIL:  # mail is read at once
-            early.append(envelope)
-            return True
-        return self.joiner is not None and self.joiner.take(envelope)
+        return self._change.keep(envelope) or (self.joiner is not None and self.joiner.take(envelope))
 
     def hear_lane(self, lane: Lane, source: WorkerId, message: Any) -> None:
         """Take in what keeps its place on a lane."""
@@ -161,8 +153,7 @@ class Member:
             case messages.NoMoreRecords() if self._leaver is not None:
                 self._leaver.no_more_records(source, lane)
             case messages.LaneEnd(change):
-                self._open.discard((source, lane))
-                if change == self._change and not any(worker == source for worker, _ in self._open):
+                if self._change.has_departed(source, lane) and change == self._change.number:
                     self._tell(messages.Departed(change, source))
 
     def hear(self, source: WorkerId, message: Any) -> None:
@@ -183,8 +174,8 @@ class Member:
             case messages.Prepare():
                 self._prepare(message)
             case messages.RangeAsk():
-                if self._server is not None and message.change == self._change:
-                    self._server.asked.append((source, message))
+                if self._change.server is not None and message.change == self._change.number:
+                    self._change.server.asked.append((source, message))
             case messages.Commit():
                 self._commit(message)
             case messages.Abort():
@@ -212,10 +203,10 @@ class Member:
 
     def turn(self) -> None:
         """Do what has become due; to be called in each step."""
-        if not self._change:
+        if not self._change.number:
             return
-        if self._server is not None:
-            self._server.turn()
+        if self._change.server is not None:
+            self._change.server.turn()
         if self.joiner is not None:
             self.joiner.turn()
         if self._leaver is not None:
@@ -232,33 +223,35 @@ class Member:
     # A join
 
     def _prepare(self, message: messages.Prepare) -> None:
-        self._enter(message.change, message.ids, joining=True)
+        self._enter(message.change, message.ids, is_join=True)
         host = self._host
-        self._early = {worker: [] for worker in message.ids}
+        self._change.expect(message.ids)
         self.audience = tuple(sorted({*self.membership.ids, *message.ids}))
-        running = {number: graph.caster.batches_sent for number, graph in host.graphs.items()}
+        running = {number: graph.progress.caster.batches_sent for number, graph in host.graphs.items()}
         marker = messages.Marker(message.change, host.built(), host.unbuilt(), running)
         host.allocator.send_all(message.ids, Channel.membership(Lane.PROGRESS), marker)
         if message.server == host.index:
-            self._server = Server(message.change, host)
+            server = Server(message.change, host)
+            self._change.serve(server)
             for worker in message.ids:
-                self._post(worker, self._server.snapshot)
+                self._post(worker, server.snapshot)
         self._tell(messages.Prepared(message.change, host.built()))
 
     def _settle(self) -> None:
         """Say so when every batch that minted for a new member is folded."""
         if not self.joining and self._gates.are_passed():
             self._settled = True
-            self._tell(messages.Settled(self._change))
+            self._tell(messages.Settled(self._change.number))
 
     # A leave
 
     def _consider(self, message: messages.MayLeave) -> None:
-        self._enter(message.change, message.ids, joining=False)
+        self._enter(message.change, message.ids, is_join=False)
         self._tell(messages.Objections(message.change, self._host.built(), objections(self._host, message.ids)))
 
     def _retire(self, message: messages.Retire) -> None:
-        host, self.retiring = self._host, True
+        host = self._host
+        self.retiring = True
         others = tuple(worker for worker in self.membership.ids if worker != host.index)
         self._leaver = Leaver(message.change, others, host)
         for graph in host.graphs.values():
@@ -270,62 +263,62 @@ class Member:
         host = self._host
         leavers = [worker for worker in ids if worker != host.index]
         self.audience = before
-        self._open = {(worker, lane) for worker in leavers for lane in Lane}
+        self._change.await_lane_ends(leavers)
         for graph in host.graphs.values():
             graph.gathering.depart()
         for lane in RECORD_LANES:
-            host.allocator.send_all(leavers, Channel.membership(lane), messages.NoMoreRecords(self._change))
+            host.allocator.send_all(leavers, Channel.membership(lane), messages.NoMoreRecords(self._change.number))
         if self._leaver is not None:
             self._leaver.draining = True
 
     # Common steps
 
-    def _enter(self, change: int, ids: tuple[WorkerId, ...], joining: bool) -> None:
-        self._change, self._changing, self._joining, self._committed = change, ids, joining, False
+    def _enter(self, change: int, ids: tuple[WorkerId, ...], is_join: bool) -> None:
+        self._change.begin(change, ids, is_join)
         if not self.joining:
             self._founders.open()
 
     def _commit(self, message: messages.Commit) -> None:
-        host, before = self._host, self.membership.ids
+        host = self._host
+        before = self.membership.ids
         ids = tuple(sorted(self.membership.workers ^ message.membership.workers))
         if self.joiner is not None and self.joiner.admission.change == message.change:
-            self._enter(message.change, ids, joining=True)
-        self._committed, self.membership = True, message.membership
+            self._enter(message.change, ids, is_join=True)
+        self._change.committed = True
+        self.membership = message.membership
         self.processes = dict(message.processes)
         self._founders.commit(message.founds, message.membership)
-        if not self._joining:
+        if not self._change.is_join:
             self._begin_leave(ids, before)
             return
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
-        self.audience, self._settled = message.membership.ids, False
+        self._change.stop_serving()
+        self.audience = message.membership.ids
+        self._settled = False
         host.allocator.promote(ids)
         self._gates.begin(set(ids) - {host.index})
         for view in [view for graph in host.graphs.values() for view in graph.views]:
             view.follow()  # before anything of the newcomers' comes
-        early, self._early = self._early, {}
-        for envelopes in early.values():
+        for envelopes in self._change.admit():
             host.redeliver(envelopes)
 
     def _abort(self, source: WorkerId, message: messages.Abort) -> None:
         if self.joining and self.joiner is not None and message.change == self.joiner.admission.change:
             self.joiner.hear(source, message)
-        ids = message.joining or (self._changing if self._change == message.change else ())
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
-        self._early = {}
+        ids = message.joining or (self._change.ids if self._change.number == message.change else ())
+        self._change.stop_serving()
+        self._change.expect(())
         self.audience = self.membership.ids
         self._host.allocator.forget(message.joining)
-        self._leaver, self.retiring = None, False
+        self._leaver = None
+        self.retiring = False
         self._founders.close()
-        self._change, self._changing = 0, ()
+        self._change.end()
         self._emit(messages.Aborted(message.change, ids, message.reason))
 
     def _finish(self, message: messages.Finished) -> None:
-        ids, joining, self._change, self._changing = self._changing, self._joining, 0, ()
-        if joining:
+        ids = self._change.ids
+        self._change.end()
+        if self._change.is_join:
             process = next(process for process in self.processes.values() if process[2] == ids)
             last = self.sequencer.last if self.sequencer is not None else None
             account = (last.seconds, last.bytes) if last is not None else ({}, 0)
@@ -333,16 +326,16 @@ class Member:
             return
         self.audience = self.membership.ids
         if self._host.index in ids:
-            self.left = self.may_end = True
+            self.left = True
+            self.may_end = True
         else:
             self._host.allocator.forget(ids)
         self._emit(messages.Left(message.change, ids, self.membership))
 
     def _check(self) -> None:
         self.coordination._check()
-        assert not self._change or self._changing, "a change is of some workers"
+        self._change._check()
         assert self._leaver is None or self.retiring
-        assert self._server is None or (self._joining and not self._committed), "a join takes a snapshot"
         assert self.joining or set(self.membership.ids) <= set(self.audience), "all members are told progress"
 
     def _emit(self, event: Event) -> None:

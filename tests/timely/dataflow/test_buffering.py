@@ -122,7 +122,7 @@ def test_dropped_records_hold_no_time_back() -> None:
     bench.settle()
     location = bench.graph.nodes[1].targets[0]
     assert list(bench.graph.frontier(location)) == [3], "those of times 1 and 2 are gone"
-    assert (location, 3, 1) in list(bench.graph.tracker.pointstamps())
+    assert (location, 3, 1) in list(bench.graph.progress.tracker.pointstamps())
     bench.open()
     assert bench.taken == [0, 1, 2, 3, "of time 3"] and bench.probe.done()
 

@@ -101,9 +101,9 @@ def test_all_that_was_done_with_the_right_is_told_before_it_goes() -> None:
     parts[0].numbers.advance_to(2)  # of which nobody need hear while worker 1 is at 0
     hands.settle()
     [graph] = hands.workers[0].graphs()
-    assert graph.caster.is_holding()
+    assert graph.progress.caster.is_holding()
     parts[0].numbers.give_away()
-    assert not graph.caster.is_holding() and list(graph.caster.capabilities()) == []
+    assert not graph.progress.caster.is_holding() and list(graph.progress.caster.capabilities()) == []
 
 
 def test_what_cannot_be_given_or_received_is_refused() -> None:

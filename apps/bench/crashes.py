@@ -1,0 +1,86 @@
+"""Does a job with a store survive its user? Processes are killed without end; what is committed must be right.
+
+    python -m apps.bench.crashes [words|sessions] [--minutes N] [--seed N] [--lines FILE …]
+
+A job reads real text and keeps its state. Every few seconds a process of it, drawn at random, is killed by SIGKILL: a
+worker, one that was added, one that joined by hand, the launcher, all of them; now and then it is stopped, or gets a
+Ctrl-C. Meanwhile bins move, workers come and go, checkpoints are asked for. When the launcher has ended, the same
+command is given again, often with another number of processes. Whenever that happens the whole store is verified, and
+the output, as far as it is committed, compared with a plain loop. When the time is over, the job runs to its end.
+
+Exit code 1 says that a line was wrong, or that something happened which must not: an exit code that nothing explains, a
+traceback, a process that outlives its job, a command that does not end, a job that stands still. The folder is kept
+then. The seed repeats what is done, but not at which moment.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from apps.bench.crashes_job import UsersJob
+from apps.bench.crashes_storm import Storm, Unexpected
+from apps.bench.crashes_text import PROGRAMS, Checker, default_text, write_documents
+
+PROGRESS_SECONDS = 15.0
+
+
+def endure(program_name: str, seconds: float, seed: int, options: argparse.Namespace) -> bool:
+    """Run one program for so long; return whether all was right."""
+    folder = Path(tempfile.mkdtemp(prefix=f"crashes-{program_name}-"))
+    program = PROGRAMS[program_name]()
+    lines = int(options.rate * (seconds + 20))
+    documents = write_documents(program, options.lines or default_text(), folder / "text", lines)
+    job = UsersJob(folder, program.app, documents, options.checkpoint_every)
+    checker = Checker(program, documents, job.output)
+    storm = Storm(job, checker, random.Random(seed), options.rate)
+    print(f"{program_name}: seed {seed}, {lines} lines, in {folder}", flush=True)
+    began = shown = time.monotonic()
+    problem = ""
+    try:
+        storm.start()
+        while (now := time.monotonic()) < began + seconds and not storm.turn(now):
+            if now - shown > PROGRESS_SECONDS:
+                shown = now
+                print(f"{program_name}: {now - began:4.0f} s, {storm.text()}", flush=True)
+        storm.calm_down()
+    except Unexpected as error:
+        problem = str(error)
+    finally:
+        job.finish()
+    print(f"{program_name}: {time.monotonic() - began:4.0f} s, {storm.text()}", flush=True)
+    if not problem and not checker.wrong_count:
+        print(f"{program_name}: all {checker.lines} lines are right")
+        shutil.rmtree(folder)
+        return True
+    for wrong in (*checker.wrong, *([problem] if problem else ())):
+        print(f"{program_name}: {wrong}")
+    print(f"{program_name}: WRONG; {storm.log_path} says what was done, seed {seed}", flush=True)
+    return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(PROGRAMS)}; by default all")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for each program (10)")
+    parser.add_argument("--seconds", type=float, help="instead of minutes")
+    parser.add_argument("--seed", type=int, help="what to draw by; by default another one each time")
+    parser.add_argument(
+        "--lines", type=Path, nargs="+", metavar="FILE", help="text to read instead of Python's library"
+    )
+    parser.add_argument("--rate", type=float, default=400.0, help="lines a second (400)")
+    parser.add_argument("--checkpoint-every", type=float, default=0.5, help="seconds (0.5)")
+    options = parser.parse_args()
+    if unknown := set(options.programs) - PROGRAMS.keys():
+        parser.error(f"no program: {', '.join(sorted(unknown))}")
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    seconds = options.minutes * 60 if options.seconds is None else options.seconds
+    right = [endure(name, seconds, seed, options) for name in options.programs or PROGRAMS]
+    sys.exit(not all(right))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""What happens to the job of the crash test: drawn from a seed, one thread, looked at every few hundredths of a second.
+
+1. One command steers at a time; strikes do not wait for it.
+2. Most strikes come in the seconds after a commit of the run; some while it begins.
+3. How the launcher may end follows from what it suffered: 75 if a process was lost, 0 by a stop, 130 by a Ctrl-C, which
+   a shell also makes of a -2.
+4. What was running when a launcher ended must end by itself, soon.
+"""
+
+import json
+import math
+import os
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from apps.bench.crashes_job import Command, UsersJob, kill, lives
+from apps.bench.crashes_text import Checker
+from megaflow.errors import StoreError
+
+LOOK_SECONDS = 0.03
+COMMAND_SECONDS_MAX = 100.0  # a command gives up after 60
+ORPHAN_SECONDS_MAX = 30.0  # promised are 5
+STILL_SECONDS_MAX = 60.0  # without a commit, though nothing happened
+END_SECONDS_MAX = 600.0
+BINS = 256
+WORKERS_MAX = 5
+LOST, STOPPED, INTERRUPTED = 75, 0, 130
+STRIKES = {"worker": 5, "added": 4, "by hand": 3, "launcher": 3, "all": 1, "stop": 1, "Ctrl-C": 1}  # kind -> weight
+STEERING = {"status": 3, "balance": 3, "move": 5, "add": 4, "remove": 3, "join": 2, "checkpoint": 1, "nothing": 2}
+STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
+
+
+class Unexpected(Exception):
+    """Something has happened that must not."""
+
+
+@dataclass
+class Orphan:
+    """A process that is to end by itself."""
+
+    pid: int
+    start: str | None
+    until: float  # seconds of the clock
+
+
+class Storm:
+    """What is done to one job."""
+
+    def __init__(self, job: UsersJob, checker: Checker, rng: random.Random, rate: float) -> None:
+        self.log_path = job.folder / "log.txt"
+        self._job = job
+        self._checker = checker
+        self._rng = rng
+        self._rate = rate
+        self._done: Counter[str] = Counter()  # what happened -> how often
+        self._began = time.monotonic()
+        self._ids: list[int] = [0]  # of workers, when they were last asked for
+        self._may_end: set[int] = set()  # exit codes
+        self._steering: tuple[str, Command, float] | None = None  # what, which, until when
+        self._stragglers: list[tuple[Command, float]] = []  # commands to a job that has ended
+        self._orphans: list[Orphan] = []
+        self._next_steering = self._next_strike = 0.0  # seconds of the clock
+        self._alive_at = 0.0  # a commit was seen, or something was done
+        self._commit = 0  # the newest one that was seen
+        self._begun_at = 0  # the newest one when this run was started
+
+    def start(self) -> None:
+        """Start the job, or have it go on."""
+        processes = self._rng.choice((1, 2, 2, 3))
+        now = time.monotonic()
+        self._may_end, self._ids = set(), [0]
+        self._job.run("--processes", str(processes), "--rate", f"{self._rate:g}")
+        self._log(f"runs with {processes} processes")
+        self._alive_at = now
+        self._begun_at = self._job.newest_commit()
+        self._next_steering = now + self._rng.uniform(0.5, 1.5)
+        self._next_strike = now + self._rng.choice((self._rng.uniform(0.05, 1.5), *[math.inf] * 3))
+
+    def turn(self, now: float) -> bool:
+        """Do what is due; return whether all lines are read. Raises Unexpected."""
+        job, launcher = self._job, self._job.launcher
+        assert launcher is not None, "it was started"
+        time.sleep(LOOK_SECONDS)
+        job.look(self._steering is not None and self._steering[0] == "add")
+        code = launcher.poll()
+        if code is not None:
+            if self._has_ended(launcher, code):
+                return True
+            self.start()
+        self._steer(now)
+        if now >= self._next_strike:
+            self._strike(now)
+        self._watch(now)
+        return False
+
+    def calm_down(self) -> None:
+        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out."""
+        launcher = self._job.launcher
+        assert launcher is not None, "it was started"
+        if launcher.poll() is None:
+            self._log("is killed for the last time")
+            self._may_end.add(-signal.SIGKILL)
+            kill([launcher.pid])
+            launcher.process.wait()
+            self._has_ended(launcher, -signal.SIGKILL)
+        for wanted in ("lines", "all lines were read before"):
+            last = self._job.run("--processes", "2")
+            if (code := last.process.wait(END_SECONDS_MAX)) != 0 or wanted not in last.said():
+                raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
+        until = time.monotonic() + COMMAND_SECONDS_MAX
+        while self._orphans or self._stragglers or any(each.poll() is None for each in self._job.joined):
+            self._watch_ended(time.monotonic())
+            if time.monotonic() > until:
+                raise Unexpected("processes that joined by hand outlive the job")
+            time.sleep(LOOK_SECONDS)
+        self._look_at_output()
+        self._checker.finish()
+
+    def text(self) -> str:
+        """Say what was done so far."""
+        done = ", ".join(f"{count} {what}" for what, count in sorted(self._done.items()))
+        return (
+            f"{done}; commit {self._commit}, {self._checker.lines} lines looked at, {self._checker.wrong_count} wrong"
+        )
+
+    # What is done to it
+
+    def _steer(self, now: float) -> None:
+        if self._steering is not None:
+            what, command, until = self._steering
+            code = command.poll()
+            if code is None:
+                if now > until:
+                    raise Unexpected(f"{' '.join(command.words)} does not end: {command.said_path}")
+                return
+            self._steering = None
+            self._next_steering = now + self._rng.uniform(0.0, 0.8)
+            self._take_answer(what, command, code)
+        elif now >= self._next_steering:
+            self._next_steering = now + 0.2
+            what = self._draw(STEERING)
+            if (words := self._words(what)) is not None:
+                self._log(" ".join(words))
+                self._steering = what, self._job.control(*words), now + COMMAND_SECONDS_MAX
+            elif what == "join" and len(self._job.joined) < 2 and len(self._ids) < WORKERS_MAX:
+                self._log("joins by hand")
+                self._done["joined by hand"] += 1
+                self._job.join()
+
+    def _words(self, what: str) -> list[str] | None:
+        rng = self._rng
+        strategy = ("--strategy", rng.choice(STRATEGIES), "--batch", "8")[: rng.choice((0, 2))]
+        if what == "balance":
+            return ["move-bins", "--balance", *strategy]
+        if what == "move":
+            first = rng.randrange(BINS)
+            last = min(BINS - 1, first + rng.choice((0, 8, 64, 255)))
+            return ["move-bins", "--bins", f"{first}-{last}", "--to", str(rng.choice(self._ids)), *strategy]
+        if what == "add" and len(self._ids) < WORKERS_MAX:
+            return ["add-workers", str(rng.choice((1, 1, 2))), *rng.choice(([], ["--balance"]))]
+        if what == "remove" and len(self._ids) > 1:
+            return ["remove-workers", "--id", str(rng.choice(self._ids))]
+        if what == "checkpoint":
+            return ["checkpoint"]
+        return ["status", "--json"] if what in ("status", "add", "remove") else None
+
+    def _take_answer(self, what: str, command: Command, code: int) -> None:
+        said = command.said()
+        self._log(f"  {' '.join(command.words)}: {code}, {command.last_word()[:200]}")
+        if "Traceback" in said:
+            raise Unexpected(f"{' '.join(command.words)} shows a traceback: {command.said_path}")
+        self._done[f"{what if command.words[1] != 'status' else 'status'} {'refused' if code else 'done'}"] += 1
+        if code == 0 and "--json" in command.words:
+            workers = json.loads(said)["workers"]
+            self._ids = [each["id"] for each in workers] or self._ids
+
+    def _strike(self, now: float) -> None:
+        """Kill somebody, or stop the job."""
+        job = self._job
+        assert job.launcher is not None, "it was started"
+        self._next_strike = now + self._rng.uniform(0.05, 5.0)
+        what = self._draw(STRIKES)
+        if what == "all":
+            victims = [job.launcher.pid, *job.kinds, *job.living("by hand")]
+            self._may_end.add(-signal.SIGKILL)
+        elif what in ("stop", "Ctrl-C"):
+            if self._may_end & {STOPPED, INTERRUPTED} or not job.launcher.said():
+                return  # a second one ends the job at once; before it says something, Python may still be starting
+            victims = []
+        else:
+            victims = self._rng.sample(living := job.living(what), min(1, len(living)))
+            if not victims:
+                return
+            self._may_end.add(-signal.SIGKILL if what == "launcher" else LOST)
+        self._alive_at = now
+        self._done[what if what in ("stop", "Ctrl-C") else f"killed {what}"] += 1
+        self._log(f"{what}: {victims}")
+        kill(victims)
+        if what == "stop":
+            self._may_end.add(STOPPED)
+            self._stragglers.append((job.control("stop"), now + COMMAND_SECONDS_MAX))
+        elif what == "Ctrl-C":
+            self._may_end |= {INTERRUPTED, -signal.SIGINT}  # the latter if it was ending
+            os.kill(job.launcher.pid, signal.SIGINT)
+
+    def _draw(self, weights: dict[str, int]) -> str:
+        return self._rng.choices(list(weights), list(weights.values()))[0]
+
+    # What comes of it
+
+    def _has_ended(self, launcher: Command, code: int) -> bool:
+        """Take in that the launcher has; return whether all lines are read."""
+        self._log(f"ended with {code}: {launcher.last_word()}")
+        self._done[f"runs ended with {code}"] += 1
+        now = time.monotonic()
+        if self._steering is not None:
+            self._stragglers.append((self._steering[1], now + COMMAND_SECONDS_MAX))
+            self._steering = None
+        starts = self._job.starts.items()
+        self._orphans += [Orphan(pid, start, now + ORPHAN_SECONDS_MAX) for pid, start in starts]
+        if "Traceback" in launcher.said():
+            raise Unexpected(f"a run shows a traceback: {launcher.said_path}")
+        is_over = self._look_at_output()
+        if code not in self._may_end and not (is_over and code == 0):
+            raise Unexpected(f"a run ended with {code}, of {sorted(self._may_end)}: {launcher.said_path}")
+        return is_over
+
+    def _look_at_output(self) -> bool:
+        """Look at what is committed; return whether that is all. The job does not run."""
+        try:
+            commit = self._job.committed()
+        except StoreError as error:
+            raise Unexpected(f"the store is damaged: {error}") from error
+        if commit is None or not commit.outputs:
+            return False
+        self._commit = commit.number
+        self._checker.look(commit.outputs[0].length)
+        if self._checker.wrong_count:
+            raise Unexpected("a committed line is wrong")
+        return commit.ended
+
+    def _watch(self, now: float) -> None:
+        """Look at whether it lives, and what is to end ends."""
+        self._watch_ended(now)
+        if (newest := self._job.newest_commit()) > self._commit:
+            self._commit, self._alive_at = newest, now
+            if self._next_strike == math.inf and newest >= self._begun_at + 2:  # the first one only says who writes
+                self._next_strike = now + self._rng.uniform(0.05, 5.0)
+        if now - self._alive_at > STILL_SECONDS_MAX:
+            for words in (("status", "--bins"), ("explain",)):
+                command = self._job.control(*words)
+                command.process.wait()
+                self._log(command.said())
+            raise Unexpected(f"no commit for {STILL_SECONDS_MAX:g} s")
+
+    def _watch_ended(self, now: float) -> None:
+        self._orphans = [each for each in self._orphans if lives(each.pid, each.start)]
+        for orphan in self._orphans:
+            if now > orphan.until:
+                raise Unexpected(f"process {orphan.pid} outlives its launcher")
+        for command, until in self._stragglers:
+            if command.poll() is None and now > until:
+                raise Unexpected(f"{' '.join(command.words)} does not end: {command.said_path}")
+            if command.poll() is not None and "Traceback" in command.said():
+                raise Unexpected(f"{' '.join(command.words)} shows a traceback: {command.said_path}")
+        self._stragglers = [each for each in self._stragglers if each[0].poll() is None]
+
+    def _log(self, what: str) -> None:
+        with self.log_path.open("a", encoding="utf-8") as log:
+            log.write(f"{time.monotonic() - self._began:8.2f} {what}\n")

@@ -1,0 +1,169 @@
+"""What the programs of the crash test read, and whether what they put out is right: line by line, as it is committed.
+
+What must hold for each key is decided by the text alone, for any epochs and any order between files:
+ words      a word's counts are 1, 2, … up to how often it is there, in this order.
+ sessions   the sessions of a word in a document are those of a plain loop, in order; what is told of its uses so far
+            is 1 to a, a + 1 to b, … up to how often it is there.
+"""
+
+import json
+import sysconfig
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from apps.bench.workload import ROOT
+from apps.sessions import GAP
+
+DOCUMENTS = 5  # files: each is read by one worker
+SHOWN = 5  # wrong lines that are kept
+
+Key = tuple[str, ...]
+
+
+class Program(Protocol):
+    """A program, what it reads and what it must put out."""
+
+    app: str  # its file
+
+    def line(self, document: int, number: int, text: str) -> str:
+        """Return a line of its input."""
+
+    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+        """Return what must come out for each key, in this order."""
+
+    def found(self, record: Any) -> list[tuple[Key, Any]]:
+        """Return what a record of the output says of keys."""
+
+
+class Words:
+    """Running counts of words."""
+
+    app = str(ROOT / "apps" / "wordcount.py")
+
+    def line(self, document: int, number: int, text: str) -> str:
+        return text
+
+    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+        totals = Counter(word for line in lines_of(documents) for word in line.split())
+        return {(word,): list(range(1, total + 1)) for word, total in totals.items()}
+
+    def found(self, record: Any) -> list[tuple[Key, Any]]:
+        word, total = record
+        return [((word,), total)]
+
+
+class Sessions:
+    """Sessions of words in each document."""
+
+    app = str(ROOT / "apps" / "sessions.py")
+
+    def line(self, document: int, number: int, text: str) -> str:
+        return f"document{document} {number} {text}"
+
+    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+        wanted: dict[Key, list[Any]] = defaultdict(list)
+        for line in lines_of(documents):
+            document, text, *words = line.split()
+            number = int(text)
+            for word in words:
+                sessions, so_far = wanted["session", document, word], wanted["so far", document, word]
+                so_far.append(len(so_far) + 1)
+                if sessions and number - sessions[-1][1] <= GAP:
+                    sessions[-1][1:] = [number, sessions[-1][2] + 1]
+                else:
+                    sessions.append([number, number, 1])
+        return wanted
+
+    def found(self, record: Any) -> list[tuple[Key, Any]]:
+        kind, document, word, *values = record
+        key = (kind, document, word)
+        if kind == "session":
+            return [(key, values)]
+        return [(key, number) for number in range(values[0] + 1, values[1] + 1)]
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {"words": Words, "sessions": Sessions}
+
+
+def default_text() -> list[Path]:
+    """Return real text that is wherever Python is."""
+    return sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+
+
+def lines_of(paths: Iterable[Path]) -> Iterator[str]:
+    """Yield the lines of files, without their ends."""
+    for path in paths:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            yield from (line.rstrip("\n") for line in lines)
+
+
+def write_documents(program: Program, text: Sequence[Path], folder: Path, lines: int) -> list[Path]:
+    """Write so many lines of a text, again and again from its first, into files; return these."""
+    folder.mkdir()
+    usable = [line for path in text for line in path.read_text(encoding="utf-8").splitlines() if line.split()]
+    drawn = cycle(usable)
+    paths = [folder / f"document{number}.txt" for number in range(DOCUMENTS)]
+    for document, path in enumerate(paths):
+        some = islice(drawn, lines // DOCUMENTS)
+        path.write_text("".join(f"{program.line(document, *each)}\n" for each in enumerate(some)), encoding="utf-8")
+    return paths
+
+
+class Checker:
+    """What is committed, against what must come."""
+
+    def __init__(self, program: Program, documents: Sequence[Path], output: Path) -> None:
+        self.lines = 0  # of output that were looked at
+        self.wrong: list[str] = []  # the first ones
+        self.wrong_count = 0
+        self._program = program
+        self._output = output
+        self._wanted = program.wanted(documents)
+        self._came: Counter[Key] = Counter()  # how much of what is wanted
+        self._at = 0  # bytes that were looked at
+        self._time = -1  # of the last line
+
+    def look(self, length: int) -> None:
+        """Look at the output's lines up to a length, which are committed."""
+        content = b""
+        if length > self._at:
+            with self._output.open("rb") as file:
+                file.seek(self._at)
+                content = file.read(length - self._at)
+        if len(content) != length - self._at or not content.endswith(b"\n" if content else b""):
+            self._note(f"the output has not the {length} bytes, and whole lines, that are committed")
+        self._at = length
+        for line in content.splitlines():
+            self.lines += 1
+            self._take(line.decode())
+
+    def finish(self) -> None:
+        """Look at the rest, and whether all is there."""
+        self.look(self._output.stat().st_size)
+        for key, values in self._wanted.items():
+            if (missing := len(values) - self._came[key]) > 0:
+                self._note(f"{key}: {missing} of {len(values)} are missing, from {values[self._came[key]]} on")
+
+    def _take(self, line: str) -> None:
+        try:
+            told = json.loads(line)
+            said = self._program.found(told["record"])
+        except (ValueError, KeyError, TypeError):
+            self._note(f"{line!r:.200} is no line of the output")
+            return
+        if told["time"] < self._time:
+            self._note(f"{line} comes after a line of epoch {self._time}")
+        self._time = told["time"]
+        for key, value in said:
+            wanted, at = self._wanted.get(key, ()), self._came[key]
+            self._came[key] += 1
+            if at >= len(wanted) or wanted[at] != value:
+                self._note(f"{line}: {key} has {value}, where {wanted[at : at + 1]} is wanted")
+
+    def _note(self, what: str) -> None:
+        self.wrong_count += 1
+        if len(self.wrong) < SHOWN:
+            self.wrong.append(what)
