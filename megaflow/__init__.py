@@ -17,7 +17,7 @@ What programs call:
 What is below:
     timely                   the engine: timely dataflow, with workers that join and leave
     megaphone                state in bins that move between workers
-    durable                  what is written of states, and where: not part of a job yet
+    durable                  what is written of states, and where
 What is above:
     control                  commands on a running job: moves, joins, leaves, load, status
     spark                    lines from Spark Structured Streaming
@@ -40,6 +40,7 @@ from megaflow import timely as timely
 __version__ = "0.1.0.dev0"
 
 _NAMES = {
+    "megaflow.job.kept_states": ("read_state",),
     "megaflow.job.launcher.python_function": ("run",),
     "megaflow.job.worker.flow": ("Flow",),
     "megaflow.megaphone.bins": ("stable_hash",),

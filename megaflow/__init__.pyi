@@ -1,6 +1,7 @@
 """The types of the front door, whose names are loaded lazily."""
 
 from megaflow import timely as timely
+from megaflow.job.kept_states import read_state as read_state
 from megaflow.job.launcher.python_function import run as run
 from megaflow.job.worker.flow import Flow as Flow
 from megaflow.megaphone.bins import stable_hash as stable_hash

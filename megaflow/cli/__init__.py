@@ -2,7 +2,8 @@
 
 main                `megaflow run`, `megaflow graph`, and the groups `megaflow control` and `megaflow state`
 steering, scaling   the commands of `megaflow control`
-state               the commands of `megaflow state`
+state               the commands of `megaflow state` that look at a store
+state_reading       those that take something out of it; app_operators: what a program says of its operators
 drawing             the pictures of `megaflow graph`
 options             what the commands share
 text, json_records  what they print

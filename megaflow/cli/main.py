@@ -107,6 +107,10 @@ class StateCommands(LazyCommands):
         from megaflow.cli.state import COMMANDS
 
         self.commands.update((str(command.name), command) for command in COMMANDS)
+        if name not in self.commands:
+            from megaflow.cli.state_reading import COMMANDS as MORE
+
+            self.commands.update((str(command.name), command) for command in MORE)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,7 +14,7 @@ from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import Commit
 from megaflow.durable.inspection import StoreContent, inspect, verify
-from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.local_folder import LocalFolder, open_to_look
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
@@ -31,8 +31,8 @@ def list_checkpoints(directory: str, as_json: bool) -> None:
 
     Segments are not read. The exit code is 1 if a commit is damaged or of another version.
     """
-    with looking_at(directory) as store:
-        content = inspect(store)
+    with looking_at(directory) as folder:
+        content = inspect(FolderStore(folder))
     answer(to_json(store_record(directory, content)) if as_json else content_text(directory, content))
     raise_damage(directory, content)
 
@@ -45,7 +45,8 @@ def verify_store(directory: str, as_json: bool) -> None:
 
     The exit code is 1 if anything is damaged: each file is named, with the place.
     """
-    with looking_at(directory) as store:
+    with looking_at(directory) as folder:
+        store = FolderStore(folder)
         names = {segment.name for commit in inspect(store).commits for segment in commit.segments}
         with counted(names, len(names), "reading segments") as shown:
             progress = iter(shown)
@@ -65,11 +66,13 @@ def verify_store(directory: str, as_json: bool) -> None:
 
 
 @contextmanager
-def looking_at(directory: str) -> Iterator[FolderStore]:
+def looking_at(directory: str) -> Iterator[LocalFolder]:
     """Open a store to look at it. Raises StoreError if it is none, or cannot be read."""
     folder = open_to_look(directory)
     try:
-        yield FolderStore(folder)
+        yield folder
+    except BrokenPipeError:  # of who reads what is shown
+        raise
     except OSError as error:
         path = os.path.join(directory, str(error.filename)) if error.filename else directory
         raise StoreError(f"{path} cannot be read: {error.strerror}") from error

@@ -13,4 +13,6 @@ store         five operations on files that are there whole or not at all, and h
 local_folder  a folder of this machine, and its lock
 incarnation   a launcher's time with a store: the commits that it writes, and what it removes
 inspection    what is in a store, and whether it is as it was written
+reading       the states of an operator, bin by bin, for whoever is no worker of the job
+copying       a copy of a store, of all that counts or of one checkpoint
 """

@@ -82,12 +82,13 @@ def verify_segment(store: Store, segment: SegmentRef) -> None:
     reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
     keys = sum(block.count for block in reader.blocks())
     crc = 0
-    for chunk in _chunks(store, segment):
+    for chunk in chunks(store, segment):
         crc = zlib.crc32(chunk, crc)
     if (crc, keys, reader.header.number) != (segment.crc, segment.keys, segment.checkpoint):
         raise damaged(segment.name, 0, "it is a segment, but not the one that the commit names")
 
 
-def _chunks(store: Store, segment: SegmentRef) -> Iterator[bytes]:
+def chunks(store: Store, segment: SegmentRef) -> Iterator[bytes]:
+    """Read a segment, a megabyte at a time."""
     for start in range(0, segment.length, _CHUNK_BYTES):
         yield store.read(segment.name, start, _CHUNK_BYTES)

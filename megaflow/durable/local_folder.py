@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +35,12 @@ class LocalFolder:
         self.path = os.fspath(path)
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: int | None = None  # open while it is held
+        self._open: dict[str, int] = {}  # file -> descriptor, of those that are kept open
 
     def close_folder(self) -> None:
-        """Let go of the folder, and of the lock if it is held."""
+        """Let go of the folder, of the files that are kept open, and of the lock if it is held."""
         os.close(self._folder)
+        self._let_go()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -61,6 +64,26 @@ class LocalFolder:
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         self._lock = lock
+
+    def keep_open(self, names: Iterable[str]) -> None:
+        """Open these files, and no others, until `close_folder`: they can be read though they are removed.
+
+        Raises FileNotFoundError with the name of one that is not there, and then none is kept open.
+        """
+        self._let_go()
+        try:
+            for name in names:
+                self._open[name] = self._open_to_read(name)
+        except OSError:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _open_to_read(self, name: str) -> int:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
 
     def create(self, name: str) -> int:
         """Make a new file and return its descriptor."""
@@ -110,7 +133,8 @@ class LocalFolder:
 
     def read(self, name: str, start: int, length: int | None) -> bytes:
         """Return bytes of a file."""
-        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
+        kept = self._open.get(name)
+        file = self._open_to_read(name) if kept is None else kept
         try:
             wanted = os.fstat(file).st_size - start if length is None else length
             parts = []
@@ -120,7 +144,8 @@ class LocalFolder:
                 wanted -= len(part)
             return b"".join(parts)
         finally:
-            os.close(file)
+            if kept is None:
+                os.close(file)
 
 
 def open_for_a_job(path: str | os.PathLike[str]) -> LocalFolder:

@@ -61,7 +61,7 @@ def restore(
             mine = [place for place, bin in enumerate(at) if bin in states and number >= bases[bin]]
         else:
             at = list(map(bin_of_key, keys))
-            valid = (bin in bases and number >= bases[bin] for bin in before)
+            valid = (old in bases and number >= bases[old] for old in before)
             mine = [place for place, is_valid in enumerate(valid) if is_valid and at[place] in bins]
             for place in mine:
                 states.setdefault(at[place], {})

@@ -16,7 +16,7 @@ from typing import Any
 
 from megaflow.errors import CannotTravel
 from megaflow.megaphone.bins import BinStore
-from megaflow.timely.communication.codec.decode import ClassName, classes_in
+from megaflow.timely.communication.codec.class_names import ClassName, classes_in
 from megaflow.timely.communication.codec.lowering import lower_shared
 from megaflow.timely.communication.codec.tags import SCALARS
 

@@ -238,7 +238,7 @@ def build(
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
     own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
     restored = Restored({}, {})
-    if durability.restore is not None and journal is not None and own:
+    if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
     for bin in own:
         store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))

@@ -14,7 +14,7 @@ from megaflow.megaphone.bin_trial import SCANNED_KEYS, trial
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import chunks
 from megaflow.timely.communication.codec import lowering, tags, user_types
-from megaflow.timely.communication.codec.decode import ClassName, check_known, classes_in
+from megaflow.timely.communication.codec.class_names import ClassName, check_known, classes_in
 from megaflow.timely.communication.codec.encode import register
 from megaflow.timely.communication.codec.lowering import lower
 

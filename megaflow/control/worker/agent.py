@@ -30,7 +30,7 @@ from megaflow.megaphone.bin_trial import trial
 from megaflow.megaphone.load_meter import Load, bin_sizes
 from megaflow.megaphone.stateful_core import Core
 from megaflow.program import Worker
-from megaflow.timely.communication.codec.decode import ClassName, check_known
+from megaflow.timely.communication.codec.class_names import ClassName, check_known
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest
 TRIAL_SECONDS = 0.004  # of a slice; with the piece that is begun in it less than 5 ms, but for a single large state

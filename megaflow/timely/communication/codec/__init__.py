@@ -4,7 +4,7 @@ A value is first *lowered* to a tree that msgpack carries exactly: None, bool, i
 themselves, everything else is a node, a list that begins with a tag (`tags`, `lowering`). The tree is packed in one
 call. Decoding unpacks the tree and *restores* each node by its tag. `user_types` finds and fills the program's own
 classes, `array_types` has the values of numpy and pandas, `equal_shapes` what travels as columns, `references` what is
-one object though it is referred to several times.
+one object though it is referred to several times, `class_names` tells which classes there are in a value.
 
 Rules:
 1. Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base.

@@ -6,16 +6,15 @@ The tree is not trusted. Nothing is imported, and nothing is called that the tre
 
 import re
 import struct
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from itertools import chain, repeat
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -40,22 +39,26 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> A
     """
     token = _anchors.set({} if shared else None)
     try:
-        tree = msgpack.unpackb(
-            buffer,
-            unicode_errors="surrogatepass",
-            max_array_len=tags.ARRAY_LENGTH_MAX,
-            max_map_len=0,
-            max_ext_len=0,
-            object_hook=_refuse,
-            ext_hook=_refuse,
-        )
-        return restore(tree)
+        return restore(unpack(buffer))
     except ProtocolError:
         raise
     except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
         raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
     finally:
         _anchors.reset(token)
+
+
+def unpack(buffer: bytes | bytearray | memoryview) -> Node:
+    """Return the tree that these bytes hold; raises whatever fails first."""
+    return msgpack.unpackb(
+        buffer,
+        unicode_errors="surrogatepass",
+        max_array_len=tags.ARRAY_LENGTH_MAX,
+        max_map_len=0,
+        max_ext_len=0,
+        object_hook=_refuse,
+        ext_hook=_refuse,
+    )
 
 
 def _refuse(content: object, *more: object) -> None:
@@ -111,13 +114,13 @@ def _restore_equal(
 
 
 def _make_named_tuples(columns: list[list[Any]], tag: int, module: str, qualname: str) -> list[Any]:
-    kind = _class_of(tag, module, qualname)
+    kind = class_of(tag, module, qualname)
     _check_arity(kind, len(columns))
     return [*map(tuple.__new__, repeat(kind), zip(*columns, strict=True))]
 
 
 def _make_objects(columns: list[list[Any]], tag: int, module: str, qualname: str, names: Sequence[str]) -> list[Any]:
-    return user_types.storage_of(_class_of(tag, module, qualname)).fill_all(names, columns)
+    return user_types.storage_of(class_of(tag, module, qualname)).fill_all(names, columns)
 
 
 _MAKE: Final[dict[int, Callable[..., list[Any]]]] = {  # first of a shape -> (columns, *shape) -> what they are of
@@ -145,16 +148,16 @@ def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node)
     return defaultdict(None if name is None else tags.FACTORIES[name], _restore_dict(depth, keys, values))
 
 
-def _class_of(tag: int, module: str, qualname: str) -> Any:
+def class_of(tag: int, module: str, qualname: str) -> Any:
     """Return the class of that name, which must be one that travels with this tag."""
     kind = user_types.find_class(module, qualname)
-    fits, what = _FITS[tag]
+    fits, what = FITS[tag]
     if not fits(kind):
         raise ProtocolError(f"{user_types.describe(kind)} is not {what}")
     return kind
 
 
-_FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
+FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
     tags.ENUM: (lambda kind: issubclass(kind, Enum), "an enum"),
     tags.FLAG: (lambda kind: issubclass(kind, Flag), "a Flag"),
     tags.NAMED_TUPLE: (user_types.is_named_tuple, "a NamedTuple"),
@@ -164,11 +167,11 @@ _FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
 
 
 def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
-    return _class_of(tags.ENUM, module, qualname).__members__[name]
+    return class_of(tags.ENUM, module, qualname).__members__[name]
 
 
 def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Any:
-    kind = _class_of(tags.FLAG, module, qualname)
+    kind = class_of(tags.FLAG, module, qualname)
     value = restore(node, depth + 1)
     if type(value) is not int:
         raise ProtocolError(f"{user_types.describe(kind)} has no value {value!r:.50}")
@@ -176,7 +179,7 @@ def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Any:
 
 
 def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) -> Any:
-    kind = _class_of(tags.NAMED_TUPLE, module, qualname)
+    kind = class_of(tags.NAMED_TUPLE, module, qualname)
     values = _restore_list(items, depth)
     _check_arity(kind, len(values))
     return tuple.__new__(kind, values)
@@ -188,12 +191,12 @@ def _check_arity(kind: Any, count: int) -> None:
 
 
 def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = _class_of(tags.DATACLASS, module, qualname)
+    kind = class_of(tags.DATACLASS, module, qualname)
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 
 def _restore_object(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = _class_of(tags.OBJECT, module, qualname)
+    kind = class_of(tags.OBJECT, module, qualname)
     return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
 
 
@@ -287,56 +290,3 @@ _RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follo
     tags.ANCHOR: _restore_anchor,
     tags.SHARED: lambda depth, number: _restored()[number],
 }
-
-
-# Which classes there are in a value
-
-ClassName: TypeAlias = tuple[int, str, str]  # tag, module or registered name, qualified name or nothing
-
-_LIBRARIES: Final = {
-    **dict.fromkeys((tags.ARRAY, tags.NUMPY_SCALAR, tags.NUMPY_TEXT), "numpy"),
-    **dict.fromkeys((tags.TIMESTAMP, tags.PANDAS_TIMEDELTA), "pandas"),
-}  # tag -> the library that must have been imported
-
-
-def classes_in(tree: Node, met: set[ClassName]) -> None:
-    """Add the classes whose objects are in a tree, one that `lower` has made. Cost: linear in it."""
-    nodes = [tree] if type(tree) is list else []
-    while nodes:
-        node = nodes.pop()
-        tag = node[0]
-        if tag in _FITS:
-            met.add((tag, node[1], node[2]))
-        elif tag == tags.REGISTERED:
-            met.add((tag, node[1], ""))
-        elif tag in _LIBRARIES:
-            met.add((tag, _LIBRARIES[tag], ""))
-            continue  # a shape is no node; what zone there is, Python knows
-        if tag == tags.ROWS:
-            if node[1][0] in _FITS:
-                met.add(tuple(node[1][:3]))
-            content = node[2]
-        elif tag == tags.LISTS:
-            content = node[1:3]
-        elif tag in (tags.LIST, tags.PARTS, tags.COLUMNS):
-            content = node[1]
-        else:
-            content = node[4 if tag in (tags.DATACLASS, tags.OBJECT) else 1 :]  # what is before are names
-        nodes += [part for part in content if type(part) is list]
-
-
-def check_known(names: Iterable[ClassName]) -> None:
-    """Raise ProtocolError unless this process can restore objects of these classes."""
-    for tag, name, qualname in names:
-        if tag == tags.REGISTERED:
-            known = name in user_types.decoders
-        elif tag in _LIBRARIES:
-            known = name in sys.modules
-        else:
-            try:
-                known = _class_of(tag, name, qualname) is not None
-            except ProtocolError:
-                known = False
-        if not known:
-            what = f"registered no {name}" if tag == tags.REGISTERED else f"imported no {name} {qualname}".rstrip()
-            raise ProtocolError(f"this process has {what}, as the state needs: do so at the top level of the program")

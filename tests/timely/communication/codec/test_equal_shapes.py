@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.timely.communication.codec import lowering, references, tags, user_types
-from megaflow.timely.communication.codec.decode import ClassName, classes_in, decode
+from megaflow.timely.communication.codec.class_names import ClassName, classes_in
+from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.codec.lowering import lower, lower_shared
 from tests.simulation import object_graphs

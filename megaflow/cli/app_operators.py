@@ -1,0 +1,57 @@
+"""What a program says of its stateful operators: in which bin a key is. It is built for that, and not run.
+
+That loads the program, and with it the classes of its states. Each operator asks for what it begins with: it begins
+with nothing, and is noted.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from megaflow.cli.drawing import Draughtsman, Enough, build_flow
+from megaflow.durable.inheritance import Heir
+from megaflow.durable.restored import Restored
+from megaflow.errors import PeerFailed, UsageError
+from megaflow.job.app import find_app
+from megaflow.job.worker.flow import Flow, load
+from megaflow.megaphone.journal import Durability
+from megaflow.scope import Scope
+from megaflow.timely.communication.local import LocalFabric
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+from megaflow.timely.membership import founding
+
+
+class AppOperators:
+    """The stateful operators of a program."""
+
+    def __init__(self, text: str, args: Sequence[str]) -> None:
+        """Load FILE[:FUNCTION] and build its dataflow. Raises UsageError, PeerFailed with the program's traceback."""
+        self._text = text
+        self._found: dict[str, Heir] = {}  # by name
+        app = find_app(text)
+        worker = Draughtsman(LocalFabric([0]).allocator(0), founding([0]), Scope, (time.monotonic, time.time), args)
+        try:
+            function = load(app)
+
+            def build(flow: Flow) -> Any:
+                flow.scope.ref.graph.extension(Durability).restore = self._note
+                return function(flow)
+
+            build_flow(worker, build, args)
+        except (KeyboardInterrupt, UsageError):
+            raise
+        except Enough:
+            pass
+        except BaseException as error:
+            raise PeerFailed(format_user_traceback(error, False)) from error
+
+    def _note(self, heir: Heir, bins: Collection[int]) -> Restored:
+        self._found[heir.name] = heir
+        return Restored({}, {})
+
+    def bin_of_key(self, operator: str, bins: int) -> Callable[[Any], int]:
+        """Return which of so many bins a key of an operator is in. Raises UsageError if the program has none such."""
+        if operator not in self._found:
+            there = ", ".join(sorted(self._found)) or "none"
+            raise UsageError(f"--app {self._text} has no stateful operator {operator!r}. It has: {there}")
+        return self._found[operator].binning(bins, None)

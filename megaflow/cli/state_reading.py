@@ -1,0 +1,233 @@
+"""The commands of `megaflow state` that take something out of a store: a state, all states, a copy.
+
+No class is loaded for it, unless a program is named that has it: nothing that stands in a store is run. States of
+classes that are not known are shown by their types' names and their size.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from megaflow.cli.app_operators import AppOperators
+from megaflow.cli.options import ArgsCommand, answer, counted, option, say
+from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
+from megaflow.cli.text import bytes_text
+from megaflow.control.reports import quantity
+from megaflow.durable.commits import Commit, OperatorCut
+from megaflow.durable.copying import copy_store, open_to_copy, segments_of
+from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.reading import OperatorStates, Unreadable, find_operator, open_checkpoint
+from megaflow.durable.segments import SegmentRef
+from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError
+from megaflow.job.worker import json_lines
+from megaflow.megaphone.bins import BinStore
+
+CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N", type=int,
+                    help="Which of the checkpoints that the store has; by default the newest one.")  # fmt: skip
+APP = option("--app", env="APP", metavar="FILE[:FUNCTION]",
+             help="The program of the store, which is loaded, and its dataflow built: needed if it has a hash= of its "
+             "own, and to show states of its own classes.")  # fmt: skip
+ARGS = click.argument("args", nargs=-1, metavar="[-- ARGS...]")
+
+
+@click.command("get", cls=ArgsCommand, context_settings={"ignore_unknown_options": True})  # a KEY may be -7
+@DIRECTORY
+@click.argument("operator", metavar="OPERATOR")
+@click.argument("key", metavar="KEY")
+@ARGS
+@CHECKPOINT
+@APP
+@AS_JSON
+def get_state(
+    directory: str, operator: str, key: str, args: tuple[str, ...], checkpoint: int | None, app: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Show the state of one key of an operator.
+
+    KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
+    The exit code is 1 if there is no state of that key.
+    """
+    operators = AppOperators(app, args) if app is not None else None
+    with looking_at(directory) as folder:
+        commit = open_checkpoint(folder, checkpoint)
+        states = states_of(folder, commit, find_operator(commit, operator), operators)
+        for meant in keys_meant(key):
+            if (state := states.find(meant)) is not None:
+                record = {"operator": operator, "key": meant, "state": shown(state), "checkpoint": commit.checkpoint}
+                answer(json_text(record, meant) if as_json else state_text(state))
+                return
+        raise StoreError(absence(states, commit, operator, key))
+
+
+def keys_meant(text: str) -> Iterator[Any]:
+    """Return what a KEY may mean, what is likelier first.
+
+    >>> [*keys_meant('["a", 1]')], [*keys_meant("7")], [*keys_meant("seven")]
+    ([('a', 1), '["a", 1]'], [7, '7'], ['seven'])
+    """
+    with contextlib.suppress(ValueError):
+        meant = as_key(json.loads(text))
+        if not isinstance(meant, dict):
+            yield meant
+    yield text
+
+
+def as_key(value: Any) -> Any:
+    """Return a value of JSON as it is in a key."""
+    return tuple(map(as_key, value)) if isinstance(value, list) else value
+
+
+def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> str:
+    """Say that there is no such key, and what there is. Cost: reads the operator's states."""
+    keys = [key for _, found in states.by_bin() for key in found]
+    near = get_close_matches(key, [each for each in keys if isinstance(each, str)], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f", such as {keys[0]!r:.80}" if keys else ""
+    count = quantity(len(keys), "key")
+    return f"operator {operator!r} has no key {key} at checkpoint {commit.checkpoint}: it has {count}{hint}"
+
+
+@click.command("export", cls=ArgsCommand)
+@DIRECTORY
+@click.argument("operator", metavar="[OPERATOR]", required=False)
+@ARGS
+@option("--output", env="OUTPUT", metavar="FILE", type=click.Path(dir_okay=False),
+        help="A new file to write to, instead of standard output.")  # fmt: skip
+@CHECKPOINT
+@APP
+def export_states(
+    directory: str, operator: str | None, args: tuple[str, ...], output: str | None, checkpoint: int | None,
+    app: str | None,
+) -> None:  # fmt: skip
+    """Print all states, or those of one operator, as JSON lines.
+
+    One object a line: {"operator": "count", "key": "rose", "state": 3}. Keys and states have the forms that records
+    have with --output jsonl. Timers are left out.
+    """
+    operators = AppOperators(app, args) if app is not None else None
+    with looking_at(directory) as folder:
+        commit = open_checkpoint(folder, checkpoint)
+        chosen = commit.operators if operator is None else [find_operator(commit, operator)]
+        keys = 0
+        with open_output(output) as write:
+            for cut in chosen:
+                states = states_of(folder, commit, cut, operators)
+                with counted(states.by_bin(), len(cut.bases), f"reading {cut.name}") as bins:
+                    for _, found in bins:
+                        for key, state in found.items():
+                            write(json_text({"operator": cut.name, "key": key, "state": shown(state)}, key))
+                        keys += len(found)
+    if output is not None:
+        say(f"{quantity(keys, 'key')} of checkpoint {commit.checkpoint} in {output}")
+
+
+@contextlib.contextmanager
+def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
+    """Give a function that writes a line. What is in a new file that could not be finished is removed.
+
+    Raises UsageError if there is such a file, MegaflowError if it cannot be written, BrokenPipeError.
+    """
+    file = sys.stdout
+    if path is not None:
+        try:
+            file = open(path, "x", encoding="utf-8")  # noqa: SIM115
+        except FileExistsError as error:
+            raise UsageError(f"--output {path}: there is such a file; name a new one") from error
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def do(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    try:
+        yield lambda line: do(lambda: print(line, file=file))
+        do(file.flush if path is None else file.close)
+    except BaseException:
+        if path is not None:
+            os.unlink(path)
+        raise
+
+
+def unwritable(path: str | None, error: OSError) -> MegaflowError:
+    """Return the error for lines that cannot be written."""
+    target = "standard output" if path is None else f"--output {path}"
+    return MegaflowError(f"{target} cannot be written: {error.strerror}")
+
+
+@click.command("copy")
+@DIRECTORY
+@click.argument("new", metavar="NEW", type=click.Path())
+@CHECKPOINT
+@AS_JSON
+def copy_a_store(directory: str, new: str, checkpoint: int | None, as_json: bool) -> None:
+    """Copy a store, also that of a running job, to a new folder NEW: a backup that a job can go on from.
+
+    With --checkpoint that one alone. Copy the outputs after it: what they have by then is at least what it says.
+    """
+    with looking_at(directory) as folder:
+        commits = open_to_copy(folder, checkpoint)
+        segments = segments_of(commits)
+        with counted(segments, len(segments), "copying segments") as shown_segments:
+            progress = iter(shown_segments)
+
+            def copied(segment: SegmentRef) -> None:
+                next(progress, None)
+
+            copy_store(folder, commits, new, copied)
+    size = sum(segment.length for segment in segments)
+    newest = commits[-1]
+    if as_json:
+        record = {"store": new, "checkpoint": newest.checkpoint, "segments": len(segments), "bytes": size}
+        answer(json.dumps(record))
+    else:
+        parts = f"{quantity(len(segments), 'segment')}, {bytes_text(size)}"
+        answer(f"{new} goes on from checkpoint {newest.checkpoint}, epoch {newest.time}: {parts}")
+
+
+def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: AppOperators | None) -> OperatorStates:
+    """Return an operator's states, placed as its program says, if that is given. Raises StoreError."""
+    count = len(cut.bases)
+    bin_of_key = BinStore(count).bin_of_key if operators is None else operators.bin_of_key(cut.name, count)
+    try:
+        return OperatorStates(folder, commit, cut.name, bin_of_key, may_be_unreadable=operators is None)
+    except (StoreError, UsageError) as error:
+        if operators is None and not isinstance(error, StoreDamaged):
+            raise StoreError(f"{error}; name the program by --app FILE") from error
+        raise
+
+
+def shown(state: Any) -> Any:
+    """Return a state as it is put into JSON."""
+    return asdict(state) if isinstance(state, Unreadable) else state
+
+
+def state_text(state: Any) -> str:
+    """Return a state for a terminal."""
+    if isinstance(state, Unreadable):
+        return f"{' or '.join(state.types)}, {bytes_text(state.bytes)}: name its program by --app FILE to see it"
+    return state if isinstance(state, str) else repr(state)
+
+
+def json_text(record: dict[str, Any], key: Any) -> str:
+    """Return a record as a line of JSON, by the rules of the output. Raises MegaflowError for what has no form."""
+    try:
+        return json_lines.to_json(record)
+    except ProgramError as error:
+        what = str(error).removeprefix("--output jsonl: ").rpartition("; ")[0]
+        raise MegaflowError(
+            f"operator {record['operator']!r}, key {key!r:.80}: {what}; megaflow.read_state gives states as they are"
+        ) from error
+
+
+COMMANDS = (get_state, export_states, copy_a_store)

@@ -1,0 +1,189 @@
+"""The states of an operator in a store, bin by bin, for whoever is no worker of its job; the job may go on meanwhile.
+
+1. A file that is open can be read though its name is gone. So all segments of a checkpoint are opened before the first
+   is read; if the job has removed one by then, it has committed a later checkpoint, which is tried instead.
+2. Bins count as in `restored`: as their newest base has them, and the deltas that are not older. All deltas of an
+   operator are read first, and kept by bin, without those that their bases have made superfluous; then the bases, one
+   bin at a time. So the memory that this takes is that of what has changed since the bases, and of one bin.
+3. Which bin a key is in only the operator's hash tells. It is tried on the keys of a base, so that another one than the
+   operator's is refused; of a base without keys nothing can be told.
+"""
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Final
+
+from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
+from megaflow.durable.commits import Commit, OperatorCut, commit_name
+from megaflow.durable.incarnation import missing
+from megaflow.durable.inspection import StoreContent, inspect
+from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.segments import IndexEntry, SegmentReader
+from megaflow.durable.store import FolderStore
+from megaflow.errors import ProtocolError, StoreDamaged, StoreError
+from megaflow.timely.communication.codec.class_names import unknown_in
+
+ALL: Final = range(1 << 63)  # bins
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """In the place of a state that has objects of classes that this process does not know, or is encoded with such."""
+
+    types: tuple[str, ...]  # their names, of all states that are encoded together
+    bytes: int  # what one of these takes, about
+
+
+def open_checkpoint(folder: LocalFolder, chosen: int | None = None) -> Commit:
+    """Open the segments of a checkpoint, of the newest one by default, to be read until the folder is closed.
+
+    Raises StoreError if there is no such checkpoint, StoreDamaged, OSError.
+    """
+    return open_commits(folder, lambda content: [find_checkpoint(folder.path, content, chosen)])[0]
+
+
+def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[Commit]]) -> Sequence[Commit]:
+    """Open the segments of some commits, to be read until the folder is closed; return the commits."""
+    store = FolderStore(folder)
+    while True:
+        commits = select(inspect(store))
+        try:
+            folder.keep_open({segment.name for commit in commits for segment in commit.segments})
+            return commits
+        except FileNotFoundError as error:
+            name, files = str(error.filename), store.list()
+            for commit in commits:
+                if commit_name(commit.number) in files and any(each.name == name for each in commit.segments):
+                    raise missing(commit.number, name) from error
+
+
+def find_checkpoint(path: str, content: StoreContent, chosen: int | None) -> Commit:
+    """Return the commit of a checkpoint, by default of the newest one. Raises StoreError if there is none."""
+    found = [each for each in content.commits if chosen in (None, each.checkpoint)]
+    if found:
+        return found[-1]
+    if content.damage:
+        raise StoreDamaged("; ".join(content.damage))
+    there = ", ".join(map(str, sorted({each.checkpoint for each in content.commits})))
+    raise StoreError(f"the store {path} has no checkpoint {chosen}; it has {there}")
+
+
+def find_operator(commit: Commit, name: str) -> OperatorCut:
+    """Return what a commit says of an operator. Raises StoreError if it has none of that name."""
+    names = [each.name for each in commit.operators]
+    if name in names:
+        return commit.operators[names.index(name)]
+    near = get_close_matches(name, names, n=1)
+    question = f"; did you mean {near[0]!r}?" if near else "."
+    raise StoreError(
+        f"checkpoint {commit.checkpoint} has no operator {name!r}{question} It has: {', '.join(names) or 'none'}"
+    )
+
+
+class OperatorStates:
+    """The states of one operator in a checkpoint whose segments are open."""
+
+    def __init__(
+        self,
+        folder: LocalFolder,
+        commit: Commit,
+        operator: str,
+        bin_of_key: Callable[[Any], int],
+        may_be_unreadable: bool = False,
+    ) -> None:
+        """Read the indexes of the segments.
+
+        With `may_be_unreadable`, states are `Unreadable` if they have classes that this process does not know. Raises
+        StoreError if `bin_of_key` is not the operator's, StoreDamaged or OSError, as do the methods.
+        """
+        self._operator = operator
+        self._bin_of_key = bin_of_key
+        self._may_be_unreadable = may_be_unreadable
+        self._bases: dict[int, int] = {}  # bin -> checkpoint in which it was written whole last
+        self._whole: dict[int, list[tuple[SegmentReader, IndexEntry]]] = {}  # bin -> of that checkpoint
+        self._deltas: list[tuple[int, SegmentReader, IndexEntry]] = []  # by checkpoint
+        store = FolderStore(folder)
+        for ref in sorted(commit.segments, key=lambda each: each.checkpoint):
+            reader = SegmentReader(ref.name, partial(store.read, ref.name), ref.length)
+            for entry in reader.entries:
+                if entry.operator == operator:
+                    self._note(ref.checkpoint, reader, entry)
+        self._check_hash()
+
+    def _note(self, number: int, reader: SegmentReader, entry: IndexEntry) -> None:
+        if entry.kind is BlockKind.DELTA:
+            self._deltas.append((number, reader, entry))
+        elif entry.kind is BlockKind.BIN and entry.bin is not None:
+            if self._bases.get(entry.bin) != number:
+                self._bases[entry.bin], self._whole[entry.bin] = number, []
+            self._whole[entry.bin].append((reader, entry))
+
+    def _check_hash(self) -> None:
+        """Try the hash on the keys of the longest block of a base: some 500 if there are as many in a bin."""
+        blocks = [each for blocks in self._whole.values() for each in blocks]
+        reader, entry = max(blocks, key=lambda each: each[1].count, default=(None, None))
+        if reader is None or entry is None:
+            return
+        for key in self._keys(reader.block(entry)):
+            if self._bin_of_key(key) != entry.bin:
+                raise StoreError(
+                    f"operator {self._operator!r} had key {key!r:.80} in bin {entry.bin}, which the hash says is in "
+                    f"bin {self._bin_of_key(key)}: its program has a hash= of its own, without which no key is found"
+                )
+
+    def by_bin(self, bins: Container[int] = ALL) -> Iterator[tuple[int, dict[Any, Any]]]:
+        """Return the bins, those in `bins`, each with its keys and states. Cost: all keys that changed since the bases.
+
+        Those are read at the first step, and then one bin at each.
+        """
+        changed = self._changed(bins)
+        for bin in sorted(bin for bin in self._bases if bin in bins):
+            states: dict[Any, Any] = {}
+            for reader, entry in self._whole[bin]:
+                block = reader.block(entry)
+                states.update(zip(self._keys(block), self._states(block), strict=True))
+            states.update(changed.pop(bin, {}))
+            yield bin, {key: state for key, state in states.items() if state is not None}
+
+    def find(self, key: Any) -> Any:
+        """Return the state of a key, None if there is none. Raises UsageError for what can be no key."""
+        bin = self._bin_of_key(key)
+        return next((states.get(key) for _, states in self.by_bin((bin,))), None)
+
+    def _changed(self, bins: Container[int]) -> dict[int, dict[Any, Any]]:
+        """Return what has changed since the bases: bin -> key -> state, or None where the key is gone."""
+        changed: dict[int, dict[Any, Any]] = {}
+        for number, reader, entry in self._deltas:
+            block = reader.block(entry)
+            keys = self._keys(block)
+            at = list(map(self._bin_of_key, keys))
+            mine = [place for place, bin in enumerate(at) if bin in bins and self._bases.get(bin, number + 1) <= number]
+            states = self._states(block) if mine else []
+            for place in mine:
+                changed.setdefault(at[place], {})[keys[place]] = states[place]
+        return changed
+
+    def _keys(self, block: Block) -> list[Any]:
+        try:
+            return keys_of(block)
+        except ProtocolError as error:
+            raise self._unreadable(block.keys, "keys", error) from error
+
+    def _states(self, block: Block) -> list[Any]:
+        try:
+            return states_of(block)
+        except ProtocolError as error:
+            if self._may_be_unreadable and (types := unknown_in(block.states)):
+                return [Unreadable(tuple(types), round(len(block.states) / block.count))] * block.count
+            raise self._unreadable(block.states, "states", error) from error
+
+    def _unreadable(self, encoded: bytes, what: str, error: ProtocolError) -> StoreError:
+        types = ", ".join(unknown_in(encoded))
+        if not types:
+            return StoreError(str(error))
+        return StoreError(
+            f"operator {self._operator!r} has {what} of classes that are not known here ({types}): the program that "
+            "defines them has to be loaded first"
+        )

@@ -1,0 +1,177 @@
+"""`megaflow state get | export | copy`: what is taken out of a store."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from megaflow.cli.main import cli
+from megaflow.timely.communication.codec import user_types
+from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
+
+__all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
+
+VISITS = '''
+from dataclasses import dataclass
+
+@dataclass
+class Visit:
+    where: str
+    times: int
+
+class Plain:
+    def __init__(self): self.n = 1
+
+def dataflow(flow):
+    return (flow.lines().map(lambda line: (line, int(flow.args[0])))
+            .stateful_state_machine(lambda key, value, state: (state, []), hash=len, bins=4, name="count"))
+'''
+
+
+def state(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["state", *map(str, words)])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    words(tmp_path / "state").close()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Path]:
+    """A program with a hash and classes of its own, whose module is gone again afterwards."""
+    path = tmp_path / "visits_of_a_test.py"
+    path.write_text(VISITS)
+    folders, before = dict(user_types._folders), list(sys.path)
+    yield path
+    user_types._folders.clear()
+    user_types._folders.update(folders)
+    sys.path[:] = before
+    sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [("rose", "3"), ('"rose"', "3"), ("7", "seven"), ("7.0", "seven"), ('["a", 1]', "2")],
+)
+def test_get_finds_a_key_by_its_json_or_its_text(store: Path, key: str, shown: str) -> None:
+    done = state("get", store, "count", key)
+    assert (done.exit_code, done.stdout) == (0, f"{shown}\n"), done.output
+
+
+def test_get_json_has_the_checkpoint_too(store: Path) -> None:
+    done = state("get", store, "count", '["a", 1]', "--json", "--checkpoint", 2)
+    assert json.loads(done.stdout) == {"operator": "count", "key": ["a", 1], "state": 2, "checkpoint": 2}
+
+
+def test_a_key_may_begin_with_a_dash(tmp_path: Path) -> None:
+    history = KeptHistory(tmp_path)
+    history.checkpoint({-7: "minus seven"})
+    assert state("get", tmp_path, "count", "-7").stdout == "minus seven\n"
+    history.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("count", "rsoe"), "operator 'count' has no key rsoe at checkpoint 3: it has 4 keys; did you mean 'rose'?"),
+        (("count", "8"), "operator 'count' has no key 8 at checkpoint 3: it has 4 keys, such as "),
+        (("conut", "rose"), "checkpoint 3 has no operator 'conut'; did you mean 'count'? It has: count"),
+        (("count", "is", "--checkpoint", 9), "has no checkpoint 9; it has 1, 2, 3"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(store: Path, words: tuple[object, ...], said: str) -> None:
+    done = state("get", store, *words)
+    assert (done.exit_code, done.stdout) == (1, ""), done.output
+    assert said in done.stderr
+
+
+def test_export_gives_a_line_for_each_key(store: Path, tmp_path: Path) -> None:
+    done = state("export", store)
+    assert done.exit_code == 0, done.output
+    found = {json.dumps(each["key"]): each["state"] for each in map(json.loads, done.stdout.splitlines())}
+    assert found == {'"a"': 2, '"rose"': 3, "7": "seven", '["a", 1]': 2}
+    one = state("export", store, "count", "--output", tmp_path / "out.jsonl")
+    assert (one.exit_code, one.stdout) == (0, ""), one.output
+    assert one.stderr == f"megaflow: 4 keys of checkpoint 3 in {tmp_path / 'out.jsonl'}\n"
+    assert (tmp_path / "out.jsonl").read_text() == done.stdout
+    again = state("export", store, "count", "--output", tmp_path / "out.jsonl")
+    assert again.exit_code == 2 and "there is such a file; name a new one" in again.stderr
+
+
+def test_lines_that_cannot_be_written_are_not_the_stores_fault(store: Path, tmp_path: Path) -> None:
+    done = state("export", store, "--output", tmp_path / "none" / "out.jsonl")
+    assert done.exit_code == 1
+    assert done.stderr == f"megaflow: --output {tmp_path}/none/out.jsonl cannot be written: No such file or directory\n"
+
+
+def test_a_state_that_json_has_no_form_for_is_refused_and_no_half_file_is_left(tmp_path: Path) -> None:
+    history = KeptHistory(tmp_path / "state")
+    history.checkpoint({"a": 1, "b": b"bytes"})
+    done = state("export", tmp_path / "state", "--output", tmp_path / "out.jsonl")
+    assert done.exit_code == 1
+    assert "operator 'count', key 'b': JSON has no form for b'bytes' of type builtins.bytes; megaflow" in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+    history.close()
+
+
+def test_a_store_of_a_hash_of_its_own_is_read_with_its_program(tmp_path: Path, app: Path) -> None:
+    history = words(tmp_path / "state", hash=lambda key: len(str(key)))
+    without = state("get", tmp_path / "state", "count", "rose")
+    assert without.exit_code == 1 and "its program has a hash= of its own" in without.stderr
+    assert without.stderr.endswith("; name the program by --app FILE\n")
+    app.write_text(VISITS.replace("hash=len", "hash=lambda key: len(str(key))"))
+    done = state("get", tmp_path / "state", "count", "rose", "--app", app, "--", "1")
+    assert (done.exit_code, done.stdout) == (0, "3\n"), done.output
+    history.close()
+
+
+def test_states_of_classes_that_are_not_known_are_shown_by_name_and_size(tmp_path: Path, app: Path) -> None:
+    sys.path.insert(0, str(tmp_path))
+    user_types.add_folder(str(tmp_path))
+    visits = __import__(app.stem)
+    history = KeptHistory(tmp_path / "state", hash=len)
+    history.checkpoint({"ann": visits.Visit("here", 3), "bob": visits.Visit("there", 1)})
+    history.checkpoint({"eve": visits.Plain()})
+    history.close()
+    bare = KeptHistory(tmp_path / "plainly hashed")
+    bare.checkpoint({"ann": visits.Visit("here", 3)})
+    bare.close()
+    del sys.modules[app.stem]
+
+    shown = state("get", tmp_path / "plainly hashed", "count", "ann")
+    assert shown.stdout.startswith("visits_of_a_test.Visit, "), shown.output
+    assert shown.stdout.endswith(" bytes: name its program by --app FILE to see it\n")
+    record = json.loads(state("export", tmp_path / "plainly hashed").stdout)
+    assert (record["key"], record["state"]["types"]) == ("ann", ["visits_of_a_test.Visit"])
+    assert app.stem not in sys.modules
+
+    done = state("get", tmp_path / "state", "count", "ann", "--app", app, "--json", "--", "1")
+    assert json.loads(done.stdout)["state"] == {"where": "here", "times": 3}, done.output
+    refused = state("export", tmp_path / "state", "count", "--app", app, "--", "1")
+    assert refused.exit_code == 1 and "key 'eve': JSON has no form for" in refused.stderr
+
+
+def test_an_app_that_is_not_the_stores_is_refused(store: Path, app: Path, tmp_path: Path) -> None:
+    app.write_text(VISITS.replace("bins=4", "bins=8"))
+    assert state("get", store, "count", "rose", "--app", app, "--", "1").exit_code == 0, "a job would go on with them"
+    sys.modules.pop(app.stem)
+    app.write_text(VISITS.replace('"count"', '"sum"'))
+    done = state("get", store, "count", "rose", "--app", app, "--", "1")
+    assert done.exit_code == 2 and "has no stateful operator 'count'. It has: sum" in done.stderr
+
+
+def test_copy_makes_a_store_and_refuses_a_folder_in_use(store: Path, tmp_path: Path) -> None:
+    done = state("copy", store, tmp_path / "copy")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{tmp_path / 'copy'} goes on from checkpoint 3, epoch 30: 3 segments, ")
+    assert state("verify", tmp_path / "copy").exit_code == 0
+    again = state("copy", store, tmp_path / "copy")
+    assert again.exit_code == 1 and "is not empty" in again.stderr
+    one = state("copy", store, tmp_path / "one", "--checkpoint", 1, "--json")
+    assert json.loads(one.stdout)["checkpoint"] == 1
+    assert json.loads(state("ls", tmp_path / "one", "--json").stdout)["checkpoints"][0]["checkpoint"] == 1
