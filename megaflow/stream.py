@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from megaflow.durable.inheritance import Terms
+from megaflow.durable.restored import Terms
 from megaflow.errors import BuildError
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from megaflow.cli.drawing import Draughtsman, Enough, build_flow
-from megaflow.durable.inheritance import Heir
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.app import find_app
 from megaflow.job.worker.flow import Flow, load

@@ -17,36 +17,11 @@ Decided by values alone, from a commit and what the program says of its operator
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
 
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import ProgramError, StoreError
-
-Hash: TypeAlias = Callable[[Any], int]
-Upgrade: TypeAlias = Callable[[Any, Any, int], Any]
-"""Key, state, the version that has made it -> state of the present version, None to forget the key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What an operator says of the states that an earlier run has kept."""
-
-    version: int = 1  # of its states
-    upgrade: Upgrade | None = None  # for those of an earlier one
-    rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
-
-
-@dataclass(frozen=True, slots=True)
-class Heir:
-    """A stateful operator of a program, which goes on with states of a store, or begins with none."""
-
-    name: str
-    bins: int
-    binning: Callable[[int, Hash | None], Callable[[Any], int]]  # bins, a hash or None for its own -> the bin of a key
-    terms: Terms = Terms()
 
 
 def inherited(

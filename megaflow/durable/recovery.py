@@ -6,8 +6,8 @@ from typing import Any
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.inheritance import Heir, check_version, has_changed, upgrade
-from megaflow.durable.restored import Restored, restore
+from megaflow.durable.inheritance import check_version, has_changed, upgrade
+from megaflow.durable.restored import Heir, Restored, restore
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.store import Store
 

@@ -7,14 +7,39 @@ Checkpoint n follows its `since`, that one its own, and so on to one that follow
     its bin waited to be written, and is not in the base.
  3. Timers count likewise: a cut that writes a bin whole writes all its timers. None is written twice, as each cut has
     those set since the one that it follows. Those due before the checkpoint's time have fired.
+
+An operator that asks for them is an *heir*: it may have become another one meanwhile (`inheritance`).
 """
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
+
+Hash: TypeAlias = Callable[[Any], int]
+Upgrade: TypeAlias = Callable[[Any, Any, int], Any]
+"""Key, state, the version that has made it -> state of the present version, None to forget the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an operator says of the states that an earlier run has kept."""
+
+    version: int = 1  # of its states
+    upgrade: Upgrade | None = None  # for those of an earlier one
+    rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
+
+
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """A stateful operator of a program, which goes on with states of a store, or begins with none."""
+
+    name: str
+    bins: int
+    binning: Callable[[int, Hash | None], Callable[[Any], int]]  # bins, a hash or None for its own -> the bin of a key
+    terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from megaflow.durable.inheritance import Heir
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime, outermost

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from megaflow.durable.inheritance import Heir, Terms
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored, Terms
 from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore

@@ -6,7 +6,7 @@ from random import Random
 from megaflow import stable_hash
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.durable.commits import Commit, OperatorCut, needed
-from megaflow.durable.inheritance import Hash
+from megaflow.durable.restored import Hash
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.durable.store import FolderStore
 from megaflow.megaphone.bins import BinStore

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.inheritance import Heir, Terms, inherited, upgrade
-from megaflow.durable.restored import Restored
+from megaflow.durable.inheritance import inherited, upgrade
+from megaflow.durable.restored import Heir, Restored, Terms
 from megaflow.errors import ProgramError, StoreError
 
 COUNT, TOTAL = OperatorCut("count", "", (3, None)), OperatorCut("sum", "", (3,), version=2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from megaflow.durable.inheritance import Heir
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, find_operator, open_checkpoint
 from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Heir
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreDamaged, StoreError
 from megaflow.megaphone.bins import BinStore, mix

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from megaflow import stable_hash
-from megaflow.durable.inheritance import Hash, Heir, Terms
 from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Hash, Heir, Terms
 from megaflow.errors import StoreError
 from megaflow.megaphone.bins import BinStore
 from tests.durable.kept_operator import BINS, KeptOperator

@@ -11,10 +11,10 @@ from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableO
 from megaflow.control.coordinator.checkpoints import Durable
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart, read_commit
-from megaflow.durable.inheritance import Heir, inherited
+from megaflow.durable.inheritance import inherited
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
