@@ -16,6 +16,7 @@
     │   └── CommitInDoubt     whether a commit is durable is not known
     ├── StateKept             a durable job has ended early: the same command goes on where its state is
     ├── NoAnswer              a job or worker did not answer in time
+    │   └── JobRecovers       a durable job has lost a process, and is about to go on
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
         ├── PeerLost          a connection ended without a goodbye
@@ -92,6 +93,10 @@ class StateKept(MegaflowError):
 
 class NoAnswer(MegaflowError):
     """A job or worker did not answer in time; it may only be busy. Nothing has changed."""
+
+
+class JobRecovers(NoAnswer):
+    """A durable job has lost a process: it goes on from its last checkpoint, and was asked nothing since."""
 
 
 class ClusterError(MegaflowError):

@@ -8,6 +8,7 @@ from megaflow.control.client.move_request import Plan
 from megaflow.control.reports import ChangeStatus, JobStatus, OperatorLoad, WorkerStatus
 from megaflow.timely.order import Product
 
+DURABLE = {"checkpoint", "restart"}  # of a status: left out if nothing is durable, or the job does not recover
 NAMES = {
     "source": "from",
     "target": "to",
@@ -29,7 +30,7 @@ def plain(value: object) -> Any:
     match value:
         case JobStatus():
             found = {**_by_field(value), "operators": operator_records(value)}
-            return {key: each for key, each in found.items() if (key, each) != ("checkpoint", None)}
+            return {key: each for key, each in found.items() if key not in DURABLE or each is not None}
         case WorkerStatus(timers=None):
             return {key: each for key, each in _by_field(value).items() if key != "timers"}
         case ChangeStatus():

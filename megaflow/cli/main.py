@@ -41,7 +41,7 @@ ONLY_WITH_JOIN = {
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept")
+                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts")
 } | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
@@ -153,6 +153,9 @@ def state() -> None:
         help="With --state: how long from one checkpoint to the next, at least.")  # fmt: skip
 @option("--checkpoints-kept", env="CHECKPOINTS_KEPT", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how many checkpoints DIR has, the newest ones.")  # fmt: skip
+@option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
+        help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
+        "between; 0: never.")  # fmt: skip
 @repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
           help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
           "again with the same command.")  # fmt: skip
@@ -203,7 +206,7 @@ def run(
 
     The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
-    The exit code is 75 if a process is lost and --state has what the same command goes on from.
+    The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
     from megaflow.control.reports import quantity
     from megaflow.job.app import find_app
@@ -244,7 +247,7 @@ def run(
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "renamed", "dropped")
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "renamed", "dropped")
     for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]

@@ -16,7 +16,7 @@ from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
-from megaflow.errors import JobNotFound, MegaflowError, NoAnswer, PeerLost, UsageError
+from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
 from megaflow.job.side_door import Silence, end_by_force, find_reason
@@ -32,12 +32,13 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
     """Show workers, rates, latency, bins and recent moves.
 
     Workers that do not answer within two seconds are named, with where they are. If the coordinator is one of them,
-    that is all that is shown, and the state is "busy".
+    that is all that is shown, and the state is "busy". It is "recovering" while a job that has lost a process is about
+    to go on from its last checkpoint.
     """
     seen = False
     while True:
         try:
-            with conversation(*where, give_up) as talk:
+            with conversation(*where, give_up, waits=False) as talk:
                 while True:
                     now = ask_status(talk, tables=bins or as_json, loads=bins, partial=True)
                     seen = True
@@ -52,6 +53,17 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
                 JobStatus(silence.job, "busy", None, None, (), (), silent=silence.coordinating, busy=silence.busy),
                 as_json, watch,
             )  # fmt: skip
+            if not watch:
+                return
+            time.sleep(WATCH_SECONDS)
+        except JobRecovers:
+            job = None if where[1] is not None else find(where[0])
+            if job is None or not job.recovering:
+                continue  # it is back
+            seen = True
+            show_status(
+                JobStatus(job.name, "recovering", None, None, (), (), restart=job.recovering), as_json, watch
+            )
             if not watch:
                 return
             time.sleep(WATCH_SECONDS)

@@ -15,6 +15,8 @@ STEPS_SHOWN = 20
 
 def status_text(status: reports.JobStatus) -> str:
     """Return a status as a few tables."""
+    if status.restart is not None:
+        return f"job {status.job}: recovering ({status.restart}) from the loss of a process"
     if status.epoch is None:
         return "\n".join([f"job {status.job}: {UNKNOWN}", *silent_texts(status.silent, status.busy)])
     frontier = "none" if status.frontier is None else status.frontier

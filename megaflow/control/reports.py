@@ -171,11 +171,12 @@ class CheckpointStatus:
 class JobStatus:
     """A running job, as its coordinator knows it and its workers report it.
 
-    If the coordinator is busy, only its name and who is busy are known: the state is "busy", the epoch None.
+    If the coordinator is busy, only its name and who is busy are known: the state is "busy", the epoch None. The epoch
+    is None, too, if the state is "recovering": the job has lost a process, and is about to go on.
     """
 
     job: str
-    state: str  # starting, running, ending, stopping; or busy
+    state: str  # starting, running, ending, stopping; or busy, recovering
     epoch: int | None
     frontier: int | None  # output is complete before it; None: all is
     workers: tuple[WorkerStatus, ...]  # by id; without those that are silent
@@ -188,6 +189,7 @@ class JobStatus:
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
     checkpoint: CheckpointStatus | None = None  # None: nothing is durable
+    restart: str | None = None  # which of how many, while it recovers
 
 
 # What holds the output back -----------------------------------------------------------

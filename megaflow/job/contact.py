@@ -1,33 +1,41 @@
 """How a command or a process finds a running job: by the job's file, or by the address of one of its processes."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 
 from megaflow.control.client.conversation import QUIET_AGAIN_SECONDS, QUIET_SECONDS, Conversation
-from megaflow.errors import JobNotFound, PeerLost, UsageError
-from megaflow.job.job_file import find
+from megaflow.errors import JobNotFound, JobRecovers, PeerLost, UsageError
+from megaflow.job.job_file import Job, find
 from megaflow.job.side_door import Silence, find_reason
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.secret import given_secret
 from megaflow.timely.communication.tcp import is_port, may_be_host
 
+RECOVERY_POLL_SECONDS = 0.1
+LOSS_SECONDS = 5.0  # from when a process is lost until the launcher has ended the others, and says that it goes on
 TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
 
 
 @contextlib.contextmanager
 def conversation(
-    job: str | None, connect: str | None, timeout: float, tell: Callable[[Silence], None] = lambda silence: None
+    job: str | None,
+    connect: str | None,
+    timeout: float,
+    tell: Callable[[Silence], None] = lambda silence: None,
+    waits: bool = True,
 ) -> Iterator[Conversation]:
     """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none.
 
     `tell` is told when the coordinator has been silent for two seconds, and then again and again; what it raises goes
-    on to whoever asks.
+    on to whoever asks. A job that recovers from a loss is waited for, unless not `waits`; JobRecovers if it is not back
+    within `timeout`, or has lost a process before it was done with what it was asked.
     """
     checked_timeout(timeout)
     found = None
     if connect is None:
-        found = find(job)
+        found = find_back(job, timeout if waits else 0.0)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
     else:
         if job is not None:
@@ -65,12 +73,59 @@ def conversation(
             return reach(host, port)
         except JobNotFound:  # perhaps the coordinator has left since the job's file was read
             client = again((host, port))
+            if client is None and found is not None and has_lost(found):
+                back = find_back(found.name, timeout if waits else 0.0)
+                client = reach(back.host, back.port)
             if client is None:
                 raise
             return client
 
-    with contextlib.closing(Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))) as talk:
+    talking = Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))
+    with contextlib.closing(talking) as talk, telling_loss(found):
         yield talk
+
+
+@contextlib.contextmanager
+def telling_loss(job: Job | None) -> Iterator[None]:
+    """Turn a lost connection into JobRecovers if the job goes on nevertheless; None: that is not known."""
+    try:
+        yield
+    except PeerLost as error:
+        if job is None or not has_lost(job):
+            raise
+        raise JobRecovers(
+            f"job {job.name!r} has lost a process, and goes on from its last checkpoint: what was asked for may not be "
+            "done; look at its status, and ask again"
+        ) from error
+
+
+def find_back(name: str | None, timeout_seconds: float) -> Job:
+    """Return a job that runs, as `find` does; wait for one that recovers. Raises JobRecovers if it takes too long."""
+    deadline = time.monotonic() + timeout_seconds
+    while (found := find(name)).recovering:
+        if time.monotonic() >= deadline:
+            raise JobRecovers(
+                f"job {found.name!r} has lost a process, and recovers ({found.recovering}); it is not back within "
+                f"{timeout_seconds:g} s, and was asked nothing"
+            )
+        time.sleep(RECOVERY_POLL_SECONDS)
+    return found
+
+
+def has_lost(job: Job) -> bool:
+    """Tell whether a job that does not answer has lost a process and goes on, as its file tells after a while.
+
+    Blocks until that says so, or the job has gone, for LOSS_SECONDS at most; not at all if it is none that goes on.
+    """
+    deadline = time.monotonic() + LOSS_SECONDS
+    while job.life and time.monotonic() < deadline:
+        try:
+            if find(job.name).life > job.life:
+                return True
+        except JobNotFound:
+            return False
+        time.sleep(RECOVERY_POLL_SECONDS)
+    return False
 
 
 def checked_timeout(seconds: float) -> float:

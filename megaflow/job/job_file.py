@@ -3,7 +3,7 @@
 1. One file a job, NAME.json, in a folder of mode 0700 that belongs to the user; the file, which holds the secret, has
    mode 0600.
 2. A file appears whole or not at all, and a name belongs to one job: the file is written under another name and then
-   linked; when the coordinator has moved, it replaces the same job's older file.
+   linked; when the coordinator has moved, or the job recovers from a loss, it replaces the same job's older file.
 3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the process's
    start time, and the namespace in which it has that id (a container has one of its own), where the operating system
    tells them. A process that finds the file of a launcher that is gone removes it.
@@ -31,6 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAMES_MAX = 1000  # jobs of one app at the same time
 FILE_BYTES_MAX = 1 << 16
 PID_MAX = 2**31 - 1  # of any system
+CHANGING = ("host", "port", "life", "recovering")  # what a job may publish anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Job:
     port: int
     secret: str
     namespace: str | None = None  # in which the launcher has its id, in the operating system's words
+    life: int = 0  # which of its lives this is, from 1 on; 0: if it loses a process, it ends
+    recovering: str = ""  # not empty: that life is about to begin; which restart of how many
 
 
 def process_start(pid: int) -> str | None:
@@ -139,9 +142,9 @@ def _remove(path: Path) -> None:
 
 
 def _is_of(job: Job, path: Path) -> bool:
-    """Whether this is the file of this job, wherever its coordinator is."""
+    """Whether this is the file of this job, wherever its coordinator is, and whether it recovers or not."""
     other = read(path)
-    return other is not None and replace(other, host=job.host, port=job.port) == job
+    return other is not None and replace(job, **{name: getattr(other, name) for name in CHANGING}) == other
 
 
 @contextlib.contextmanager
@@ -203,8 +206,9 @@ def _content(path: Path) -> str:
 
 def _is_sound(job: Job) -> bool:
     """Whether each value is such as a job has: a file may say anything. Raises TypeError or ValueError, too."""
-    "".join((job.secret, job.started or "", job.namespace or "")).encode()
-    numbers = type(job.pid) is type(job.port) is int and 0 < job.pid <= PID_MAX and 0 < job.port < 65536
+    "".join((job.secret, job.started or "", job.namespace or "", job.recovering)).encode()
+    numbers = type(job.pid) is type(job.port) is type(job.life) is int
+    numbers = numbers and 0 < job.pid <= PID_MAX and 0 < job.port < 65536
     return numbers and NAME.fullmatch(job.name) is not None and str.isascii(job.host)
 
 

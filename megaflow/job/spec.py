@@ -72,6 +72,7 @@ class JobSpec:
     state: str | None = None  # absolute: the folder of the store; None: nothing is durable
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
     checkpoints_kept: int = CHECKPOINTS_KEPT
+    restarts: int = 3  # after lost processes, without a checkpoint between
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
 

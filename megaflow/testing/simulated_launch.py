@@ -1,4 +1,4 @@
-"""The launcher of a simulated job: the real `Loop`, on a machine whose selector, threads and files are simulated.
+"""The launcher of a simulated job: the real `Supervision` and `Loop`, on a machine that is simulated.
 
 The loop's children, newcomers, merge of outputs, window of pushed lines and verdict are the real ones. What a thread
 does (writing, reading lines, connecting) is a call that the dice make. What `launch` does around the loop is done here.
@@ -7,7 +7,7 @@ does (writing, reading lines, connecting) is a call that the dice make. What `la
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from megaflow.control.messages import StopJob
@@ -17,11 +17,12 @@ from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_reader import LineReader
-from megaflow.job.launcher.loop import Loop
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_file import TextWriter
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.resumption import Resumption
 from megaflow.job.launcher.stop_request import Stop
+from megaflow.job.launcher.supervision import Supervision
 from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
 from megaflow.spark.source import SparkFeed
 from megaflow.testing.simulated_machine import (
@@ -35,7 +36,6 @@ from megaflow.testing.simulated_machine import (
 )
 from megaflow.testing.simulated_process import World
 
-CONNECT_SECONDS = 30.0
 LINES_SECONDS = 0.05  # at most, until more lines have come
 ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
 
@@ -107,37 +107,32 @@ class SimulatedLaunch:
         writer.form = form
         self.output = SteppedQueue(writer, self.reports.append, world.random.choice([200, 100_000_000]))
         self.signals = SimulatedSignals()
-        self.selector = SimulatedSelector(world.random)
-        self._waits = self._run()
+        self.selectors: list[SimulatedSelector] = []  # the present one is the last
 
     @property
     def address(self) -> Address:
         """Where the job's file says that the coordinator is."""
-        return self.loop.job.host, self.loop.job.port
+        return self.lives.loop.job.host, self.lives.loop.job.port
 
     def begin(self) -> None:
         """Start the processes, which found the job, and connect to them."""
         addresses = tuple(self._world.address() for _ in range(self._spec.processes))
-        founders = [Founder(number, addresses) for number in range(self._spec.processes)]
-        children = [self._start(founder, address) for founder, address in zip(founders, addresses)]
-        self.children.all += children
-        self.children.coordinator = addresses[0]
-        self.loop = Loop(
-            self.children, self._start_more, self._input, self.output, self.signals, self.reports.append,
-            Job(self._spec.name or "job", 1, None, *addresses[0], "secret"), EarlyEnd(b"secret", self.children),
-            self._machine(),
+        self.lives = Supervision(
+            self._spec, self.children, self, Resumption(self._input), self.output, self.signals,
+            self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
+            EarlyEnd(b"secret", self.children), self._machine(),
         )  # fmt: skip
+        self.lives.begin(addresses)
         self.due = self._world.now()
+        self._waits = self.lives.lives()
 
     def can_go_on(self, now: float) -> bool:
         """Tell whether the loop has something to do."""
-        return not self.is_over and (self.selector.is_ready or (self.due is not None and self.due <= now))
+        return not self.is_over and (self.selectors[-1].is_ready or (self.due is not None and self.due <= now))
 
     def step(self) -> None:
         """Let the loop go on: see what has come, and do what follows from that."""
         try:
-            for key, _ in self.selector.select(0.0):
-                key.data()
             seconds = next(self._waits)
             self.due = None if seconds is None else self._world.now() + max(0.0, seconds)
         except StopIteration:
@@ -158,12 +153,18 @@ class SimulatedLaunch:
                 child.process.kill()
         self.is_over = self.is_killed = True
 
-    def _run(self) -> Iterator[float | None]:
-        yield from self.loop.life(CONNECT_SECONDS, None)
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start the processes that found the job."""
+        founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
+        self.children.all += [self._start(founder, address) for founder, address in zip(founders, addresses)]
+
+    def _selector(self) -> SimulatedSelector:
+        self.selectors.append(SimulatedSelector(self._world.random))
+        return self.selectors[-1]
 
     def _end(self) -> None:
         """Do what `launch` does when the loop is left."""
-        self.loop.close()
+        self.lives.close()
         while self.output.has_work:
             self.output.step()
         self.output.close()
@@ -184,7 +185,7 @@ class SimulatedLaunch:
             return made
 
         return Machine(
-            world.now, lambda: self.selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
+            world.now, world.now, self._selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
             lambda name, call: world.begin(call, ASIDE_SECONDS), lambda job: None,
         )  # fmt: skip
 
@@ -211,7 +212,8 @@ class SimulatedLaunch:
         child.dial = self._world.dial
         return child
 
-    def _start_more(self, count: int, contact: Address, other_code: bool) -> list[Child]:
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start processes that join."""
         parts = [JoiningProcess(contact, other_code=other_code)] * count
         started: list[Child] = [self._start(part, self._world.address()) for part in parts]
         self.children.all += started

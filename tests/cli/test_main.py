@@ -370,7 +370,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
     fake = FakeConversation(status([0, 1, 0, 1]))
 
     class Opened:
-        def __init__(self, *_: Any) -> None:
+        def __init__(self, *_: Any, **more: bool) -> None:
             pass
 
         def __enter__(self) -> FakeConversation:

@@ -30,11 +30,11 @@ class Counted:
         self._start = start
         self.store, self.out = folder / "store", folder / "out.jsonl"
 
-    def run(self, *words: str, rate: int | None = None) -> Run:
+    def run(self, *words: str, rate: int | None = None, every: float = 0.1) -> Run:
         """Start the command; slow enough to be killed in the middle, if there is a `rate`."""
         return self._start(
             WORDCOUNT, "--lines", str(TEXT), "--output", f"jsonl:{self.out}", "--state", str(self.store),
-            "--checkpoint-every", "0.1", *([] if rate is None else ["--rate", str(rate)]), *words,
+            "--checkpoint-every", str(every), *([] if rate is None else ["--rate", str(rate)]), *words,
         )  # fmt: skip
 
     def checkpoint(self) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def end(run: Run, code: int) -> str:
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(counted: Counted) -> None:
-    run = counted.run("--processes", "2", rate=40)
+    run = counted.run("--processes", "2", "--restarts", "0", rate=40)
     counted.await_more()
     worker = run.status()["workers"][1]["pid"]
     os.kill(worker, signal.SIGKILL)
@@ -119,6 +119,62 @@ def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(count
     assert run.status()["checkpoint"]["failing_seconds"] is None
     assert run.control("stop").returncode == 0
     assert "stopped at checkpoint" in end(run, 0)
+    end(counted.run("--processes", "2"), 0)
+    counted.check()
+
+
+@pytest.mark.slow
+def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_that_joined_by_hand(
+    counted: Counted,
+) -> None:
+    run = counted.run("--processes", "2", "--name", "counted", rate=40)
+    counted.await_more()
+    other = run.megaflow("run", WORDCOUNT, "--join", "counted")
+    try:
+        before = run.status_when(lambda status: len(status["workers"]) == 3)
+        assert run.control("move-bins", "--balance").returncode == 0
+        founders = [worker["address"] for worker in before["workers"] if worker["id"] < 2]
+        for lost in (1, 2):
+            counted.await_more()
+            os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
+            said = await_restart(run, lost)
+            assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: goes on from" in said
+            after = run.status_when(lambda status: status["state"] == "running")
+            assert [worker["address"] for worker in after["workers"]] == founders
+        left = other.end()
+        assert left.code == 75 and "this process ends: what it had goes to the others" in left.errors, left.errors
+    finally:
+        other.finish()
+    counted.await_more()
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    end(counted.run("--processes", "2"), 0)
+    counted.check()
+
+
+def await_restart(run: Run, number: int) -> str:
+    """Wait until a job goes on by itself for that time; return what it has said of it."""
+    said: list[str] = []
+
+    def has_said() -> bool:
+        said[:] = [line for line in run.said if "; restart " in line]
+        return len(said) == number
+
+    wait_until(has_said, STATUS_SECONDS)
+    return said[-1]
+
+
+@pytest.mark.slow
+def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is_kept(counted: Counted) -> None:
+    run = counted.run("--processes", "2", "--restarts", "1", rate=40, every=1000)
+    for lost in range(2):
+        workers = run.status_when(lambda status: status["state"] == "running")["workers"]
+        os.kill(workers[0]["pid"], signal.SIGKILL)  # which coordinates
+        if lost == 0:
+            said = await_restart(run, 1)
+            assert said.endswith("restart 1 of 1: the store has no checkpoint yet: begins with the first line\n")
+    said = end(run, 75)
+    assert "no checkpoint was taken since restart 1 of 1; its state is kept in" in said
     end(counted.run("--processes", "2"), 0)
     counted.check()
 

@@ -179,7 +179,7 @@ class DurableJob(SimulatedJob):
         if draft is None or launch.is_over:
             return
         answer: Committed | CommitFailed | None = None
-        if launch.loop._merge._least >= draft.begun.epoch and not launch.output.has_work:
+        if launch.lives.loop._merge._least >= draft.begun.epoch and not launch.output.has_work:
             answer = self._commit(draft)
         if answer is None:
             self.begin(lambda: self._commit_when_complete(door), 0.01)

@@ -148,7 +148,7 @@ def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
         named = any(address_text(process.address) in str(launch.error) for process in job.killed)
         assert isinstance(launch.error, ClusterError) and named, launch.error
     elif not launch.is_killed:
-        summary = launch.loop._summary
+        summary = launch.lives.loop.summary
         assert not job.killed_members, f"nobody has noticed that {job.killed_members} were killed"
         assert summary.lines == summary.records == len(lines), summary
         assert plan.is_stopped or counts == plan.words, f"not counted: {plan.words - counts}"

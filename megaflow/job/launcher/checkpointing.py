@@ -138,7 +138,7 @@ class Checkpointing:
         assert draft.length is not None, "it is complete"
         output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
         commit, left = draft.commit(keeper.latest, output, time.time())
-        keeper.commit(commit, left)
+        keeper.commit(commit, left, draft.length)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
         now = time.monotonic()

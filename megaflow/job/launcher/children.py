@@ -13,7 +13,11 @@
    cannot kill it or see it die.
 7. One that has ended is waited for and its files are closed at once. A member that ended well is forgotten; of those
    that never joined the last ENDED_KEPT are kept, as the word that one has joined may come after its end.
-8. It runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its path
+8. If the job is durable the launcher keeps a duplicate of the listening socket of each process that it has started,
+   until that has left the job: so those that take its place listen at the same address, which nobody else can get. Who
+   connects meanwhile waits there, and is served by the new one; what is left of the old job's own connections ends in
+   the handshake.
+9. It runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its path
    (`-P`), and the folder of megaflow only while `megaflow` itself is imported.
 """
 
@@ -32,7 +36,7 @@ from typing import Self
 from megaflow.errors import ClusterError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport, ReportPipe
 from megaflow.job.sign_of_life import SignFile
-from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
+from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess, address_of
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 
@@ -173,12 +177,15 @@ class Children:
         self.all: list[Child] = []
         self.coordinator: Address = ("", 0)  # where the one that coordinates the job listens
         self._is_durable = is_durable
+        self._held: dict[Address, socket.socket] = {}  # where those listen that the launcher has started
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill(self.all)
+        for address in list(self._held):
+            self._let_go(address)
 
     @property
     def members(self) -> list[Child]:
@@ -200,11 +207,15 @@ class Children:
         Founders are part of the job at once. Raises OSError; then none is started.
         """
         started: list[tuple[Child, ChildSpec]] = []
+        held = {address_of(listener): listener.dup() for listener in listeners} if self._is_durable else {}
+        self._held |= held
         try:
             for part, listener in zip(parts, listeners):
                 started.append(start_process(part, listener, spec_of))
         except BaseException:  # all or none
             self.kill(child for child, _ in started)
+            for address in held:
+                self._let_go(address)
             raise
         self.all += [child for child, _ in started]
         for child, spec in started:
@@ -216,6 +227,8 @@ class Children:
         child.wait(EXIT_SECONDS)
         if child.exit_code is not None:
             child.release()
+        if not child.is_member:
+            self._let_go(child.address)
         self.forget_ended()
 
     def forget_ended(self) -> None:
@@ -223,6 +236,29 @@ class Children:
         left = {child for child in self.all if child.has_left}
         late = [child for child in self.all if not child.is_member and child.exit_code is not None][:-ENDED_KEPT]
         self.all = [child for child in self.all if child not in left and child not in late]
+        for child in left:
+            self._let_go(child.address)
+
+    def begin_anew(self) -> list[Address]:
+        """End all, and forget them; return where those listened that the launcher had started and the job still had.
+
+        The address of the one that coordinated the job comes first. `take_listeners` has the sockets.
+        """
+        addresses = [child.address for child in self.members if child.process is not None and not child.has_left]
+        addresses.sort(key=lambda address: address != self.coordinator)
+        self.kill(self.all)
+        self.all = []
+        for address in self._held.keys() - set(addresses):
+            self._let_go(address)
+        return addresses
+
+    def take_listeners(self, addresses: Iterable[Address]) -> list[socket.socket]:
+        """Return the sockets that listen there, for `start`."""
+        return [self._held.pop(address) for address in addresses]
+
+    def _let_go(self, address: Address) -> None:
+        if (listener := self._held.pop(address, None)) is not None:
+            listener.close()
 
     def wait_for_exit(self, seconds: float) -> None:
         """Wait until all have exited, but no longer than that."""
@@ -294,7 +330,7 @@ def start_process(
     finally:
         pipe.close_writing()
     spec = replace(spec_of(part, listener, pipe.writing), sign_fd=sign.file)
-    listener.close()  # so that a dead child refuses connections
+    listener.close()  # so that a dead child refuses connections, unless another one is to take its place
     child = Child(spec.address, process, pipe, sign)
     if isinstance(part, Founder):
         child.join(range(part.process * spec.job.workers, (part.process + 1) * spec.job.workers))

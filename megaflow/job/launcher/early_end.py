@@ -66,6 +66,7 @@ class EarlyEnd:
     def __init__(self, secret: bytes, children: Children) -> None:
         self.is_forced = False  # set by the thread of the side door
         self.is_served = False  # the loop is at its turns
+        self.is_draining = False  # the job was told to stop
         self.wake: Callable[[], None] = lambda: None  # wakes the loop, which sets this; any thread calls it
         self._secret = secret
         self._children = children
@@ -82,6 +83,7 @@ class EarlyEnd:
 
     def drain(self, now: float, timeout_seconds: float | None) -> None:
         """Note that the job is to work off what it has, in so many seconds; the first such word counts."""
+        self.is_draining = True
         if self._due is None and timeout_seconds is not None:
             self._due = now + timeout_seconds
             self._why_drain = (
@@ -105,10 +107,11 @@ class EarlyEnd:
         due = self._answer_due if self._question is not None else self._due
         return None if due is None else max(0.0, due - now)
 
-    def turn(self, now: float, coordinator: Address | None, known: Callable[[], Sequence[str]]) -> None:
+    def turn(self, now: float, coordinator: Address | None, left: tuple[int, int]) -> None:
         """End the job, if it is time: raises ClusterError, which says what was not worked off.
 
-        `coordinator` is None once all workers have ended; `known` says what the launcher knows itself.
+        `coordinator` is None once all workers have ended; `left`: lines that were sent to them and that they have not
+        read, and records that are not written.
         """
         if self._due is not None and now >= self._due and not self._why:
             self._why = self._why_drain
@@ -119,12 +122,12 @@ class EarlyEnd:
         busy = who_is_busy(self._children)
         is_busy = any(set(each.workers) & set(busy.coordinating) for each in busy.busy)
         if coordinator is None or (self.is_forced and is_busy):
-            raise self._error(coordinator is None, None, known(), busy)
+            raise self._error(coordinator is None, None, known_work(*left), busy)
         if self._question is None:
             self._question = LastQuestion(coordinator, self._secret, self.wake, not self.is_forced)
             self._answer_due = now + (FORCE_SECONDS if self.is_forced else QUESTION_SECONDS)
         elif self._question.is_over or now >= self._answer_due:
-            raise self._error(False, self._question, known(), busy)
+            raise self._error(False, self._question, known_work(*left), busy)
 
     def _error(
         self, all_ended: bool, answer: LastQuestion | None, known: Sequence[str], busy: BusyReport
@@ -161,6 +164,18 @@ def what_is_left(
         more = f" and {len(shown) - HOLDERS_SHOWN} more" if len(shown) > HOLDERS_SHOWN else ""
         parts.append(f"held back by {', '.join(shown[:HOLDERS_SHOWN])}{more}")
     return "; ".join(parts)
+
+
+def known_work(lines: int, records: int) -> list[str]:
+    """Say what is not worked off, as far as the launcher knows.
+
+    >>> known_work(2, 0)
+    ['2 lines sent and not read yet']
+    """
+    return [
+        *([f"{quantity(lines, 'line')} sent and not read yet"] if lines else ()),
+        *([f"{quantity(records, 'record')} not written yet"] if records else ()),
+    ]
 
 
 def work_of(worker: WorkerStatus) -> str:

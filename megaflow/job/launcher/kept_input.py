@@ -65,6 +65,11 @@ class KeptInput:
         )
 
     @property
+    def splits(self) -> tuple[Split, ...]:
+        """All splits, by number, each with what is to be read of it."""
+        return tuple(split for _, split in sorted(self._splits.items()))
+
+    @property
     def to_read(self) -> tuple[Split, ...]:
         """What is still to be read, by number."""
         return tuple(split for _, split in sorted(self._splits.items()) if split.start < split.end)

@@ -10,11 +10,13 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import EndNow, WhoIsBusy
-from megaflow.errors import ClusterError, MegaflowError, PeerFailed, ProtocolError, StateKept, StoreError, UsageError
+from megaflow.errors import MegaflowError, StateKept, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
@@ -22,10 +24,11 @@ from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.loop import Loop, RunSummary
+from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
 from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import (
@@ -43,13 +46,13 @@ from megaflow.job.spec import (
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
-C = TypeVar("C", Loop, OutputQueue, StoreKeeper)
+C = TypeVar("C", Supervision, OutputQueue, StoreKeeper)
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4
 JOIN_SECONDS_MAX = 86_400
 FILES = 16  # that the launcher has open beside those of its children, and some to spare
-FILES_PER_PROCESS = 4  # a listener while it starts; then two pipes and a connection
+FILES_PER_PROCESS = 5  # a listener, two pipes, a connection, and what its signs of life are written to
 
 
 def launch(
@@ -90,27 +93,22 @@ def launch(
             report("all lines were read before, and there are no new ones: nothing is to be done")
             return RunSummary(seconds=time.monotonic() - began)
         job = stack.enter_context(published(spec, *addresses[0]))
-        child_spec = child_specs(spec, job, begun, output.form)
-
-        def start(count: int, contact: Address, other_code: bool) -> list[Child]:
-            check_crowd("add-workers", sum(child.exit_code is None for child in children.all) + count, spec)
-            with received.held(), listening(spec.listen, count, skipping=True) as more:
-                return children.start([JoiningProcess(contact, other_code=other_code)] * count, more, child_spec)
-
-        children.coordinator = addresses[0]
         early_end = EarlyEnd(job.secret.encode(), children)
         handlers: dict[type, Callable[[Any], object]] = {
             WhoIsBusy: lambda request: who_is_busy(children),
             EndNow: early_end.end_now,
         }
+        starter = ProcessStarter(spec, job, children, received, listeners, output.form)
+        lives = Supervision(
+            spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper
+        )
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
-        children.start([Founder(process, addresses) for process in range(spec.processes)], listeners, child_spec)
+        lives.begin(addresses)
         started(job)
-        loop = Loop(children, start, begun.job_input, output, received, report, job, early_end, keeper=keeper)
-        stack.enter_context(closing(loop, received))
+        stack.enter_context(closing(lives, received))
         try:
             with received.interruptible():
-                summary = loop.run(spec.connect_timeout_seconds, spec.drain_timeout)
+                summary = lives.run()
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt):
@@ -123,24 +121,46 @@ def launch(
     return summary
 
 
-def child_specs(
-    spec: JobSpec, job: Job, begun: Resumption, form: Form
-) -> Callable[[Founder | JoiningProcess, socket.socket, int], ChildSpec]:
-    """Return what makes the specs of processes, each by its part, its listener and the pipe for its exit report."""
+@dataclass(eq=False)
+class ProcessStarter:
+    """Starts the processes of a job."""
 
-    def child_spec(part: Founder | JoiningProcess, listener: socket.socket, report_fd: int) -> ChildSpec:
-        job_input = begun.job_input
+    spec: JobSpec
+    job: Job
+    children: Children
+    received: Signals
+    listeners: list[socket.socket]  # for those of the first life
+    form: Form  # of the outputs
+
+    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
+        """Start the processes that found the job, each to listen at one of these addresses. Raises OSError."""
+        listeners = self.listeners or self.children.take_listeners(addresses)
+        founders = [Founder(process, tuple(addresses)) for process in range(len(addresses))]
+        self.children.start(founders, listeners, partial(self._child_spec, begun))
+        self.listeners = []
+
+    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+        """Start processes that join through a contact, perhaps with other code. Raises UsageError or OSError."""
+        living = sum(child.exit_code is None for child in self.children.all)
+        check_crowd("add-workers", living + count, self.spec)
+        with self.received.held(), listening(self.spec.listen, count, skipping=True) as more:
+            parts = [JoiningProcess(contact, other_code=other_code)] * count
+            return self.children.start(parts, more, partial(self._child_spec, begun))
+
+    def _child_spec(
+        self, begun: Resumption, part: Founder | JoiningProcess, listener: socket.socket, report_fd: int
+    ) -> ChildSpec:
+        """Return the spec of a process, by its part, its listener and the pipe for its exit report."""
+        job, job_input = self.job, begun.job_input
         return ChildSpec(
-            spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
+            self.spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=job_input.pushed is not None,
             spark_queries=0 if job_input.spark is None else 1,
-            output=form,
+            output=self.form,
             durable=begun.part,
             report_fd=report_fd,
         )  # fmt: skip
-
-    return child_spec
 
 
 def begin_writing(
@@ -153,11 +173,6 @@ def begin_writing(
         writer.close()
         raise
     return OutputQueue(writer, report), begun
-
-
-def is_loss(error: BaseException) -> bool:
-    """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
-    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -176,6 +191,8 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if not 0 < spec.checkpoint_every < float("inf"):
         raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
+    if spec.restarts < 0:
+        raise UsageError(f"--restarts must be at least 0, not {spec.restarts}")
     if spec.checkpoints_kept < 1:
         raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}")
     if spec.name is not None:
@@ -210,7 +227,8 @@ def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace())
+    life = 1 if spec.state is not None and spec.restarts else 0
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
     job, path = publish_numbered(job) if spec.name is None else (job, publish(job))
     try:
         yield job

@@ -17,6 +17,7 @@ write the outputs, feed Spark's lines, connect to newcomers, and ask for the end
 7. When the last process has ended, the loop goes on until the outputs are written: a signal still reaches it.
 8. What it has of the machine it runs on is its `Machine`. Where it waits it yields (`life`), so that a simulation can
    put all else that happens in between.
+9. A job that is durable may have several lives, each with a loop of its own: see `megaflow.job.launcher.supervision`.
 """
 
 import contextlib
@@ -27,7 +28,6 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 from megaflow.control import launcher_messages as messages
-from megaflow.control.reports import quantity
 from megaflow.errors import ClusterError, PeerLost, ProtocolError
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.checkpointing import Checkpointing
@@ -85,18 +85,18 @@ class Loop:
     def __post_init__(self, start: Start, job_input: JobInput) -> None:
         job, report, machine = self.job, self.report, self.machine
         self._merge = EpochMerge(worker for child in self.children.members for worker in child.workers)
-        self._summary = RunSummary()
+        self.summary = RunSummary()
         self._failures: list[str] = []  # what workers reported, the first one first
         self._failing_since: float | None = None  # seconds of the machine's clock
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
         self._drain_timeout: float | None = None  # seconds
-        self._selector = machine.selector()
+        self.selector = machine.selector()  # for whoever drives `life`, to wait
         self._news = machine.wakeup()  # of threads
         self._reader = None if job_input.pushed is None else machine.reader(job_input.pushed, self._news.wake)
         self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
         self._is_holding = False  # the workers are to send no outputs
-        hands = self._selector, self._answer, self._await, self._lose
+        hands = self.selector, self._answer, self._await, self._lose
         self._newcomers = Newcomers(self.children, start, *hands, machine)
         self._secret = job.secret.encode()
         self._stop = machine.stop(self._secret, report)
@@ -115,18 +115,14 @@ class Loop:
             self._reader.close()
         self._stop.close()
         self._newcomers.close()
-        self._selector.close()
+        self.selector.close()
         self._news.close()
 
-    def run(self, connect_timeout_seconds: float, drain_timeout: float | None) -> RunSummary:
-        """Serve until all children are done. Raises what made the job fail."""
-        for seconds in self.life(connect_timeout_seconds, drain_timeout):
-            for key, _ in self._selector.select(seconds):
-                key.data()
-        return self._summary
-
     def life(self, connect_timeout_seconds: float, drain_timeout: float | None) -> Iterator[float | None]:
-        """Do what `run` does, but yield how long to wait for what the selector tells; None for without limit."""
+        """Serve until all children are done; yield how long to wait for what the selector tells, None: without limit.
+
+        `summary` has what came of it. Raises what made the job fail.
+        """
         self._connect_timeout_seconds, self._drain_timeout = connect_timeout_seconds, drain_timeout
         self._connect()
         self.signals.can_drain = self.early_end.is_served = True
@@ -138,8 +134,9 @@ class Loop:
             if (seconds := self._turn()) is not None and seconds < 0:
                 break
             yield seconds
-        self._summary.stopped_at = self._checkpoints.stopped_at
-        if self._summary.stopped_at is None:
+            self._attend()
+        self.summary.stopped_at = self._checkpoints.stopped_at
+        if self.summary.stopped_at is None:
             self._judge()
         else:
             self.children.kill(self.children.all)  # what they have is read again by the next run
@@ -147,6 +144,12 @@ class Loop:
         self.output.finish()
         while not self.output.is_finished or self._checkpoints.is_waiting:
             yield self._turn()
+            self._attend()
+
+    def _attend(self) -> None:
+        """Do what the selector tells."""
+        for key, _ in self.selector.select(0.0):
+            key.data()
 
     def _turn(self) -> float | None:
         """Do what there is to do; return how long to wait for more: below 0 once a job that fails had time to end."""
@@ -155,10 +158,11 @@ class Loop:
             self._hold(self.output.is_full)
         now = self.machine.now()
         if self._failing_since is not None:
-            left = self._failing_since + GRACE_SECONDS - now
-            return min(0.0, left) if has_more else left
+            grace = self._failing_since + GRACE_SECONDS - now
+            return min(0.0, grace) if has_more else grace
         lives = any(child.running for child in self.children.all)
-        self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, self._unfinished)
+        left = self._pusher.window.lines, self.output.records
+        self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, left)
         return 0.0 if has_more else self.early_end.wait_seconds(now)
 
     def _connect(self) -> None:
@@ -169,10 +173,10 @@ class Loop:
             except ClusterError as error:
                 self._lose(error)
                 return
-            self._selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
+            self.selector.register(client, selectors.EVENT_READ, functools.partial(self._listen, child))
             self._newcomers.watch(child)
-        self._selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
-        self._selector.register(self._news, selectors.EVENT_READ, self._on_news)
+        self.selector.register(self.signals, selectors.EVENT_READ, self._on_signal)
+        self.selector.register(self._news, selectors.EVENT_READ, self._on_news)
         self.output.start(self._news.wake)
         self._checkpoints.start(self._news.wake)
         if self._reader is not None:
@@ -204,7 +208,7 @@ class Loop:
             for message in child.client.receive_available():
                 self._take(child, message)
         except PeerLost:
-            self._selector.unregister(child.client)
+            self.selector.unregister(child.client)
             child.close()
             if child.running:
                 self._fail()
@@ -221,9 +225,9 @@ class Loop:
         """Have the selector tell when a child takes more, if something waits for that."""
         assert child.client is not None
         events = selectors.EVENT_READ | selectors.EVENT_WRITE if child.client.has_unsent else selectors.EVENT_READ
-        key = self._selector.get_key(child.client)
+        key = self.selector.get_key(child.client)
         if key.events != events:
-            self._selector.modify(child.client, events, key.data)
+            self.selector.modify(child.client, events, key.data)
 
     def _hold(self, hold: bool) -> None:
         """Have all workers hold their outputs, or go on."""
@@ -243,11 +247,11 @@ class Loop:
             case messages.Ended(worker, lines, records, latency, flow, cut):
                 self._checkpoints.ended(cut)
                 child.running.discard(worker)
-                self._summary.lines += lines
-                self._summary.records += records
-                self._summary.latency += latency
+                self.summary.lines += lines
+                self.summary.records += records
+                self.summary.latency += latency
                 if flow is not None:
-                    self._summary.flows.append(flow)
+                    self.summary.flows.append(flow)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Draining():
                 self.early_end.drain(self.machine.now(), self._drain_timeout)
@@ -272,7 +276,7 @@ class Loop:
     def _await(self, child: Child) -> None:
         """Listen to a child that joined later."""
         assert child.client is not None
-        self._selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
+        self.selector.register(child.client, selectors.EVENT_READ, functools.partial(self._listen, child))
         if self._is_holding:
             self._send(child, messages.HoldOutput(True))
         self._listen(child)
@@ -311,14 +315,6 @@ class Loop:
             self._pusher.stop()
 
     # The end
-
-    def _unfinished(self) -> list[str]:
-        """Say what is not worked off, as far as it is known here."""
-        sent = self._pusher.window.lines
-        return [
-            *([f"{quantity(sent, 'line')} sent and not read yet"] if sent else ()),
-            *([f"{quantity(self.output.records, 'record')} not written yet"] if self.output.records else ()),
-        ]
 
     def _on_news(self) -> None:
         self._news.clear()

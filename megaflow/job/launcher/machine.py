@@ -25,6 +25,7 @@ class Machine:
     """Clock, selector, threads; each is made or called as the class or function that it stands for."""
 
     now: Callable[[], float] = time.monotonic  # seconds of a clock that only goes forward
+    wall: Callable[[], float] = time.time  # seconds of a clock that others read, too
     selector: Callable[[], selectors.BaseSelector] = selectors.DefaultSelector
     wakeup: Callable[[], Wakeup] = Wakeup
     reader: Callable[..., LineReader] = LineReader

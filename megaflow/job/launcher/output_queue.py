@@ -12,7 +12,8 @@
 6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
    none is left behind; it is a daemon, and the writers use no stream that the interpreter flushes at its end.
 7. At a `Mark` it has all before it made durable, and tells how long the output is there (`synced`). `cut_back` takes
-   away what is not written yet, and then what is written beyond a length.
+   away what is not written yet, and then what is written beyond a length. What is put later comes behind that, and no
+   mark from before is told any more: a job that has lost processes goes on with the same queue.
 """
 
 import contextlib
@@ -58,14 +59,19 @@ class OutputQueue:
         self._bytes = 0  # of these and of the one that is being written
         self.records = 0  # that are not written yet, of these and of that one
         self._slices = 0  # written, ever
+        self._cuts = 0  # times that it was cut back
         self._is_finishing = self._is_finished = self._is_closing = self._is_dropped = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="megaflow-output", daemon=True)
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin; `wake` is called, by the thread, when `is_full`, `is_finished` or `check` tells something new."""
+        """Begin, if that is not done; by the thread this `wake` is called from now on.
+
+        It tells that `is_full`, `is_finished` or `check` has something new.
+        """
         self._wake = wake
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def put(self, leaving: Sequence[Leaving]) -> None:
         """Have these written, in this order. Does not block."""
@@ -107,8 +113,10 @@ class OutputQueue:
         with self._lock:
             self._epochs.clear()
             self._epochs.append(CutBack(length))
+            self._synced.clear()
             self._bytes = self.records = 0
-            self.is_full = False
+            self._cuts += 1
+            self.is_full = self._is_finishing = self._is_finished = False
             self._lock.notify()
 
     def finish(self) -> None:
@@ -160,9 +168,9 @@ class OutputQueue:
         """Write one epoch, or flush, when there is something to do; return whether there may be more."""
         with self._lock:
             self._lock.wait_for(lambda: self._epochs or self._is_closing or self._is_finishing > self._is_finished)
-            taken = self._epochs.popleft() if self._epochs else None
+            taken, cuts = self._epochs.popleft() if self._epochs else None, self._cuts
         if isinstance(taken, Mark):
-            self._sync(taken)
+            self._sync(taken, cuts)
         elif isinstance(taken, CutBack):
             self._writer.cut_back(taken.length)
         elif taken is not None:
@@ -189,10 +197,11 @@ class OutputQueue:
         if has_room:
             self._tell()
 
-    def _sync(self, mark: Mark) -> None:
+    def _sync(self, mark: Mark, cuts: int) -> None:
         length = self._writer.sync()
         with self._lock:
-            self._synced.append((mark, length))
+            if cuts == self._cuts:
+                self._synced.append((mark, length))
         self._tell()
 
     def _tell(self) -> None:

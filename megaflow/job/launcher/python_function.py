@@ -36,6 +36,7 @@ def run(
     state: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 1.0,
     checkpoints_kept: int = CHECKPOINTS_KEPT,
+    restarts: int = 3,
     rename_state: Mapping[str, str] | None = None,
     drop_state: Sequence[str] = (),
 ) -> list[Any]:
@@ -51,8 +52,9 @@ def run(
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
     the dataflow raises, and UsageError for wrong arguments.
     `state` is a folder in which the job's state is kept, by a checkpoint every `checkpoint_every` seconds at most: the
-    same call goes on from there. The records returned are those of this call, up to its end. Raises
-    StateKept if a process is lost, and StoreError if the folder is not this job's or its lines are not what they were.
+    same call goes on from there. The records returned are those of this call, up to its end. After a process is lost
+    the call goes on from the last checkpoint by itself, `restarts` times without one between, and then raises
+    StateKept; StoreError if the folder is not this job's or its lines are not what they were.
     `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
     have another name by now, or are gone.
     """
@@ -60,7 +62,8 @@ def run(
         pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
         profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe, drain_timeout=drain_timeout,
         state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
-        checkpoints_kept=checkpoints_kept, renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
+        checkpoints_kept=checkpoints_kept, restarts=restarts,
+        renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
     )  # fmt: skip
     writer = ListWriter()
     launch(spec, lines, lambda: writer)

@@ -111,6 +111,23 @@ def resume(
     return Resumption(job_input, part, begun.ended and not job_input.splits)
 
 
+def go_on(before: Resumption, keeper: StoreKeeper, since: int) -> Resumption:
+    """Return what a job goes on with whose processes are lost: it had begun with `before`, from checkpoint `since`.
+
+    The keeper has begun anew. Raises StoreError if the input's files are not what was read.
+    """
+    latest, part = keeper.latest, before.part
+    assert part is not None, "it is durable"
+    if latest.checkpoint > since:  # else there is still to be read what was
+        found = (split for split in keeper.input.splits if os.path.exists(split.path))
+        keeper.input = resumed_input(latest.splits, found)
+    number = latest.number if latest.checkpoint else None
+    return Resumption(
+        replace(before.job_input, splits=keeper.input.to_read),
+        replace(part, incarnation=latest.incarnation, commit=number),
+    )
+
+
 def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float) -> str:
     """Say where a job goes on.
 

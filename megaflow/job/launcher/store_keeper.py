@@ -6,6 +6,9 @@
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
 3. What is not needed any more is removed after a commit, before the next; if that fails, after the next.
+4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
+   commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
+   what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
 """
 
 import contextlib
@@ -14,13 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
-from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -29,20 +32,29 @@ DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
 FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
 
+Task: TypeAlias = tuple[Commit, tuple[Split, ...], int]
+"""A commit, but for its splits; what is left of these; how long the output is."""
+
 
 class StoreKeeper:
     """A store that this launcher has locked. To be closed."""
 
-    def __init__(self, path: str, app: str, kept: int) -> None:
+    def __init__(
+        self, path: str, app: str, kept: int, open_folder: Callable[[str], LocalFolder] = open_for_a_job
+    ) -> None:
         """Open the store and read what it says. Raises StoreError, and nothing has changed then."""
         self.path = path
         self._app = app
         self._kept = kept
-        self._folder = open_for_a_job(path)
+        self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
         self._wanted = threading.Condition()
-        self._tasks: deque[tuple[Commit, tuple[Split, ...]]] = deque()
+        self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []
+        self._lengths: dict[int, int] = {}  # checkpoint -> of the output, of the newest commit and what may follow it
+        self._begun: Commit | None = None  # anew
+        self._doubtful: Commit | None = None  # to be tried again
+        self._doubtful_since = 0.0  # seconds of the clock
         self._is_closed = False
         self._wake: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
@@ -74,6 +86,11 @@ class StoreKeeper:
         assert self._incarnation is not None, "it has not begun"
         return self._incarnation.latest
 
+    @property
+    def length(self) -> int:
+        """How long the output is in that: bytes of a file, records in memory."""
+        return self._lengths[self.latest.checkpoint]
+
     def check_output(self, name: str, length: int) -> None:
         """Raise StoreError unless an output, so long now, is the one that the store names."""
         for said in self.found.outputs if self.found is not None else ():
@@ -98,18 +115,34 @@ class StoreKeeper:
             self._incarnation = begin(self._store, self._app, self._kept, outputs)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
-        return self._incarnation.latest
+        begun = self._incarnation.latest
+        self._lengths = {begun.checkpoint: begun.outputs[0].length if begun.outputs else 0}
+        return begun
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Have the thread begin; it calls `wake` when there are `results`."""
+        """Have the thread begin, if it has not; it calls this `wake` when there are `results`, or it has begun anew."""
         self._wake = wake
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
-    def commit(self, commit: Commit, left: tuple[Split, ...]) -> None:
-        """Have a checkpoint committed, with this left to be read. Does not block."""
+    def commit(self, commit: Commit, left: tuple[Split, ...], length: int) -> None:
+        """Have a checkpoint committed, with this left to be read and so much output. Does not block."""
         with self._wanted:
-            self._tasks.append((commit, left))
+            self._tasks.append((commit, left, length))
             self._wanted.notify()
+
+    def begin_anew(self) -> None:
+        """Have a new incarnation begun, under which the job goes on from the newest commit; `begun_anew` tells when."""
+        with self._wanted:
+            self._begun = None
+            self._tasks.clear()
+            self._tasks.append(None)
+            self._wanted.notify()
+
+    def begun_anew(self) -> Commit | None:
+        """Return the newest commit, of the new incarnation; None: not yet. Raises what keeps it from beginning."""
+        self.results()
+        return self._begun
 
     def results(self) -> list[Committed | CommitFailed]:
         """Return what has become of checkpoints since the last call; raises what has made the thread fail."""
@@ -132,49 +165,80 @@ class StoreKeeper:
         if not self._thread.is_alive():
             self._folder.close_folder()  # else it goes with the process: the thread may be writing
 
-    def _run(self) -> None:
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._tasks or self._is_closed)
-                if self._is_closed:
-                    return
-                task = self._tasks.popleft()
-            try:
-                result: Committed | CommitFailed | BaseException | None = self._commit(*task)
-            except BaseException as error:
-                result = error
-            if result is not None:
-                with self._wanted:
-                    self._results.append(result)
-                with contextlib.suppress(OSError):  # the loop has ended
-                    self._wake()
+    @property
+    def has_work(self) -> bool:
+        """Whether the thread has something to do."""
+        return bool(self._tasks)
 
-    def _commit(self, commit: Commit, left: tuple[Split, ...]) -> Committed | CommitFailed | None:
-        """Commit; return what is to be said of it, None if it was closed before that is known."""
+    def _run(self) -> None:
+        while self._await_task():
+            self.work()
+
+    def _await_task(self) -> bool:
+        """Wait until there is something to do; return False if this is closed."""
+        with self._wanted:
+            if self._doubtful is not None:
+                self._wanted.wait_for(lambda: self._is_closed or None in self._tasks, DOUBT_SECONDS)
+            self._wanted.wait_for(lambda: self._tasks or self._is_closed)
+            return not self._is_closed
+
+    def work(self) -> None:
+        """Do what the thread has to do next; a commit that is in doubt then stays to be done."""
+        with self._wanted:
+            task = self._tasks.popleft()
+        try:
+            result: Committed | CommitFailed | BaseException | None = self._do(task)
+        except BaseException as error:
+            result, self._doubtful = error, None
+        with self._wanted:
+            if None not in self._tasks and self._doubtful is not None:
+                self._tasks.appendleft(task)
+                return
+            if result is not None:
+                self._results.append(result)
+        with contextlib.suppress(OSError):  # the loop has ended
+            self._wake()
+
+    def _do(self, task: Task | None) -> Committed | CommitFailed | None:
+        """Do it; return what is to be said of it. In doubt `_doubtful` is set."""
+        if task is None:
+            self._begin_anew()
+            return None
+        commit, left, length = task
         incarnation = self._incarnation
         assert incarnation is not None, "it has not begun"
-        doubtful_since: float | None = None
+        if self._doubtful is None:
+            try:
+                commit = replace(commit, splits=self.input.remainders(left))
+            except OSError as error:
+                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+            self._doubtful_since = time.monotonic()
+        commit, self._doubtful = self._doubtful or commit, None
+        self._lengths[commit.checkpoint] = length
         try:
-            commit = replace(commit, splits=self.input.remainders(left))
-        except OSError as error:
-            return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
-        try:
-            while True:
-                try:
-                    incarnation.commit(commit)
-                    break
-                except CommitInDoubt as error:
-                    doubtful_since = doubtful_since or time.monotonic()
-                    if time.monotonic() - doubtful_since > DOUBT_SECONDS_MAX:
-                        raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
-                    with self._wanted:
-                        if self._wanted.wait_for(lambda: self._is_closed, DOUBT_SECONDS):
-                            return None
+            incarnation.commit(commit)
+        except CommitInDoubt as error:
+            if time.monotonic() - self._doubtful_since > DOUBT_SECONDS_MAX:
+                raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
+            self._doubtful = commit
+            return None
         except OSError as error:
             return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
+        self._lengths = {commit.checkpoint: length}
         with contextlib.suppress(OSError):
             incarnation.collect()
         return Committed(commit.checkpoint)
+
+    def _begin_anew(self) -> None:
+        self._doubtful = None
+        self.results()  # of the incarnation before: an error, that of a fenced launcher above all, keeps from it
+        try:
+            self._incarnation = begin(self._store, self._app, self._kept)
+        except OSError as error:
+            raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
+        begun = self._incarnation.latest
+        self._lengths = {begun.checkpoint: self._lengths[begun.checkpoint]}
+        self._begun = begun
 
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""

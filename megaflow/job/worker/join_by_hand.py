@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import get_args
 
 from megaflow.control.messages import Done, JobSettings, Moved, Request, SettingsQuery
-from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError
+from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError, StateKept
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
@@ -36,7 +36,7 @@ def join_job(
     `part` names any process of the job; what all its processes have in common replaces what `spec` says. `report` gets
     what a user should be told, once each worker may own bins, or, if it is to wait for that, has joined. Raises
     JobNotFound if nothing answers, JoinDenied if the job does not take this process, PeerFailed with the traceback for
-    what the user's code raises here, and PeerLost if the job ends otherwise.
+    what the user's code raises here, and PeerLost if the job ends otherwise; StateKept if that keeps its state.
     """
     place = address_text(part.contact)
     try:
@@ -77,6 +77,13 @@ def join_job(
     try:
         with profile_folder(spec.profile, report), handled(departure):
             process.run()
+    except PeerLost as error:
+        if settings.durable is None:
+            raise
+        raise StateKept(
+            f"{error}; this process ends: what it had goes to the others, if the job goes on from its last checkpoint; "
+            "the same command joins it again"
+        ) from error
     except (MegaflowError, KeyboardInterrupt):
         raise
     except BaseException as error:

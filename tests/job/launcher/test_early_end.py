@@ -76,33 +76,33 @@ def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list
     end.drain(10.0, 5.0)
     end.drain(14.0, 5.0)
     assert end.wait_seconds(12.0) == 3.0
-    end.turn(14.9, COORDINATOR, list)
+    end.turn(14.9, COORDINATOR, (0, 0))
     assert questions == []
-    end.turn(15.0, COORDINATOR, list)
+    end.turn(15.0, COORDINATOR, (0, 0))
     [question] = questions
     assert end.wait_seconds(15.0) == QUESTION_SECONDS
-    end.turn(15.1, COORDINATOR, list)
+    end.turn(15.1, COORDINATOR, (0, 0))
     question.status, question.is_over = status(worker(0, 2, 1)), True
     said = (
         r"told to stop and has not .* within 5 s \(--drain-timeout 5\), .*: worker 0: 1 of the 2 lines that it has read"
     )
     with pytest.raises(ClusterError, match=said):
-        end.turn(15.2, COORDINATOR, list)
+        end.turn(15.2, COORDINATOR, (0, 0))
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
-    end.turn(1.0, COORDINATOR, list)
+    end.turn(1.0, COORDINATOR, (0, 0))
     with pytest.raises(ClusterError, match=r"not worked off: 2 records not written yet; what the workers .* nobody"):
-        end.turn(1.0 + QUESTION_SECONDS, COORDINATOR, lambda: ["2 records not written yet"])
+        end.turn(1.0 + QUESTION_SECONDS, COORDINATOR, (0, 2))
 
 
 def test_who_has_ended_is_not_asked(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
     with pytest.raises(ClusterError, match=r"; not worked off: 2 records not written yet$"):
-        end.turn(1.0, None, lambda: ["2 records not written yet"])
+        end.turn(1.0, None, (0, 2))
     assert questions == []
 
 
@@ -147,12 +147,12 @@ def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQu
     end.wake = lambda: woken.append(True)
     end.is_served = True
     assert end.end_now(EndNow()) == EndsNow() and woken == [True]
-    end.turn(0.0, COORDINATOR, list)
+    end.turn(0.0, COORDINATOR, (0, 0))
     [question] = questions
     assert not question.with_holders and end.wait_seconds(0.0) == FORCE_SECONDS
     question.status, question.is_over = status(worker(0, 2, 1)), True
     with pytest.raises(ClusterError, match=r"ended by force, .*; not worked off: worker 0: 1 of the 2 lines"):
-        end.turn(0.1, COORDINATOR, list)
+        end.turn(0.1, COORDINATOR, (0, 0))
 
 
 def test_force_asks_no_coordinator_that_is_busy(questions: list[FakeQuestion], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_force_asks_no_coordinator_that_is_busy(questions: list[FakeQuestion], m
     end.end_now(EndNow())
     said = r"; not worked off: 3 lines sent.*; worker 0 has been in 'fold' \(app.py:3\) for 12.0 s$"
     with pytest.raises(ClusterError, match=said):
-        end.turn(0.0, COORDINATOR, lambda: ["3 lines sent and not read yet"])
+        end.turn(0.0, COORDINATOR, (3, 0))
     assert questions == []
 
 

@@ -37,7 +37,7 @@ class Bench:
         begun = self.keeper.latest
         self.keeper.commit(
             Commit(begun.number, checkpoint, 10 * checkpoint, begun.incarnation, app=begun.app, outputs=begun.outputs),
-            self.keeper.input.to_read,
+            self.keeper.input.to_read, 100 * checkpoint,
         )
         assert self.woken.acquire(timeout=WAIT_SECONDS)
         (result,) = self.keeper.results()
@@ -121,7 +121,7 @@ def test_another_launcher_ends_this_one(bench: Bench) -> None:
     bench.begin()
     bench.keeper.start(bench.woken.release)
     (bench.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
-    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), ())
+    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), (), 0)
     assert bench.woken.acquire(timeout=WAIT_SECONDS)
     with pytest.raises(StoreError, match="another launcher has taken the store over"):
         bench.keeper.results()
