@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,8 @@ class UsersJob:
         )  # fmt: skip
         self._environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self._started = 0  # commands
+        self._backup = folder / "backup"
+        self._backup.mkdir()
 
     def run(self, *words: str) -> Command:
         """Start the job, or have it go on."""
@@ -83,6 +86,25 @@ class UsersJob:
     def control(self, *words: str) -> Command:
         """Start a command that steers the job."""
         return self._command("control", *words, "--job", NAME)
+
+    def back_up(self) -> Command:
+        """Start a copy of the store; `keep_backup` is to be called when it is there."""
+        return self._command("state", "copy", str(self.store), str(self._backup / f"new-{self._started}"))
+
+    def keep_backup(self, made: Command) -> None:
+        """Copy the output, too, which has at least what the store's copy says; the backup before is not needed."""
+        shutil.rmtree(self._backup / "store", ignore_errors=True)
+        Path(made.words[-1]).rename(self._backup / "store")
+        shutil.copy(self.output, self._backup)
+
+    def restore(self) -> bool:
+        """Put the backup in the place of store and output, if there is one; return whether. The job does not run."""
+        if not (self._backup / "store").exists():
+            return False
+        shutil.rmtree(self.store)
+        (self._backup / "store").rename(self.store)
+        (self._backup / self.output.name).rename(self.output)
+        return True
 
     def look(self, is_growing: bool) -> None:
         """Note which processes the launcher has; new ones were added, if the job `is_growing`."""

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from apps.bench.crashes_draws import STEERING, STRIKES, WORKERS_MAX, drawn, steering_words
 from apps.bench.crashes_job import Command, UsersJob, kill, lives
 from apps.bench.crashes_text import Checker
 from megaflow.errors import StoreError
@@ -25,12 +26,8 @@ COMMAND_SECONDS_MAX = 100.0  # a command gives up after 60
 ORPHAN_SECONDS_MAX = 30.0  # promised are 5
 STILL_SECONDS_MAX = 60.0  # without a commit, though nothing happened
 END_SECONDS_MAX = 600.0
-BINS = 256
-WORKERS_MAX = 5
+STRIKE_SECONDS_MAX = 7.0
 LOST, STOPPED, INTERRUPTED = 75, 0, 130
-STRIKES = {"worker": 5, "added": 4, "by hand": 3, "launcher": 3, "all": 1, "stop": 1, "Ctrl-C": 1}  # kind -> weight
-STEERING = {"status": 3, "balance": 3, "move": 5, "add": 4, "remove": 3, "join": 2, "checkpoint": 1, "nothing": 2}
-STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
 
 
 class Unexpected(Exception):
@@ -39,7 +36,7 @@ class Unexpected(Exception):
 
 @dataclass
 class Orphan:
-    """A process that is to end by itself."""
+    """A process that something is to happen to."""
 
     pid: int
     start: str | None
@@ -57,7 +54,9 @@ class Storm:
         self._rate = rate
         self._done: Counter[str] = Counter()  # what happened -> how often
         self._began = time.monotonic()
-        self._ids: list[int] = [0]  # of workers, when they were last asked for
+        self._ids: list[int] = []  # of workers, as far as they are known
+        self._wanted: str | None = None  # what is to be done once they are known
+        self._paused: list[Orphan] = []  # until when each sleeps
         self._may_end: set[int] = set()  # exit codes
         self._steering: tuple[str, Command, float] | None = None  # what, which, until when
         self._stragglers: list[tuple[Command, float]] = []  # commands to a job that has ended
@@ -69,11 +68,12 @@ class Storm:
 
     def start(self) -> None:
         """Start the job, or have it go on."""
-        processes = self._rng.choice((1, 2, 2, 3))
+        processes, workers = self._rng.choice(((1, 1), (2, 1), (2, 1), (3, 1), (1, 2)))
         now = time.monotonic()
-        self._may_end, self._ids = set(), [0]
-        self._job.run("--processes", str(processes), "--rate", f"{self._rate:g}")
-        self._log(f"runs with {processes} processes")
+        self._may_end, self._ids, self._wanted = set(), [], None
+        words = ("--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}")
+        self._job.run(*words)
+        self._log(" ".join(words))
         self._alive_at = now
         self._begun_at = self._job.newest_commit()
         self._next_steering = now + self._rng.uniform(0.5, 1.5)
@@ -97,19 +97,21 @@ class Storm:
         return False
 
     def calm_down(self) -> None:
-        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out."""
+        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out.
+
+        So it does from the last backup.
+        """
         launcher = self._job.launcher
         assert launcher is not None, "it was started"
+        self._wake(math.inf)
         if launcher.poll() is None:
             self._log("is killed for the last time")
             self._may_end.add(-signal.SIGKILL)
             kill([launcher.pid])
             launcher.process.wait()
             self._has_ended(launcher, -signal.SIGKILL)
-        for wanted in ("lines", "all lines were read before"):
-            last = self._job.run("--processes", "2")
-            if (code := last.process.wait(END_SECONDS_MAX)) != 0 or wanted not in last.said():
-                raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
+        self._run_to_the_end("lines")
+        self._run_to_the_end("all lines were read before")
         until = time.monotonic() + COMMAND_SECONDS_MAX
         while self._orphans or self._stragglers or any(each.poll() is None for each in self._job.joined):
             self._watch_ended(time.monotonic())
@@ -118,6 +120,15 @@ class Storm:
             time.sleep(LOOK_SECONDS)
         self._look_at_output()
         self._checker.finish()
+        if not self._checker.wrong_count and self._job.restore():
+            self._run_to_the_end("lines")
+            self._checker.begin_anew()
+            self._checker.finish()
+
+    def _run_to_the_end(self, wanted: str) -> None:
+        last = self._job.run("--processes", "2")
+        if (code := last.process.wait(END_SECONDS_MAX)) != 0 or wanted not in last.said():
+            raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
 
     def text(self) -> str:
         """Say what was done so far."""
@@ -141,31 +152,18 @@ class Storm:
             self._take_answer(what, command, code)
         elif now >= self._next_steering:
             self._next_steering = now + 0.2
-            what = self._draw(STEERING)
-            if (words := self._words(what)) is not None:
+            what, self._wanted = self._wanted or drawn(self._rng, STEERING), None
+            words = steering_words(self._rng, what, self._ids)
+            if words is None:
+                self._wanted, words = what, ["status", "--json"]  # when it is known who there is
+            if words:
                 self._log(" ".join(words))
-                self._steering = what, self._job.control(*words), now + COMMAND_SECONDS_MAX
+                command = self._job.back_up() if what == "backup" else self._job.control(*words)
+                self._steering = what, command, now + COMMAND_SECONDS_MAX
             elif what == "join" and len(self._job.joined) < 2 and len(self._ids) < WORKERS_MAX:
                 self._log("joins by hand")
                 self._done["joined by hand"] += 1
                 self._job.join()
-
-    def _words(self, what: str) -> list[str] | None:
-        rng = self._rng
-        strategy = ("--strategy", rng.choice(STRATEGIES), "--batch", "8")[: rng.choice((0, 2))]
-        if what == "balance":
-            return ["move-bins", "--balance", *strategy]
-        if what == "move":
-            first = rng.randrange(BINS)
-            last = min(BINS - 1, first + rng.choice((0, 8, 64, 255)))
-            return ["move-bins", "--bins", f"{first}-{last}", "--to", str(rng.choice(self._ids)), *strategy]
-        if what == "add" and len(self._ids) < WORKERS_MAX:
-            return ["add-workers", str(rng.choice((1, 1, 2))), *rng.choice(([], ["--balance"]))]
-        if what == "remove" and len(self._ids) > 1:
-            return ["remove-workers", "--id", str(rng.choice(self._ids))]
-        if what == "checkpoint":
-            return ["checkpoint"]
-        return ["status", "--json"] if what in ("status", "add", "remove") else None
 
     def _take_answer(self, what: str, command: Command, code: int) -> None:
         said = command.said()
@@ -173,19 +171,25 @@ class Storm:
         if "Traceback" in said:
             raise Unexpected(f"{' '.join(command.words)} shows a traceback: {command.said_path}")
         self._done[f"{what if command.words[1] != 'status' else 'status'} {'refused' if code else 'done'}"] += 1
-        if code == 0 and "--json" in command.words:
-            workers = json.loads(said)["workers"]
-            self._ids = [each["id"] for each in workers] or self._ids
+        if command.words[1] == "status" and code == 0:
+            self._ids = [each["id"] for each in json.loads(said)["workers"]]
+        elif what in ("add", "remove"):
+            self._ids = []
+        elif what == "backup" and code == 0 and self._job.output.exists():
+            self._job.keep_backup(command)
 
     def _strike(self, now: float) -> None:
         """Kill somebody, or stop the job."""
         job = self._job
         assert job.launcher is not None, "it was started"
-        self._next_strike = now + self._rng.uniform(0.05, 5.0)
-        what = self._draw(STRIKES)
+        self._next_strike = now + self._rng.uniform(0.05, STRIKE_SECONDS_MAX)
+        what = drawn(self._rng, STRIKES)
         if what == "all":
             victims = [job.launcher.pid, *job.kinds, *job.living("by hand")]
             self._may_end.add(-signal.SIGKILL)
+        elif what == "pause":
+            self._pause(now)
+            return
         elif what in ("stop", "Ctrl-C"):
             if self._may_end & {STOPPED, INTERRUPTED} or not job.launcher.said():
                 return  # a second one ends the job at once; before it says something, Python may still be starting
@@ -206,8 +210,21 @@ class Storm:
             self._may_end |= {INTERRUPTED, -signal.SIGINT}  # the latter if it was ending
             os.kill(job.launcher.pid, signal.SIGINT)
 
-    def _draw(self, weights: dict[str, int]) -> str:
-        return self._rng.choices(list(weights), list(weights.values()))[0]
+    def _pause(self, now: float) -> None:
+        """Have a worker's process sleep for a while: it is late, and others must not take it for lost."""
+        if awake := [(pid, start) for pid, start in self._job.starts.items() if lives(pid, start)]:
+            pid, start = self._rng.choice(awake)
+            seconds = self._rng.uniform(0.1, 2.5)
+            self._log(f"pause: {pid} for {seconds:.1f} s")
+            self._done["pause"] += 1
+            os.kill(pid, signal.SIGSTOP)
+            self._paused.append(Orphan(pid, start, now + seconds))
+
+    def _wake(self, now: float) -> None:
+        for each in self._paused:
+            if now >= each.until and lives(each.pid, each.start):
+                os.kill(each.pid, signal.SIGCONT)
+        self._paused = [each for each in self._paused if now < each.until]
 
     # What comes of it
 
@@ -244,11 +261,12 @@ class Storm:
 
     def _watch(self, now: float) -> None:
         """Look at whether it lives, and what is to end ends."""
+        self._wake(now)
         self._watch_ended(now)
         if (newest := self._job.newest_commit()) > self._commit:
             self._commit, self._alive_at = newest, now
             if self._next_strike == math.inf and newest >= self._begun_at + 2:  # the first one only says who writes
-                self._next_strike = now + self._rng.uniform(0.05, 5.0)
+                self._next_strike = now + self._rng.uniform(0.05, STRIKE_SECONDS_MAX)
         if now - self._alive_at > STILL_SECONDS_MAX:
             for words in (("status", "--bins"), ("explain",)):
                 command = self._job.control(*words)

@@ -122,6 +122,10 @@ class Checker:
         self._program = program
         self._output = output
         self._wanted = program.wanted(documents)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Look at the output from its first line again."""
         self._came: Counter[Key] = Counter()  # how much of what is wanted
         self._at = 0  # bytes that were looked at
         self._time = -1  # of the last line

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME
+from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError
 
 LOCK: Final = "lock"
@@ -199,9 +200,12 @@ def _make(path: Path) -> None:
 
 def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
     names = os.listdir(folder.path)
-    if any(map(COMMIT_NAME.fullmatch, names)) or (may_be_empty and (not names or LOCK in names)):
+    has_segments = any(map(SEGMENT_NAME.fullmatch, names))
+    is_new = may_be_empty and (not names or LOCK in names) and not has_segments  # these come after the first commit
+    if is_new or any(map(COMMIT_NAME.fullmatch, names)):
         return
-    what = "is empty" if set(names) <= {LOCK} else "holds other files, and no commit"
+    what = f"holds {'segments' if has_segments else 'other files'}, and no commit"
+    what = "is empty" if set(names) <= {LOCK} else what
     raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
 
 

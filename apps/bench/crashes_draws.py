@@ -1,0 +1,44 @@
+"""What may happen to the job of the crash test, how often, and in which words."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+BINS = 256
+WORKERS_MAX = 5
+STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
+
+# What is done -> weight.
+STRIKES = {"worker": 5, "added": 4, "by hand": 3, "launcher": 3, "all": 1, "stop": 1, "Ctrl-C": 1, "pause": 3}
+STEERING = {"status": 1, "balance": 3, "move": 5, "add": 5, "remove": 3, "join": 3, "checkpoint": 1, "backup": 3}
+
+
+def drawn(rng: random.Random, weights: Mapping[str, int]) -> str:
+    """Return one of these."""
+    return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def steering_words(rng: random.Random, what: str, workers: Sequence[int]) -> list[str] | None:
+    """Return the words of a command for this; nothing if it is no command, None if it needs to know the workers.
+
+    `workers` are those of the job; none if they are not known.
+    """
+    strategy = ["--strategy", rng.choice(STRATEGIES)][: rng.choice((0, 2, 2))]
+    if strategy and strategy[1] == "batched":
+        strategy += ["--batch", "16"]
+    if what == "balance":
+        return ["move-bins", "--balance", *strategy]
+    if what == "status":
+        return ["status", "--json"]
+    if what in ("checkpoint", "backup"):
+        return [what]
+    if not workers and what in ("move", "add", "remove"):
+        return None
+    if what == "move":
+        first = rng.randrange(BINS)
+        last = min(BINS - 1, first + rng.choice((0, 8, 64, 255)))
+        return ["move-bins", "--bins", f"{first}-{last}", "--to", str(rng.choice(workers)), *strategy]
+    if what == "add" and len(workers) < WORKERS_MAX:
+        return ["add-workers", str(rng.choice((1, 1, 2))), *rng.choice(([], ["--balance"]))]
+    if what == "remove" and len(workers) > 1:
+        return ["remove-workers", "--id", str(rng.choice(workers))]
+    return []
