@@ -104,8 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--what", default="words,numbers")
     options = parser.parse_args()
-    for what in "words", "numbers":
+    for what in options.what.split(","):
         batches = draw(what, options.records)
         found: dict[str, list[float]] = {kind: [] for kind in KINDS}
         said: dict[str, str] = {}

@@ -32,20 +32,21 @@ What is then still to be written of the cut, and how it stays as of t: see `unwr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import BuildError, ProtocolError
+from megaflow.megaphone.bases import Bases
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
 from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
 
-SLICE_SECONDS: Final = 0.002
+SLICE_SECONDS: Final = 0.001
 """That a cut is written at a time, while records wait."""
 
 
@@ -58,7 +59,9 @@ class Noting(Enum):
 
 
 LOOK_AGAIN: Final = 8
-"""Of so many cuts in a row whose keys were not noted, the last is followed by an interval that is."""
+"""Of so many cuts in a row whose keys were not noted, the last is followed by an interval that is: a trial."""
+TRIAL_KEYS: Final = 1 << 14
+"""Of so many keys on a trial goes on in another way if this one does not pay: to merge them takes 3 ms."""
 
 
 def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> Noting:
@@ -71,8 +74,8 @@ def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> 
     >>> choose(Noting.YOUNG, 1, touched=600, records=1000, keys=1000)
     <Noting.DENSE: 'not at all'>
     """
-    if noting is Noting.DENSE:  # nothing was counted
-        return Noting.YOUNG if cuts >= LOOK_AGAIN else noting
+    if noting is Noting.DENSE:  # touched keys were not counted, and are not more than records
+        return Noting.YOUNG if cuts >= LOOK_AGAIN or 3 * records < keys else noting
     if 4 * touched <= records:
         return Noting.YOUNG if records else noting
     return Noting.DENSE if 3 * touched > keys else Noting.SPARSE
@@ -112,6 +115,7 @@ class _Interval:
 
     number: int | None = None  # of the cut at its end; None: it goes on
     keys: set[Any] = field(default_factory=set)  # of bins that did not come in it; the states may be gone
+    young: Set[Any] = frozenset()  # keys of the young dict at its end
     dense: bool = False  # whether it may be any keys instead
     came: set[int] = field(default_factory=set)  # bins
     left: bool = False  # whether a bin did
@@ -140,9 +144,9 @@ class Journal:
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
         self._noting = Noting.SPARSE
         self._follows = False
+        self._is_trial = False  # whether the way is yet to prove itself
         self._cuts = 0  # that ended intervals noted so
-        self._owed = 0  # keys of bases that are to be written, by what was written as deltas
-        self._turn: deque[int] = deque()  # bins whose base is still to be written in this round
+        self._bases = Bases(store)
 
     # When to cut ------------------------------------------------------------------------
 
@@ -178,6 +182,11 @@ class Journal:
         return self._registered[0][0] if self._registered else None
 
     @property
+    def is_writing(self) -> bool:
+        """Whether there is something for `write` to do."""
+        return self._unwritten is not None
+
+    @property
     def is_busy(self) -> bool:
         """Whether something is registered and not cut, or cut and not written."""
         return bool(self._registered) or self._unwritten is not None
@@ -192,11 +201,11 @@ class Journal:
     @property
     def wants_keys(self) -> bool:
         """Whether S has to `touch` keys before it applies something to them; if not it may."""
-        return self._noting is Noting.SPARSE or self._unwritten is not None
+        return self._noting is Noting.SPARSE or (self._unwritten is not None and self._unwritten.is_exposed)
 
     def touch(self, keys: Collection[Any]) -> None:
         """Note that S is about to apply something to these keys."""
-        if self._unwritten is not None:
+        if self._unwritten is not None and self._unwritten.is_exposed:
             began = self._now()
             self._unwritten.save(keys)
             self.seconds += self._now() - began
@@ -212,14 +221,37 @@ class Journal:
     def follow(self) -> None:
         """Let the way in which changes are noted depend on them: S asks for it, if it can, once it is made."""
         self._follows = True
-        self._note(Noting.YOUNG)
+        self._noting = Noting.DENSE  # if nothing is there the first checkpoint has all anyway
+        self._note(choose(self._noting, 0, 0, 0, len(self._store.states)))
+        self._cuts = LOOK_AGAIN
+
+    def applying(self, records: int) -> None:
+        """Note that S, which follows, is about to apply so many."""
+        self.records += records
+        if self._is_trial:
+            self._try()
 
     def _note(self, noting: Noting) -> None:
         """Note the changes of the present interval, which begins, in this way."""
+        self._is_trial = noting is Noting.YOUNG and self._noting is Noting.DENSE
         self._cuts = self._cuts + 1 if noting is self._noting else 0
         self._noting, self.records = noting, 0
         self.young = {} if noting is Noting.YOUNG else None
         self._present.dense = noting is Noting.DENSE
+
+    def _try(self) -> None:
+        """On a trial, go on in another way if the one so far does not pay."""
+        touched = len(self._present.keys) + len(self.young or ())
+        if touched < TRIAL_KEYS:
+            return
+        noting = choose(Noting.SPARSE, 0, touched, self.records, len(self._store.states))
+        if noting is not Noting.SPARSE:
+            self._is_trial = False
+        if noting is not Noting.YOUNG and self.young is not None:
+            self._merge()
+            self.young, self._noting = None, Noting.SPARSE
+        if noting is Noting.DENSE:
+            self._noting, self._cuts, self._present.dense = noting, 0, True
 
     def _merge(self) -> None:
         """Have all states in the store."""
@@ -227,6 +259,12 @@ class Journal:
             self._store.states.update(self.young)
             self._present.keys.update(self.young)
             self.young.clear()
+
+    def _freeze(self) -> None:
+        """Do so as the interval ends: the young dict stays as it is, to tell the keys."""
+        if self.young:
+            self._store.states.update(self.young)
+            self._present.young, self.young = self.young.keys(), None
 
     def set_timer(self, bin: int, timer: Timer) -> None:
         """Note that a timer is set."""
@@ -271,7 +309,7 @@ class Journal:
         """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
         self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
         began, self.seconds = self._now(), 0.0
-        self._merge()
+        self._freeze()
         number, since, store = checkpoint.number, checkpoint.since, self._store
         if since is not None:
             self.committed(since)
@@ -279,37 +317,26 @@ class Journal:
         changed, last, self._present = self._intervals.copy(), self._present, _Interval()
         self._intervals.append(self._present)
         if self._follows:
-            self._note(choose(self._noting, self._cuts, len(last.keys), self.records, len(store.states)))
+            last.dense = last.dense and self.records > 0
+            touched = len(last.keys) + len(last.young)
+            self._note(choose(self._noting, self._cuts, touched, self.records, len(store.states)))
         cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)), checkpoint.at_end)
-        keys: set[Any] = set()
-        if since is None or any(each.dense for each in changed):
-            whole = dict.fromkeys(cut.bins)
-        else:
-            keys.update(*(each.keys for each in changed))
-            if any(each.left for each in changed):
-                keys = {key for key in keys if store.bin_of_key(key) in store.bins}
-            came = set[int]().union(*(each.came for each in changed))
-            whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
-            whole.update(dict.fromkeys(self._bases(len(keys))))
-            whole.update(dict.fromkeys(bin for bin in cut.bins if bin in self._firing))
         for each in changed:
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
+        keys = [part for each in changed for part in (each.keys, each.young)]
+        count = sum(map(len, keys))
+        is_dense = any(each.dense for each in changed) or self._bases.are_better(count)
+        if since is None or is_dense:
+            keys, whole = [], self._bases.all()
+        else:
+            came = set[int]().union(*(each.came for each in changed))
+            whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
+            is_idle = not (came or count or any(each.timers for each in changed))
+            whole.update(self._bases.due(count, is_idle))
+            whole.update(dict.fromkeys(bin for bin in cut.bins if bin in self._firing))
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
-        self._unwritten = Unwritten(cut, store, keys, whole, timers, self._sink)
+        some_left = any(each.left for each in changed)
+        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink)
         self.seconds += self._now() - began
         self.wake()
-
-    def _bases(self, keys: int) -> Iterable[int]:
-        """The bins whose turn it is to be written whole: all have had it when deltas have as many keys as the bins."""
-        store, turn = self._store, self._turn
-        self._owed = min(self._owed + keys, len(store.states))
-        found: dict[int, None] = {}
-        while self._owed > 0 and len(found) < len(store.bins):
-            if not turn:
-                turn.extend(sorted(store.bins))
-            bin = turn.popleft()
-            if bin in store.bins:
-                found[bin] = None
-                self._owed -= max(1, len(store.bins[bin]))
-        return found

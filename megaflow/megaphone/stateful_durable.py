@@ -5,6 +5,9 @@ How is said by the journal, from what the last intervals between two cuts have s
    what is in it is what has changed. At a cut, and before a bin goes, it is merged into the states.
  - where most keys come once and most of all keys come, not at all: the next cut writes all bins whole.
  - where keys seldom come twice and most do not come, as a set of the keys of each batch.
+ - before the first checkpoint, which has all, not at all.
+When that is to be found out anew (after some intervals that noted nothing) the young dict is tried, and given up in the
+middle of the interval once so many keys are in it that to merge them takes 3 ms, and few have come twice.
 
 Measured with one worker, a record over the loop of an S that is not durable, between cuts: 2 to 12 ns, none, and 35 to
 170 ns; the last for a million ints at random, where the young dict takes 100 to 200 ns and 220 to merge.
@@ -33,7 +36,7 @@ class DurableMachine(StateMachine):
     def _apply(self, time: FlatTime, batch: list[Any]) -> None:
         journal = self._journal
         journal.before(time)
-        journal.records += len(batch)
+        journal.applying(len(batch))
         if journal.wants_keys:
             try:
                 journal.touch({key for key, _ in batch})
@@ -41,6 +44,8 @@ class DurableMachine(StateMachine):
                 complain_about(batch, self._core.name, error)
                 raise
         super()._apply(time, batch)
+        if journal.is_writing:
+            journal.write()
 
     def _outputs(self, time: FlatTime, batch: list[Any]) -> list[Any]:
         """Apply the fold to a batch, as that of any S does; new states go to the young dict, if there is one."""

@@ -1,22 +1,25 @@
 """What is still to be written of a cut, while S goes on: in slices, and always as of the cut.
 
-Fixed at the cut are a set of changed keys, the bins that are written whole, and timers. A state is encoded when its
-turn comes, and a fold may change it in place before. So whoever touches a key first has it saved (`save`): then its
-state, or that it is gone, is as of the cut.
- 1. A changed key is among `_keys` until it is written or saved.
- 2. A whole bin has no list of its keys until its turn comes: a list of all would take too long. So each key that is
-    touched while a bin waits is noted, and saved as a changed key is, if it has a state; one without has come after
-    the cut, or is saved already. When its turn comes a bin is written without the keys that were touched.
- 3. Before a bin is taken out all of it is written, with its changed keys. No key of it is touched before it is back,
+Fixed at the cut are the changed keys, the bins that are written whole, and timers. A state is encoded when its turn
+comes, and S may replace it before, or a fold change it in place. So whoever touches a key first has it saved (`save`):
+then its state, or that it is gone, is as of the cut.
+ 1. The changed keys stand in collections that nobody changes any more, since to copy a million keys takes too long. No
+    bin has a list of its keys until its turn comes.
+ 2. A key that is saved is *kept*, with what is still to be written of it: nothing, if its state may change in place,
+    which is written at once; else the state, which is written after all others, in full runs. Nobody else writes it.
+ 3. While a bin waits each key that is touched is kept. One that has no state and had not changed has come after the
+    cut.
+ 4. Before a bin is taken out all of it is written, with its changed keys. No key of it is touched before it is back,
     so a changed key of it that is gone is still written as gone.
- 4. Timers are copied at the cut. Payloads that are about to be given to a fold, which may change them, are written
+ 5. Timers are copied at the cut. Payloads that are about to be given to a fold, which may change them, are written
     first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain, filterfalse, islice
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, pack, pack_timers
@@ -26,6 +29,8 @@ from megaflow.megaphone.timers import Timer
 
 RUN_BYTES: Final = 1 << 16
 """A run of keys is as long as the last one says that its states will take this: less than a millisecond to encode."""
+_WRITTEN: Final = object()  # what is still to be written of a key that is kept: nothing
+_FIXED: Final = frozenset((int, str, float, bool, bytes, type(None)))  # types of values that do not change in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +56,67 @@ class Unwritten:
         self,
         cut: Piece,
         store: BinStore,
-        keys: set[Any],
+        changed: Sequence[Set[Any]],
+        some_left: bool,
         bins: Iterable[int],
         timers: list[Timer],
         sink: CutSink,
     ) -> None:
-        """`keys` that have changed, of bins that are here; `bins` to be written whole. Owns `keys` and `timers`."""
+        """`changed`: keys; `some_left`: perhaps of bins that are not here. `bins` are written whole. Owns `timers`."""
         self.cut = cut
         self._operator = cut.operator
         self._store = store
-        self._keys = keys
+        self._changed = [keys for keys in changed if keys]
+        self._rest: Iterator[Any] | None = _each_once(self._changed) if self._changed else None  # None: all written
+        self._here = frozenset(cut.bins) if some_left else None  # bins whose changed keys are written; None: all
         self._bins: dict[int, list[Any] | None] = dict.fromkeys(bins)  # -> keys not written; None: not begun
-        self._touched: set[Any] = set()  # since the cut, while bins waited
+        self._kept: dict[Any, Any] = {}  # key -> what is still to be written; None: that it is gone
         self._timers = timers
         self._timers.sort(key=lambda timer: timer[0])
         self._timers.reverse()  # the last is due first, and was set first of those due then
         self._sink = sink
         self._run = 1  # keys that the next run may have
 
+    @property
+    def is_exposed(self) -> bool:
+        """Whether keys have to be saved before they are touched."""
+        return self._rest is not None or bool(self._bins)
+
     def is_written(self) -> bool:
         """Tell whether nothing is left."""
-        return not (self._timers or self._keys or self._bins)
+        return not (self._timers or self.is_exposed or self._kept)
 
     def write_some(self) -> None:
         """Write one block, if anything is left. Cost: about RUN_BYTES, or one key."""
         if self._timers:
             self._write_timers()
-        elif self._keys:
-            self._write_keys([self._keys.pop() for _ in range(min(self._run, len(self._keys)))])
+        elif self._rest is not None:
+            self._write_changed(self._rest)
         elif self._bins:
             self._write_bin(next(iter(self._bins)))
+        elif self._kept:
+            run = [self._kept.popitem() for _ in range(min(self._run, len(self._kept)))]
+            run = [pair for pair in run if pair[1] is not _WRITTEN]
+            self._write_delta([key for key, _ in run], [state for _, state in run])
 
-    def save(self, keys: Collection[Any]) -> None:
-        """Write what these keys were at the cut, as they are about to change. Cost: linear in them."""
-        found = self._keys.intersection(keys)
-        self._keys -= found
-        if self._bins:
-            touched = set(keys) - self._touched
-            self._touched |= touched
-            found |= self._store.states.keys() & touched
-        self._write_all(found)
+    def save(self, keys: Iterable[Any]) -> None:
+        """Keep what these keys were at the cut, as they are about to change. Cost: linear in them."""
+        if not self.is_exposed:
+            return
+        fresh = (keys if type(keys) is set else set(keys)).difference(self._kept)
+        if not self._bins:
+            self._keep(self._of_changed(fresh))
+            return
+        here = self._store.states.keys() & fresh
+        if len(here) < len(fresh):
+            absent = fresh - here
+            self._kept.update(dict.fromkeys(absent, _WRITTEN))
+            self._kept.update(dict.fromkeys(self._of_changed(absent)))
+        self._keep(here)
 
     def save_bin(self, bin: int) -> None:
         """Write all that is left of a bin, as it is about to go."""
-        found = self._keys.intersection(self._store.bins[bin])
-        self._keys -= found
-        self._write_all(found)
+        self._keep(self._of_changed(set(self._store.bins[bin]).difference(self._kept)))
         while bin in self._bins:
             self._write_bin(bin)
 
@@ -105,30 +125,54 @@ class Unwritten:
         while self._timers and self._timers[-1][0] <= time:
             self._write_timers()
 
-    def _write_all(self, keys: Iterable[Any]) -> None:
-        rest = list(keys)
-        while rest:
-            self._write_keys([rest.pop() for _ in range(min(self._run, len(rest)))])
+    def _of_changed(self, keys: Set[Any]) -> Set[Any]:
+        """Those of the keys that were to be written as changed, and may be still."""
+        found = set[Any]().union(*(changed & keys for changed in self._changed))
+        return found if self._here is None else set(filter(self._was_here, found))
 
-    def _write_keys(self, keys: list[Any]) -> None:
-        """Write changed keys with their states."""
-        self._send(pack(BlockKind.DELTA, self._operator, None, keys, list(map(self._store.states.get, keys))))
+    def _was_here(self, key: Any) -> bool:
+        return self._here is None or self._store.bin_of_key(key) in self._here
+
+    def _keep(self, keys: Set[Any]) -> None:
+        """Keep the states of keys; write those at once that may change."""
+        states = [*map(self._store.states.get, keys)]
+        if are_fixed(states):
+            self._kept.update(zip(keys, states, strict=True))
+            return
+        rest, begin = [*keys], 0
+        while begin < len(rest):
+            end = begin + self._run
+            self._write_delta(rest[begin:end], states[begin:end])
+            begin = end
+        self._kept.update(dict.fromkeys(keys, _WRITTEN))
+
+    def _write_changed(self, rest: Iterator[Any]) -> None:
+        """Write the next changed keys with their states."""
+        run = [*islice(rest, self._run)]
+        if len(run) < self._run:
+            self._rest = None
+        keys = [*filterfalse(self._kept.__contains__, run)]
+        if self._here is not None:
+            keys = [*filter(self._was_here, keys)]
+        self._write_delta(keys, [*map(self._store.states.get, keys)])
+
+    def _write_delta(self, keys: Sequence[Any], states: Sequence[Any]) -> None:
+        if keys:
+            self._send(pack(BlockKind.DELTA, self._operator, None, keys, states))
 
     def _write_bin(self, bin: int) -> None:
         """Write the next run of a whole bin; its first even if it is empty."""
-        states = self._store.states
         keys = self._bins[bin]
         if keys is None:
             keys = list(self._store.bins[bin])
-        run = [key for key in keys[-self._run :] if key not in self._touched]
+        run = [*filterfalse(self._kept.__contains__, keys[-self._run :])]
         del keys[-self._run :]
-        self._send(pack(BlockKind.BIN, self._operator, bin, run, [states[key] for key in run]))
+        states = [*map(self._store.states.__getitem__, run)]
+        self._send(pack(BlockKind.BIN, self._operator, bin, run, states))
         if keys:
             self._bins[bin] = keys
-            return
-        del self._bins[bin]
-        if not self._bins:
-            self._touched.clear()
+        else:
+            del self._bins[bin]
 
     def _write_timers(self) -> None:
         """Write those that are due first, in the order in which they were set."""
@@ -140,3 +184,27 @@ class Unwritten:
             size = len(block.keys) + len(block.states)
             self._run = max(1, min(KEYS_PER_BLOCK, 2 * self._run, block.count * RUN_BYTES // size))
         self._sink(self.cut, block)
+
+
+def _each_once(collections: Sequence[Set[Any]]) -> Iterator[Any]:
+    """Return the keys that are in any of the collections."""
+    found: list[Iterator[Any]] = []
+    for number, keys in enumerate(collections):
+        rest = iter(keys)
+        for earlier in collections[:number]:
+            rest = filterfalse(earlier.__contains__, rest)
+        found.append(rest)
+    return chain.from_iterable(found)
+
+
+def are_fixed(states: Sequence[Any]) -> bool:
+    """Tell whether none of these states can change in place: they are plain values, or tuples of such.
+
+    >>> are_fixed([1, "a", (2.5, None)]), are_fixed([1, ([],)]), are_fixed([{}])
+    (True, False, False)
+    """
+    kinds = set(map(type, states))
+    if tuple in kinds:
+        kinds.remove(tuple)
+        kinds.update(map(type, chain.from_iterable(state for state in states if type(state) is tuple)))
+    return kinds <= _FIXED

@@ -9,6 +9,7 @@ from megaflow import stable_hash
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of
 from megaflow.durable.restored import Restored, restore
 from megaflow.errors import CommandRefused, ProtocolError
+from megaflow.megaphone.bases import HASTE, IDLE_SHARE, ROUND_CUTS, WHOLE_SHARE
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.journal import SLICE_SECONDS, Journal
 from megaflow.megaphone.routing import Checkpoint, Command, validate
@@ -120,7 +121,8 @@ def test_what_is_written_in_slices_is_as_of_the_cut_and_each_slice_ends_in_time(
 def test_a_run_of_large_states_is_one_key_and_of_small_ones_a_block() -> None:
     for state, longest in ("x" * RUN_BYTES, 1), (1, KEYS_PER_BLOCK):
         operator = Operator()
-        operator.checkpoint(0, 0, None)
+        operator.apply(0, dict.fromkeys(range(-9000, 0), 1))
+        operator.checkpoint(0, 1, None)
         operator.apply(1, dict.fromkeys(range(2000 if longest > 1 else 20), state))
         operator.checkpoint(1, 2, 0)
         operator.journal.write(all=True)
@@ -128,7 +130,7 @@ def test_a_run_of_large_states_is_one_key_and_of_small_ones_a_block() -> None:
         assert max(counts) == longest, counts
 
 
-def test_all_bins_come_round_when_the_deltas_have_as_many_keys_as_they() -> None:
+def test_all_bins_come_round_at_the_latest_when_the_deltas_have_as_many_keys_as_they() -> None:
     operator = Operator()
     operator.apply(0, dict.fromkeys(range(1600), 0))
     operator.checkpoint(0, 1, None)
@@ -139,10 +141,56 @@ def test_all_bins_come_round_when_the_deltas_have_as_many_keys_as_they() -> None
         operator.checkpoint(number, 2 * number + 1, number - 1)
         operator.journal.write(all=True)
         written = operator.written[number]
-        assert sum(block.count for block in written) < 160 + 4 * 1600 // BINS
+        assert sum(block.count for block in written) < 160 * (1 + HASTE) + 2 * 1600 // BINS
         bases += dict.fromkeys(block.bin for block in written if block.kind is BlockKind.BIN)
-    assert set(bases) == set(range(BINS)) and len(bases) <= BINS + 2
+    assert set(bases) == set(range(BINS)) and len(bases) <= 2 * BINS
     assert operator.states(10) == operator.store.states
+
+
+@pytest.mark.parametrize("share", [0.04, 0.1, 0.24, 0.3, 0.9])
+def test_a_store_that_keeps_one_checkpoint_has_at_most_two_and_a_half_times_the_state(share: float) -> None:
+    keys = 6400
+    operator = Operator()
+    operator.apply(0, {f"key {key}": key for key in range(keys)})
+    operator.checkpoint(0, 1, None)
+    operator.journal.write(all=True)
+    size = [size_of(operator.written[0])]
+    base_of = dict.fromkeys(range(BINS), 0)
+    for number in range(1, 60):
+        changed = range(number, number + int(share * keys))
+        operator.apply(2 * number, {f"key {key * 7919 % keys}": number for key in changed})
+        operator.checkpoint(number, 2 * number + 1, number - 1)
+        operator.journal.write(all=True)
+        blocks = operator.written[number]
+        size.append(size_of(blocks))
+        base_of |= {block.bin: number for block in blocks if block.kind is BlockKind.BIN and block.bin is not None}
+        assert sum(size[min(base_of.values()) :]) <= 2.5 * size[0], number
+    assert operator.states(59) == operator.store.states and min(base_of.values()) > 0
+    each = 2.5 * share if share < 1 / WHOLE_SHARE else 1  # of the state, at a cut
+    assert sum(size) < (59 * each + 2) * size[0], "what is written follows what has changed"
+
+
+def size_of(blocks: list[Block]) -> int:
+    """Return the bytes of blocks, but for the index."""
+    return sum(len(block.keys) + len(block.states) for block in blocks)
+
+
+def test_all_bins_come_round_however_little_changes_and_if_nothing_does_seldom_is_anything_written() -> None:
+    operator = Operator()
+    operator.apply(0, dict.fromkeys(range(1600), 0))
+    operator.checkpoint(0, 1, None)
+    last = dict.fromkeys(range(BINS), 0)
+    wrote = 0
+    for number in range(1, 3 * ROUND_CUTS):
+        if number < 2 * ROUND_CUTS:
+            operator.apply(2 * number, {7: number})
+        operator.checkpoint(number, 2 * number + 1, number - 1)
+        operator.journal.write(all=True)
+        blocks = operator.written.get(number, [])
+        last |= {block.bin: number for block in blocks if block.bin is not None}
+        assert number - min(last.values()) <= ROUND_CUTS + ROUND_CUTS // BINS + ROUND_CUTS // IDLE_SHARE, number
+        wrote += bool(blocks) and number >= 2 * ROUND_CUTS
+    assert 0 < wrote <= IDLE_SHARE
 
 
 def test_a_key_is_written_once_however_often_it_is_touched() -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from megaflow import stable_hash
 from megaflow.durable.blocks import Block
 from megaflow.durable.restored import Restored, restore
-from megaflow.megaphone import journal, stateful, unwritten
+from megaflow.megaphone import bases, journal, stateful, unwritten
 from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.routing import Checkpoint, Command
 from megaflow.megaphone.unwritten import Piece
@@ -251,8 +251,10 @@ def small_slices(random: Random) -> Iterator[None]:
     """In the block, a slice of a cut is one key in most seeds, a turn of S one batch in some, and changes are noted in
     a way that is drawn anew at each cut."""
     usual = journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
-    choose = journal.choose
-    journal.choose = lambda *counts, **more: random.choice([*journal.Noting])  # type: ignore[assignment]
+    trial_keys, journal.TRIAL_KEYS = journal.TRIAL_KEYS, random.choice([1, 4, 1000])  # type: ignore[misc]
+    share, bases.WHOLE_SHARE = bases.WHOLE_SHARE, random.choice([0, bases.WHOLE_SHARE])  # type: ignore[misc]
+    choose, young = journal.choose, journal.Noting.YOUNG
+    journal.choose = lambda *counts, **more: random.choice([*journal.Noting, young, young])  # type: ignore[assignment]
     if random.random() < 0.7:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
     if random.random() < 0.4:
@@ -261,7 +263,7 @@ def small_slices(random: Random) -> Iterator[None]:
         yield
     finally:
         journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
-        journal.choose = choose
+        journal.choose, journal.TRIAL_KEYS, bases.WHOLE_SHARE = choose, trial_keys, share  # type: ignore[misc]
 
 
 class Issued(list[tuple[int, Command]]):

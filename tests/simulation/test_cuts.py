@@ -46,7 +46,9 @@ FAULTS = {
         "Journal._cut", "set[int]().union(*(each.came for each in changed))", "changed[-1].came"
     ),
     "a delta follows an abandoned cut": Fault(
-        "Journal._cut", "keys.update(*(each.keys for each in changed))", "keys.update(changed[-1].keys)"
+        "Journal._cut",
+        "[part for each in changed for part in (each.keys, each.young)]",
+        "[changed[-1].keys, changed[-1].young]",
     ),
     "timers are those set since an abandoned cut": Fault(
         "Journal._cut",
@@ -83,21 +85,23 @@ FAULTS = {
         "restore", "... >= time", "(when if type(when) is int else when[0]) > time"
     ),
     "keys that are gone are not written": Fault(
-        "Unwritten._write_keys",
-        "self._send(...)",
-        "keys = [key for key in keys if key in self._store.states]\n"
-        "self._send(pack(BlockKind.DELTA, self._operator, None, keys, list(map(self._store.states.get, keys))))",
+        "Unwritten._write_changed",
+        "[*filterfalse(self._kept.__contains__, run)]",
+        "[key for key in run if key not in self._kept and key in self._store.states]",
     ),
-    "a state changes before it is written": Fault("Journal.touch", "self._unwritten is not None", "False"),
-    "a key of a waiting bin changes before it is written": Fault(
-        "Unwritten.save", "found |= self._store.states.keys() & touched", "pass"
+    "keys that are gone, and come while a bin waits, are not written": Fault(
+        "Unwritten.save", "self._kept.update(dict.fromkeys(self._of_changed(absent)))", "None"
     ),
-    "a bin goes before its changed keys are written": Fault(
-        "Unwritten.save_bin", "self._keys.intersection(self._store.bins[bin])", "set()"
+    "what is kept is not written": Fault("Unwritten.is_written", "self._kept", "False"),
+    "states that change in place are kept": Fault("are_fixed", "kinds <= _FIXED", "True"),
+    "a state changes before it is written": Fault(
+        "Journal.touch", "self._unwritten is not None and self._unwritten.is_exposed", "False"
     ),
+    "a key of a waiting bin changes before it is written": Fault("Unwritten.save", "self._keep(here)", "None"),
+    "a bin goes before its changed keys are written": Fault("Unwritten.save_bin", "self._of_changed(...)", "set()"),
     "a bin goes before it is written whole": Fault("Unwritten.save_bin", "bin in self._bins", "False"),
     "a key that came after the cut is in its bin": Fault(
-        "Unwritten._write_bin", "[key for key in keys[-self._run :] if key not in self._touched]", "keys[-self._run :]"
+        "Unwritten._write_bin", "[*filterfalse(self._kept.__contains__, keys[-self._run :])]", "keys[-self._run :]"
     ),
     "a payload changes before it is written": Fault("Journal.fire", "self._unwritten is not None", "False"),
     "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
@@ -105,17 +109,23 @@ FAULTS = {
     "a newcomer does not hear of checkpoints": Fault(
         "ControlInput.read", "self._journal is not None", "self._journal is not None and newcomer is None"
     ),
-    "a cut does not look into the young dict": Fault("Journal._cut", "self._merge()", "None"),
+    "a cut does not look into the young dict": Fault("Journal._cut", "self._freeze()", "None"),
     "a bin goes without what the young dict has of it": Fault("Journal.leaving", "self._merge()", "None"),
     "S does not look for old states": Fault("DurableMachine._outputs", "find_old(key)", "None"),
     "the young dict keeps a key that is gone": Fault("Journal.come_or_go", "self.young.pop(key, None)", "None"),
     "a key that S forgets is not noted": Fault("Journal.come_or_go", "self._present.keys.add(key)", "None"),
+    "what the young dict had at a cut is not noted": Fault(
+        "Journal._freeze", "self._present.young, self.young = self.young.keys(), None", "self.young = None"
+    ),
+    "a trial ends and nothing is noted": Fault(
+        "Journal._try", "self._noting, self._cuts, self._present.dense = noting, 0, True", "self._noting = noting"
+    ),
     "what is merged is not noted": Fault("Journal._merge", "self._present.keys.update(self.young)", "None"),
     "a dense interval before an abandoned cut is forgotten": Fault(
         "Journal._cut", "any(each.dense for each in changed)", "changed[-1].dense"
     ),
     "in a dense job no state is saved before it changes": Fault(
-        "Journal.wants_keys", "self._unwritten is not None", "False"
+        "Journal.wants_keys", "self._unwritten is not None and self._unwritten.is_exposed", "False"
     ),
     "what led to a checkpoint is dropped before it is committed": Fault(
         "Journal.committed", "each.number > self._committed", "False"
