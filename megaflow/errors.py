@@ -19,6 +19,7 @@
     │   └── JobRecovers       a durable job has lost a process, and is about to go on
     └── ClusterError          the cluster cannot go on: stop
         ├── ProtocolError     a peer (or a stranger) broke the protocol
+        ├── SourceLost        what reads an input has ended; a SourceError, too
         ├── PeerLost          a connection ended without a goodbye
         ├── PeerFailed        another worker raised; carries its report
         ├── ConnectTimeout    a peer did not connect in time
@@ -101,6 +102,10 @@ class JobRecovers(NoAnswer):
 
 class ClusterError(MegaflowError):
     """The cluster cannot go on."""
+
+
+class SourceLost(SourceError, ClusterError):
+    """What reads an input has ended unexpectedly; started again, it may succeed."""
 
 
 class ProtocolError(ClusterError):

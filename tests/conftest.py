@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from megaflow.timely.dataflow.signature import SWITCH
+from tests.model.spin import NO_SPIN
 from tests.timely.test_engine_cases import CASES
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,6 +41,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     slow = any(mark.name in ("slow", "cluster") for mark in metafunc.definition.iter_markers())
     if metafunc.config.getoption("fusion") == "both" and f"{file}.py::{metafunc.function.__name__}" in cases():
         metafunc.parametrize("fused", ["on"] if slow else ["on", "off"], indirect=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud that models were not checked: a letter s among thousands of dots is silence."""
+    unchecked = sum(NO_SPIN in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    if unchecked:
+        terminalreporter.write_line(f"NOT CHECKED: {unchecked} properties of the models in tests/model; {NO_SPIN}")
 
 
 @pytest.fixture(autouse=True)

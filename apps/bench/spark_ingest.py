@@ -140,7 +140,7 @@ def run_bare(session: Any, port: int, folder: str, checkpoint: Path) -> float:
         frame.foreachPartition(lambda rows: push(port, rows))
         done.append(time.time())
 
-    start_query(session.readStream.text(folder), checkpoint, None, stage).awaitTermination()
+    start_query(session.readStream.text(folder), str(checkpoint), None, stage).awaitTermination()
     return done[-1]
 
 

@@ -148,7 +148,7 @@ def state() -> None:
         help="Let there be more than 16 processes, or workers in each, and more than 4 per core.")  # fmt: skip
 @option("--state", env="STATE", metavar="DIR", type=click.Path(file_okay=False),
         help="Keep the job's state in DIR, which is made if there is none: the same command goes on from there after "
-        "a crash or a stop. Lines come from files.")  # fmt: skip
+        "a crash or a stop. Lines come from files or Spark.")  # fmt: skip
 @option("--checkpoint-every", env="CHECKPOINT_EVERY", metavar="SECONDS", type=float, default=1.0, show_default=True,
         help="With --state: how long from one checkpoint to the next, at least.")  # fmt: skip
 @option("--checkpoints-kept", env="CHECKPOINTS_KEPT", metavar="N", type=int, default=3, show_default=True,

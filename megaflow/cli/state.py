@@ -47,7 +47,7 @@ def verify_store(directory: str, as_json: bool) -> None:
     """
     with looking_at(directory) as folder:
         store = FolderStore(folder)
-        names = {segment.name for commit in inspect(store).commits for segment in commit.segments}
+        names = {segment.name for commit in inspect(store).commits for segment in commit.files}
         with counted(names, len(names), "reading segments") as shown:
             progress = iter(shown)
 
@@ -58,7 +58,7 @@ def verify_store(directory: str, as_json: bool) -> None:
     if as_json:
         answer(to_json(store_record(directory, content)))
     elif not content.damage:
-        segments = {segment for commit in content.commits for segment in commit.segments}
+        segments = {segment for commit in content.commits for segment in commit.files}
         size = bytes_text(sum(segment.length for segment in segments))
         checkpoints = quantity(len(content.commits), "checkpoint")
         answer(f"{directory} is sound: {checkpoints}, {quantity(len(segments), 'segment')}, {size}")
@@ -91,9 +91,9 @@ def content_text(directory: str, content: StoreContent) -> str:
     """Return what is in a store as a table."""
     now = time.time()
     rows = [
-        [commit.checkpoint, commit.time, age_text(now - commit.written_at), commit.incarnation, len(commit.segments),
+        [commit.checkpoint, commit.time, age_text(now - commit.written_at), commit.incarnation, len(commit.files),
          sum(segment.keys for segment in commit.segments),
-         bytes_text(sum(segment.length for segment in commit.segments)), "yes" if commit.ended else "no"]
+         bytes_text(sum(segment.length for segment in commit.files)), "yes" if commit.ended else "no"]
         for commit in content.commits
     ]  # fmt: skip
     newest = content.commits[-1] if content.commits else None
@@ -103,6 +103,10 @@ def content_text(directory: str, content: StoreContent) -> str:
         parts.append(table_text(head, rows))
     for operator in newest.operators if newest else ():
         parts.append(f"operator {operator.name}: {quantity(len(operator.bases), 'bin')}")
+    for _, batch in newest.spark if newest else ():
+        lines = sum(each.lines for each in newest.untaken) if newest else 0
+        left = f", {quantity(lines, 'line')} of it not taken in yet" if lines else ""
+        parts.append(f"Spark's batches up to {batch}{left}")
     if content.unnamed:
         files = quantity(len(content.unnamed), "file")
         parts.append(f"{files} that no checkpoint names: under way, or left by a crash")
@@ -149,6 +153,8 @@ def checkpoint_record(commit: Commit) -> dict[str, Any]:
              "bytes": segment.length, "keys": segment.keys}
             for segment in commit.segments
         ],
+        "spark": [{"query": query, "batch": batch} for query, batch in commit.spark],
+        "untaken": [{"file": each.segment.name, "lines": each.lines} for each in commit.untaken],
         "outputs": [{"output": each.output, "bytes": each.length} for each in commit.outputs],
     }  # fmt: skip
 

@@ -18,6 +18,7 @@ The receiver checks every record, by `megaflow.control.shapes`; none is trusted 
 from dataclasses import dataclass
 
 from megaflow.control.messages import Split
+from megaflow.durable.commits import UntakenLines
 from megaflow.durable.segments import SegmentRef
 
 
@@ -53,10 +54,14 @@ class CutFailed:
 
 @dataclass(frozen=True, slots=True)
 class PositionsAt:
-    """What is left of each split that a source holds: what it has read of them has times before the checkpoint's."""
+    """What is left of each split that a source holds: what it has read of them has times before the checkpoint's.
+
+    And what is left of Spark's lines that were committed before that; it is on the disk.
+    """
 
     checkpoint: int
     splits: tuple[Split, ...]
+    untaken: tuple[UntakenLines, ...] = ()
 
 
 # Coordinator to the launcher -----------------------------------------------------------
@@ -74,6 +79,7 @@ class CheckpointBegun:
     next_worker: int  # the lowest id that no worker has had
     last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
     at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
+    spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class CheckpointReady:
     segments: tuple[SegmentRef, ...]
     whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), of all workers, sorted
     splits: tuple[Split, ...]  # that are still to be read, by number
+    untaken: tuple[UntakenLines, ...] = ()  # of Spark's batches, those of one worker one behind the other
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class BlockKind(IntEnum):
     DELTA = 1  # keys that were touched since the cut before, with their states
     BIN = 2  # a bin written whole: one or more blocks
     TIMERS = 3  # set since the cut before; with a bin: all that it has
-    POSITIONS = 4  # where a source is, by what it reads
+    LINES = 4  # that Spark has delivered and no source has taken in: texts, and what separates the lines in each
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,13 @@ outputs. The highest one counts, and those before it that it names. The launcher
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
 
+<<<<<<< HEAD
 1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Only
    a file of an earlier format may lack a field, which has its default then.
+=======
+1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
+   Fields of LATER came later: they are written only if they say something, and what older stores lack says nothing.
+>>>>>>> main
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
 """
 
@@ -27,6 +32,9 @@ from megaflow.timely.communication.codec.encode import encode
 
 COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
+
+LATER: Final[dict[str, tuple[()]]] = {"untaken": ()}
+"""Fields that the first stores of this format do not have, with what they say without."""
 
 _MAGIC: Final = b"mf-comm\n"
 _START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
@@ -52,6 +60,14 @@ class SplitRemainder:
     start: int  # bytes
     end: int  # bytes, exclusive
     fingerprint: str  # of the file, up to `start`
+
+
+@dataclass(frozen=True, slots=True)
+class UntakenLines:
+    """Spark's lines that were delivered to a worker before the checkpoint's epoch, and not taken in by its source."""
+
+    segment: SegmentRef  # which has nothing else
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +102,27 @@ class Commit:
     operators: tuple[OperatorCut, ...] = ()
     segments: tuple[SegmentRef, ...] = ()  # that are needed, by checkpoint
     splits: tuple[SplitRemainder, ...] = ()
-    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is taken in
+    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is in: taken in, or among the untaken lines
     outputs: tuple[OutputLength, ...] = ()
     tokens: tuple[SinkToken, ...] = ()
     table: tuple[int, ...] = ()  # bin -> worker
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+<<<<<<< HEAD
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
+=======
+    untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
+
+    @property
+    def files(self) -> tuple[SegmentRef, ...]:
+        """All segments that it names."""
+        return *self.segments, *(each.segment for each in self.untaken)
+>>>>>>> main
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        rest = encode(_plain(self))
+        rest = encode({name: value for name, value in _plain(self).items() if value or name not in LATER})
         length = _LENGTH.pack(len(rest))
         return _START.pack(_MAGIC, COMMIT_FORMAT, len(rest), zlib.crc32(rest, zlib.crc32(length))) + rest
 
@@ -106,7 +131,8 @@ class Commit:
         assert list(self.kept) == sorted(set(self.kept), reverse=True) and self.number > max(self.kept, default=0)
         assert all(each.checkpoint <= self.checkpoint for each in self.segments)
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
-        assert len({each.name for each in self.segments}) == len(self.segments)
+        assert len({each.name for each in self.files}) == len(self.files)
+        assert all(each.segment.checkpoint == self.checkpoint for each in self.untaken)
         bases = (base for operator in self.operators for base in operator.bases)
         assert all(base is None or base <= self.checkpoint for base in bases)
 
@@ -140,13 +166,18 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
     if len(rest) != length or zlib.crc32(rest, zlib.crc32(_LENGTH.pack(length))) != crc:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
+<<<<<<< HEAD
         commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)
+=======
+        said = decode(rest)
+        commit = _built(Commit, LATER | said if type(said) is dict else said)
+>>>>>>> main
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)
     if name != commit_name(commit.number):
         raise damaged(name, _START.size, f"it is commit {commit.number}")
-    for segment in commit.segments:
+    for segment in commit.files:
         if not SEGMENT_NAME.fullmatch(segment.name):
             raise damaged(name, _START.size, f"{segment.name!r} is no segment's name")
     return commit

@@ -80,7 +80,7 @@ def read_commits(store: Store) -> list[Commit]:
                 commits.append(read_commit(store, number))
                 commits += [read_commit(store, older) for older in commits[0].kept]
             for commit in commits:
-                for segment in commit.segments:
+                for segment in commit.files:
                     check_present(commit, segment, files)
             return commits
         except (FileNotFoundError, StoreDamaged) as error:
@@ -184,7 +184,7 @@ class Incarnation:
     def _doom_abandoned(self) -> None:
         """Let go the segments of this incarnation whose workers have written later ones that are committed."""
         latest = self.latest
-        own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.segments if each.checkpoint == latest.checkpoint]
+        own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.files if each.checkpoint == latest.checkpoint]
         first: dict[str, int] = {}  # worker -> the least number of its segments of the newest checkpoint
         for named in own:
             if named is not None and int(named[1]) == latest.incarnation:
@@ -225,7 +225,7 @@ class Incarnation:
         self._know(commit)
 
     def _know(self, commit: Commit) -> None:
-        self._commits[commit.number] = commit.checkpoint, frozenset(each.name for each in commit.segments)
+        self._commits[commit.number] = commit.checkpoint, frozenset(each.name for each in commit.files)
 
     def _check_highest(self, number: int) -> None:
         """Raise StoreFenced, and take the commit back, if there is a higher one."""

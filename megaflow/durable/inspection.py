@@ -47,7 +47,7 @@ def inspect(store: Store) -> StoreContent:
                 damage.append(str(error))
         if not (damage and is_newer(store, numbers)):
             break  # else the job that uses the store has removed what was missed
-    named = {segment.name for commit in commits.values() for segment in commit.segments}
+    named = {segment.name for commit in commits.values() for segment in commit.files}
     named.update(map(commit_name, commits))
     unnamed = sorted(files.keys() - named)
     in_order = tuple(commits[number] for number in sorted(commits))
@@ -61,7 +61,7 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
     lengths = store.list()
     seen: set[SegmentRef] = set()
     for commit in reversed(content.commits):
-        for segment in (each for each in commit.segments if each not in seen):
+        for segment in (each for each in commit.files if each not in seen):
             seen.add(segment)
             try:
                 check_present(commit, segment, lengths)

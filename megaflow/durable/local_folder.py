@@ -24,6 +24,7 @@ from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError
 
 LOCK: Final = "lock"
+SPARK: Final = "spark"  # the folder with the records of Spark's queries
 _LOCK_BYTES_MAX: Final = 4096
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 

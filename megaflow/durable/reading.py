@@ -50,12 +50,12 @@ def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[
     while True:
         commits = select(inspect(store))
         try:
-            folder.keep_open({segment.name for commit in commits for segment in commit.segments})
+            folder.keep_open({segment.name for commit in commits for segment in commit.files})
             return commits
         except FileNotFoundError as error:
             name, files = str(error.filename), store.list()
             for commit in commits:
-                if commit_name(commit.number) in files and any(each.name == name for each in commit.segments):
+                if commit_name(commit.number) in files and any(each.name == name for each in commit.files):
                     raise missing(commit.number, name) from error
 
 

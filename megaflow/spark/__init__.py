@@ -4,5 +4,6 @@ query_spec     what `--lines spark:…` says
 preflight      what can be known to fail before Spark starts
 spark_session  a Spark session of our own
 source         a streaming query that feeds a job, in the launcher
+kept_query     where it goes on, if the job has a store
 push           how lines leave Spark, in its executors
 """

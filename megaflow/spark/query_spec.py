@@ -8,6 +8,7 @@ from megaflow.errors import UsageError
 
 FILE_FORMATS = ("text", "csv", "json", "parquet", "orc", "xml", "avro", "delta")
 OTHER_FORMATS = ("kafka", "rate", "rate-micro-batch", "socket")
+NOT_READ_AGAIN = ("socket",)
 FILES_PER_BATCH = "64"  # bounds what is staged at once; Spark's own default is every file there is
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
 EXAMPLE = "spark:text:FOLDER"

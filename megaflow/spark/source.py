@@ -9,7 +9,8 @@
 
 Staged lines that are not committed never enter the stream, and a batch is committed once, so
 retried tasks and replayed batches neither add nor lose a line while the job lives. The
-checkpoint is the job's and goes with it.
+checkpoint is the job's and goes with it. If the job has a store it is in there and stays
+(`megaflow.spark.kept_query`), and what the coordinator answers means that the batch is durable.
 
 Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all of the
 one before have (see `megaflow.control.coordinator.spark_commits`); meanwhile Spark stages it, so between two batches
@@ -35,7 +36,8 @@ from typing import Any
 
 from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
-from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
+from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError, SourceLost
+from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.preflight import check_spark
 from megaflow.spark.push import StageJob, Transfer, choose_transfer, push_frame
 from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec
@@ -54,9 +56,9 @@ class SparkFeed:
     """One streaming query that feeds a job.
 
     `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the
-    caller's session. `on_change` is called once, on a thread of the feed's own, when the query has
-    ended or failed; from then on `done` is true and `error` says why if it failed. `report` is told,
-    on the same thread, how the lines leave Spark.
+    caller's session; or either as a KeptQuery. `on_change` is called once, on a thread of the feed's own,
+    when the query has ended or failed; from then on `done` is true and `error` says why if it failed.
+    `report` is told, on the same thread, how the lines leave Spark.
     """
 
     _lines: SparkSpec | Any
@@ -66,8 +68,12 @@ class SparkFeed:
     _report: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
+        self._kept = self._lines if isinstance(self._lines, KeptQuery) else None
+        if self._kept is not None:
+            self._lines = self._kept.lines
         self._name = str(self._lines) if isinstance(self._lines, SparkSpec) else "the streaming DataFrame"
-        self.query = uuid.uuid4().hex  # the id under which the batches are committed
+        # The id under which the batches are committed.
+        self.query = uuid.uuid4().hex if self._kept is None else self._kept.name
         self._ordered = not (isinstance(self._lines, SparkSpec) and self._lines.unordered)
         self._connected_to = self._coordinator  # at last; written by the thread that asks
         self._stopping = threading.Event()
@@ -119,26 +125,31 @@ class SparkFeed:
         folder = Path(stack.enter_context(temporary))
         coordinator = self._converse()
         stack.callback(coordinator.close)
+        held, checkpoint = list[int](), str(folder / "checkpoint")
+        if self._kept is not None:
+            held.append(stack.enter_context(self._kept.held(self._stopping.wait)))
+            checkpoint = self._kept.record.as_uri()
         if isinstance(self._lines, SparkSpec):
-            session = stack.enter_context(spark.spark_session(folder))
+            session = stack.enter_context(spark.spark_session(folder, held))
             frame, trigger_seconds = spark.open_source(session, self._lines), self._lines.trigger_seconds
         else:
             frame, trigger_seconds = spark.check_frame(self._lines), TRIGGER_SECONDS
             session = frame.sparkSession
         try:
             stage = functools.partial(self._stage_batch, coordinator, transfer)
-            query = spark.start_query(spark.only_lines(frame), folder / "checkpoint", trigger_seconds, stage)
+            query = spark.start_query(spark.only_lines(frame), checkpoint, trigger_seconds, stage)
             while query.isActive:
                 if self._stopping.wait(POLL_SECONDS):
                     query.stop()
             failure = query.exception()
         except Exception as error:
             if spark.java_ended(session, error):
-                raise SourceError(f"{self._name}: Spark's Java process has ended unexpectedly") from error
+                raise SourceLost(f"{self._name}: Spark's Java process has ended unexpectedly") from error
             raise
         if failure is not None and not self._stopping.is_set():
             raise self._batch_error or failure
-        self._tell_ended(coordinator)
+        if self._kept is None or not self._stopping.is_set():  # a query that is stopped has not ended: it goes on later
+            self._tell_ended(coordinator)
 
     def _converse(self) -> Conversation:
         """Return a conversation with the coordinator that follows it. Raises what `Client.connect` does.
@@ -162,6 +173,8 @@ class SparkFeed:
     def _stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
+            if self._kept is not None:
+                self._kept.sync()
             ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
             if not ports:
                 raise SourceError("no worker has a port for Spark's lines")

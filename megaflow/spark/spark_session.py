@@ -7,7 +7,7 @@ import contextlib
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,11 @@ log = logging.getLogger("megaflow.spark")
 
 
 @contextlib.contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
+def spark_session(folder: Path, held: Sequence[int] = ()) -> Iterator[SparkSession]:
     """Give a session for the block; all that it writes, its log too, goes below `folder`.
 
-    A session that is active in this process already is used and left running. Ours takes its Java
-    process with it. Raises SourceError if Spark cannot start; blocks for some seconds.
+    A session that is active in this process already is used and left running. Ours takes its Java process with it,
+    which inherits the descriptors `held`. Raises SourceError if Spark cannot start; blocks for some seconds.
     """
     if SparkContext._active_spark_context is not None:
         yield SparkSession.builder.getOrCreate()
@@ -57,7 +57,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         stack.enter_context(quiet_connections())
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
         if gateway is None:
-            gateway = stack.enter_context(_java_process(conf, folder / "spark.log"))
+            gateway = stack.enter_context(_java_process(conf, folder / "spark.log", held))
         context = SparkContext(conf=conf, gateway=gateway)
         # When Java is killed, this prints a traceback; that it has ended we say ourselves.
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
@@ -89,7 +89,7 @@ def quiet_connections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _java_process(conf: SparkConf, log_path: Path) -> Iterator[java_gateway.JavaGateway]:
+def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Iterator[java_gateway.JavaGateway]:
     """Give a connection to a new Java process, which has the block's lifetime.
 
     No signal that a terminal or a service manager sends to our process group reaches it: ours ends the query first. It
@@ -97,7 +97,7 @@ def _java_process(conf: SparkConf, log_path: Path) -> Iterator[java_gateway.Java
     """
     with log_path.open("wb") as output:
         try:
-            options = {"stdout": output, "stderr": output, "process_group": 0}
+            options = {"stdout": output, "stderr": output, "process_group": 0, "pass_fds": tuple(held)}
             gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             said = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
@@ -177,9 +177,9 @@ def only_lines(frame: DataFrame) -> DataFrame:
     return frame.select(frame[f"`{name}`"].cast("string").alias("value"))
 
 
-def start_query(frame: DataFrame, checkpoint: Path, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
+def start_query(frame: DataFrame, checkpoint: str, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
     """Start the query that calls `stage(frame, batch)` for each batch."""
-    writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", checkpoint)
     if trigger_seconds is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds").start()

@@ -185,6 +185,8 @@ def stop(talk: Talk) -> Waits:
 class SimulatedQuery:
     """A Spark query with given batches, each a list of partitions; what `SparkFeed` is to the launcher's loop."""
 
+    message_lines = 1  # that an executor sends at a time
+
     def __init__(self, world: World, batches: Sequence[Sequence[Sequence[str]]], change: Callable[[], None]) -> None:
         self.error: Exception | None = None
         self.done = False
@@ -262,8 +264,9 @@ class SimulatedQuery:
         name = "query", "run", number, partition, attempt, worker
         try:
             client = self._executor = self._world.dial(address, "ingest", {})
-            for line in lines:
-                client.send(StageLines(*name, 1, line))
+            for start in range(0, len(lines), self.message_lines):
+                some = lines[start : start + self.message_lines]
+                client.send(StageLines(*name, len(some), "\n".join(some)))
             client.send(StageEnd(*name, len(lines)))
             while not client.is_ready:
                 yield None

@@ -35,7 +35,7 @@ def test_ls_shows_the_checkpoints_oldest_first(store: Path) -> None:
     assert first.startswith(f"store {store} of sessions.py: ")
     assert head.split()[:4] == ["checkpoint", "epoch", "age", "incarnation"]
     assert [row.split()[:2] for row in rows[:3]] == [["0", "0"], ["1", "10"], ["2", "20"]]
-    assert rows[3:] == ["operator count: 2 bins", "operator sessions: 2 bins"]
+    assert rows[3:] == ["operator count: 2 bins", "operator sessions: 2 bins", "Spark's batches up to 7"]
 
 
 def test_ls_tells_of_what_no_checkpoint_names(store: Path) -> None:

@@ -13,6 +13,7 @@ from megaflow.durable.commits import (
     OutputLength,
     SinkToken,
     SplitRemainder,
+    UntakenLines,
     commit_from_bytes,
     commit_name,
     commit_numbers,
@@ -40,6 +41,7 @@ FULL = Commit(
     plan=b"plan",
     watermark=-5,
     ended=True,
+    untaken=(UntakenLines(SegmentRef(segment_name(3, 1, 18), 40, 1, 50, 9, 1), 3),),
 )  # fmt: skip
 NAME = commit_name(42)
 
@@ -131,3 +133,13 @@ def test_a_segment_is_needed_while_a_bin_was_not_written_whole_after_it(data: st
         is_read = any(base is None or segment.checkpoint >= base for each in operators for base in each.bases)
         assert is_read <= (segment in kept)
     assert [each.checkpoint for each in kept] == sorted(each.checkpoint for each in kept)
+
+
+def test_a_field_that_came_later_is_written_if_it_says_something_and_read_if_it_is_not_there() -> None:
+    lines = UntakenLines(SegmentRef("i1-w0-000001.seg", 3, 0, 100, 7, 2), 5)
+    commit = Commit(4, 3, 7, 1, spark=(("q", 2),), untaken=(lines,))
+    assert commit_from_bytes(commit_name(4), commit.to_bytes()) == commit
+    assert commit.files == (lines.segment,)
+    before = replace(commit, untaken=()).to_bytes()
+    assert b"untaken" in commit.to_bytes() and b"untaken" not in before
+    assert commit_from_bytes(commit_name(4), before) == replace(commit, untaken=())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.durable.copying import copy_store, open_to_copy
+from megaflow.durable.copying import copy_record, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job, open_to_look
@@ -134,3 +134,22 @@ def test_a_copy_that_is_broken_off_is_never_an_older_store(
     else:
         with pytest.raises(StoreError, match="is no store"):
             open_to_look(tmp_path / "copy")
+
+
+def test_a_record_of_spark_is_copied_up_to_the_newest_batch(tmp_path: Path) -> None:
+    names = [
+        "metadata",
+        "offsets/8",
+        "offsets/.8.crc",
+        "offsets/9",
+        "commits/9",
+        "sources/0/8.compact",
+        "sources/0/.9.crc",
+    ]
+    for name in names:
+        (tmp_path / "old" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "old" / name).write_text(name)
+    copy_record(tmp_path / "old", tmp_path / "new", 8)
+    copied = (path for path in (tmp_path / "new").rglob("*") if path.is_file())
+    new = {str(path.relative_to(tmp_path / "new")): path.read_text() for path in copied}
+    assert new == {name: name for name in names if "9" not in name}

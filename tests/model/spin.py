@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,12 @@ MODELS = Path(__file__).parent
 CODE = Path(__file__).resolve().parents[2] / "megaflow"
 MEMORY_MB = 2_000
 INVALID_END = "invalid end state"
+TELLING = ("worker ", "coordinator ", "launcher ")     # how a line of a story begins
 DEPTH_MAX = 1_000       # steps of a run; the longest have about a hundred
 
-needs_spin = pytest.mark.skipif(
-    shutil.which("spin") is None and not os.environ.get("CI"),
-    reason="the model checker spin is not installed (apt install spin gcc); .ci/run installs it",
-)
+NO_SPIN = "the model checker spin is not installed (apt install spin gcc); .ci/run installs it"
+
+needs_spin = pytest.mark.skipif(shutil.which("spin") is None and not os.environ.get("CI"), reason=NO_SPIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Verdict:
 
     output: str
     violated: str | None    # the assertion; INVALID_END: something waits for ever
-    story: list[str]        # what the workers did in the failing run
+    story: list[str]        # what everybody did in the failing run
 
     @property
     def is_proof(self) -> bool:
@@ -41,7 +42,7 @@ class Verdict:
 
     @property
     def takes_every_step(self) -> bool:
-        return "unreached in proctype run_worker\n\t(0 of" in self.output
+        return re.search(r"unreached in proctype run_\w+\n\t\(0 of", self.output) is not None
 
     def __str__(self) -> str:
         return "\n".join([f"assertion violated: {self.violated}", *self.story, "", self.output])
@@ -69,7 +70,7 @@ def check(folder: Path, model: str, *macros: str, optimise: str = "-O1") -> Verd
             ["spin", "-k", f"{model}.trail", "-t", *defined, file],
             cwd=folder, capture_output=True, text=True, timeout=280,
         )       # fails, as the run did
-        story = [line.strip() for line in replay.stdout.splitlines() if line.strip().startswith("worker ")]
+        story = [line.strip() for line in replay.stdout.splitlines() if line.strip().startswith(TELLING)]
     return Verdict(output, violated and (violated[1] or INVALID_END), story)
 
 
@@ -92,13 +93,19 @@ def named_in_code(model: str) -> tuple[set[str], set[str]]:
     """
     text = (MODELS / model).read_text(encoding="utf-8")
     table = text[text.index("In megaflow's code") : text.index("What keeps it small")]
+    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table))
+    named |= set(re.findall(r"(?:message|class|function) (\w+)", table))
+    return named, named - existing_in_code()
+
+
+@cache
+def existing_in_code() -> frozenset[str]:
+    """The classes and functions of megaflow, and `Class.method`."""
     trees = [ast.parse(module.read_text(encoding="utf-8")) for module in CODE.rglob("*.py")]
     classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     existing = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     existing |= {f"{each.name}.{it.name}" for each in classes for it in each.body if isinstance(it, ast.FunctionDef)}
-    named = set(re.findall(r"\b[A-Z]\w+\.\w+", table))
-    named |= set(re.findall(r"(?:message|class|function) (\w+)", table))
-    return named, named - existing
+    return frozenset(existing)
 
 
 def _run(folder: Path, *command: str | Path) -> str:

@@ -124,7 +124,8 @@ class DurableJob(SimulatedJob):
     """A job that goes on from the newest commit of a store, whose launcher's part the test plays."""
 
     def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, splits: Sequence[Split], **options: Any) -> None:
-        super().__init__(seed, dataflow, **options)
+        self._flow = options.pop("dataflow", dataflow)
+        super().__init__(seed, self._flow, **options)
         self.parts: list[CutWritten | CutFailed] = []  # of workers that have ended
         self.commits: list[Commit] = []
         self.is_stopped = False
@@ -146,7 +147,7 @@ class DurableJob(SimulatedJob):
         yield JobInput(splits=tuple(self._splits))
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
-        process = SimulatedProcess(self, replace(spec, durable=self._part), dataflow)
+        process = SimulatedProcess(self, replace(spec, durable=self._part), self._flow)
         door = Door()
         door.job = self
         process._child.shared = replace(process._child.shared, launcher=door, keep=self._keep)

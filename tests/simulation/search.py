@@ -13,6 +13,7 @@ def searches() -> dict[str, Callable[[int], object]]:
     from tests.simulation import (
         cuts,
         durable_jobs,
+        durable_spark,
         folders,
         graphs,
         introductions,
@@ -38,6 +39,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "jobs": jobs.run,
         "crashes": jobs.run_crash,
         "durable jobs": durable_jobs.run,
+        "durable Spark": durable_spark.run,
         "objects": object_graphs.run,
         "cuts": cuts.run,
         "loop cuts": loop_cuts.run,

@@ -21,6 +21,7 @@ A state machine of values, a part of the controller.
    bear its number, and are ignored.
 7. The next one is due `every` seconds after a commit, and not before PACE times what the slowest worker spent on the
    last one; after a failure, `every` seconds after that.
+   A batch of Spark's that is wholly taken in and waits to be durable comes before that, but not before a failure's.
 8. At a stop there is a last one, after which the launcher ends the workers: nothing that was read later counts. At the
    end of all lines there is one of another kind, for which nobody reports here: see `checkpoint_messages`.
 """
@@ -45,8 +46,10 @@ from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
 from megaflow.control.coordinator.job_state import CheckpointState
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.messages import Accepted, Refused, Split
+from megaflow.control.coordinator.spark_commits import Commits
+from megaflow.control.messages import Accepted, CommitBatch, Refused, Split
 from megaflow.control.reports import CheckpointStatus, workers_text
+from megaflow.durable.commits import UntakenLines
 from megaflow.durable.segments import SegmentRef
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
@@ -68,7 +71,12 @@ class Durable:
     committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
     epoch: int = 0  # of that one; control begins after it
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
+<<<<<<< HEAD
     whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
+=======
+    spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that is in
+    untaken: CommitBatch | None = None  # what is left of these, where it is by now; to be issued first
+>>>>>>> main
 
 
 @dataclass(slots=True)
@@ -85,6 +93,8 @@ class UnderWay:
     segments: list[SegmentRef] = field(default_factory=list)
     whole: dict[str, list[int]] = field(default_factory=dict)  # operator -> bins that were written whole
     splits: list[Split] = field(default_factory=list)
+    untaken: list[UntakenLines] = field(default_factory=list)
+    spark: tuple[tuple[str, int], ...] = ()  # query, newest batch that is in
     seconds: float = 0.0  # that the slowest worker spent
     ready: bool = False  # the launcher has it
 
@@ -98,16 +108,23 @@ class Checkpoints:
         roster: Roster,
         stream: CommandStream,
         durable: Durable | None,
+        commits: Commits,
     ) -> None:
-        """`durable`: None if there are no checkpoints."""
+        """`durable`: None if there are no checkpoints. `commits`: of Spark's batches, which wait to be durable."""
         self.stopped = False  # the last one is committed
         self._job = job
         self._roster = roster
         self._stream = stream
         self._durable = durable
+<<<<<<< HEAD
         committed = durable.committed if durable is not None else None
         self._since = committed if durable is not None and not durable.whole else None
         self._number = (committed or 0) + 1  # of the next one
+=======
+        self._commits = commits
+        self._since = durable.committed if durable is not None else None
+        self._number = (self._since or 0) + 1  # of the next one
+>>>>>>> main
         self._next_worker = durable.next_worker if durable is not None else 0
         self._asked: list[Asked] = []  # for the next one
         self._under_way: UnderWay | None = None
@@ -168,7 +185,8 @@ class Checkpoints:
                 self._failing_since = now - self._kept.failing_seconds
         one = self._under_way
         if one is None:
-            is_due = now >= self._due or self._asked or (last and self._failing_since is None)
+            presses = last or self._commits.wait_for_a_checkpoint
+            is_due = now >= self._due or self._asked or (presses and self._failing_since is None)
             if may_begin and is_due:
                 self._begin(last, table, out, now)
         elif not (one.ready or one.cuts or one.positions) and (frontier is None or frontier >= one.epoch):
@@ -176,16 +194,18 @@ class Checkpoints:
             whole = tuple((name, tuple(sorted(one.whole[name]))) for name in sorted(one.whole))
             segments = tuple(sorted(one.segments, key=lambda each: each.name))
             splits = tuple(sorted(one.splits, key=lambda each: each.number))
-            out.append(CheckpointReady(one.number, segments, whole, splits))
+            untaken = tuple(sorted(one.untaken, key=lambda each: each.segment.worker))  # each source's are in order
+            out.append(CheckpointReady(one.number, segments, whole, splits, untaken))
 
     def _begin(self, last: bool, table: RoutingTable, out: list[Instruction], now: float) -> None:
         asked, self._asked = self._asked, []
         assert self._durable is not None
         cuts = set(self._roster.members.ids if self._durable.operators else ())
         positions = set(self._roster.sources)
+        spark = self._commits.newest
         command = self._next(table, out, last=last)
         epoch = self._stream.issue([command], out, now)
-        self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions)
+        self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions, spark=spark)
         out += [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
 
     def at_end(self, table: RoutingTable, out: list[Instruction]) -> list[Checkpoint]:
@@ -201,7 +221,8 @@ class Checkpoints:
         self._number += 1
         self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
         operators = self._durable.operators
-        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end))
+        newest = self._commits.newest
+        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end, newest))
         return Checkpoint(number, since, at_end)
 
     # What workers and the launcher say
@@ -218,10 +239,11 @@ class Checkpoints:
                 for operator, bins in whole:
                     one.whole.setdefault(operator, []).extend(bins)
                 one.seconds = max(one.seconds, seconds)
-            case PositionsAt(_, splits) if source in one.positions:
+            case PositionsAt(_, splits, untaken) if source in one.positions:
                 one.positions.discard(source)
                 one.splits += splits
-            case CutFailed(_, reason) if source in one.cuts:
+                one.untaken += untaken
+            case CutFailed(_, reason) if source in one.cuts | one.positions:
                 self._abandon(f"worker {source}: {reason}", out, now)
 
     def left(self, ids: Iterable[int], out: list[Instruction], now: float) -> None:
@@ -246,8 +268,10 @@ class Checkpoints:
             return
         self._under_way = None
         self._since, self.stopped = one.number, one.last
+        self._commits.kept(one.spark)
         self._due = now + max(self._durable.every_seconds, PACE * one.seconds)
-        size = sum(segment.length for segment in one.segments)
+        files = (*one.segments, *(each.segment for each in one.untaken))
+        size = sum(segment.length for segment in files)
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
         self._committed_at, self._failing_since = now, None
         out += [Mail(worker, answer) for worker in self._roster.members.ids]

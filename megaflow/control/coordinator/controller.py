@@ -89,9 +89,10 @@ class Controller:
         bins = next(iter(self._operators.values()), 0)
         self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
         self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
-        self._commits = Commits(queries)
+        self._commits = Commits(queries, None if durable is None else durable.spark)
+        self._restored = None if durable is None else durable.untaken
         self._lines = LinesToRead(splits, pushed)
-        self._checkpoints = Checkpoints(job, self._roster, self._stream, durable)
+        self._checkpoints = Checkpoints(job, self._roster, self._stream, durable, self._commits)
         self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
             self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins,
@@ -142,6 +143,7 @@ class Controller:
                 self._changes.launched(event, out, now)
             case Committed() | CommitFailed():
                 self._checkpoints.answered(event, out, now)
+                self._release_commits(out)
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
@@ -168,6 +170,8 @@ class Controller:
         self._stream.pace.busy(messages.Busy(), now)
         if commands := self._lines.assign(self._roster.readers):
             self._stream.issue(commands, out, now)
+        if self._restored is not None:
+            self._commits.add(self._restored, self._stream.issue([self._restored], out, now))
         if self._is_over():  # before a request can begin a change: it would wait for sources that perhaps are not there
             self._end_or_wait(out, now)
 
@@ -315,13 +319,14 @@ class Controller:
         return passed and is_idle and self._commits.at_rest and self._lines.at_rest
 
     def _hand_over(self, out: list[Instruction], now: float) -> None:
-        asked = (about for about in self._questions if isinstance(about, Asked))
+        asked: Iterable[Asked] = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
             self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
             self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
             self.joins.starts, self._moves.plans.kept, self._checkpoints.state(now),
         )  # fmt: skip
-        pending = (*self._changes.asked, *asked, *self._trials.asked, *self._checkpoints.asked, *self._held)
+        asked = (*asked, *self._trials.asked, *self._checkpoints.asked, *self._commits.asked)
+        pending = (*self._changes.asked, *asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
         self._held.clear()
         self.handed_over = True

@@ -45,7 +45,8 @@ class CommitsState:
     queries: int  # still to end
     ended: tuple[str, ...]  # queries
     epochs: tuple[tuple[str, int, int], ...]  # query, batch, epoch; oldest first
-    forgotten: tuple[tuple[str, int], ...]  # query, highest batch that is not among them
+    newest: tuple[tuple[str, int], ...]  # query, newest batch that was issued
+    durable: tuple[tuple[str, int], ...] | None = None  # query, newest durable batch; None: nothing is durable
 
 
 @dataclass(frozen=True, slots=True)

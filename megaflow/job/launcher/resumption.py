@@ -22,8 +22,11 @@ from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.spec import AppFile, JobSpec
+from megaflow.spark.kept_query import check_record, keep_query
+from megaflow.spark.query_spec import NOT_READ_AGAIN, SparkSpec
 
 MEGABYTE: Final = 1e6
+OTHER_LINES: Final = "name them by --lines again, or begin with another --state folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,11 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
             "--state: standard input and iterables cannot be read again after a crash; write the lines to a file and "
             "name that by --lines"
         )
-    if job_input.spark is not None:
-        raise UsageError("--state: a Spark source cannot go on from a checkpoint yet; leave --state out, or read files")
+    if isinstance(job_input.spark, SparkSpec) and job_input.spark.format in NOT_READ_AGAIN:
+        raise UsageError(
+            f"--state: what {job_input.spark} gives cannot be read again after a crash; have it written to files or to "
+            "Kafka, and read these"
+        )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
     return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
@@ -91,6 +97,16 @@ def resume(
         )
     length = writer.hold()
     keeper.check_output(writer.name, length)
+<<<<<<< HEAD
+=======
+    found = keeper.found
+    named = () if found is None else found.spark
+    if job_input.spark is None and named:
+        raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
+    if job_input.spark is not None and found is not None and found.splits:
+        raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
+    check_record(keeper.path, named)
+>>>>>>> main
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     if not writer.is_kept:
@@ -99,6 +115,8 @@ def resume(
             "last checkpoint come again"
         )
     begun = keeper.begin(writer.name, length)
+    if job_input.spark is not None:
+        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = DurablePart(
         os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
         spec.checkpoint_every, spec.renamed, spec.dropped,
@@ -108,7 +126,7 @@ def resume(
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
         report(resumption_text(begun, found.written_at, again, time.time()))
-    return Resumption(job_input, part, begun.ended and not job_input.splits)
+    return Resumption(job_input, part, begun.ended and not job_input.splits and job_input.spark is None)
 
 
 def go_on(before: Resumption, keeper: StoreKeeper, since: int) -> Resumption:

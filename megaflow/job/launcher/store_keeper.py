@@ -243,6 +243,6 @@ class StoreKeeper:
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""
         assert self._incarnation is not None, "it has not begun"
-        mine = (segment.name for segment in commit.segments if segment.checkpoint == commit.checkpoint)
+        mine = (segment.name for segment in commit.files if segment.checkpoint == commit.checkpoint)
         self._incarnation.give_up(mine)
         return CommitFailed(commit.checkpoint, reason)

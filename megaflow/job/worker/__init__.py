@@ -6,6 +6,7 @@ worker_program      its dataflow, and the loop that steps it
 flow                the user's function, and what it is given; source_record: which source it was loaded from
 fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
+untaken_lines       those of Spark's that a checkpoint finds there
 kept_state          durable state: what operators begin with, and where their cuts go
 cut_packer, cut_keeper    the blocks of cuts as segments; the thread that writes them
 output              output records on their way to the launcher; json_lines: as JSON

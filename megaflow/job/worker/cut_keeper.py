@@ -17,9 +17,10 @@ from dataclasses import replace
 from queue import Full, Queue
 from typing import Final
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, PositionsAt
 from megaflow.durable.blocks import Block
 from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.unwritten import Piece
 
 BLOCKS_MAX: Final = 1024
@@ -37,24 +38,27 @@ class CutKeeper:
         self._packer = packer  # the thread's
         self._encoding_seconds = encoding_seconds
         self._wake = wake
-        self._blocks: Queue[tuple[Piece, Block | None] | None] = Queue(BLOCKS_MAX)  # None: nothing follows
-        self._reports: deque[CutWritten | CutFailed] = deque()  # put by the thread
+        self._blocks: Queue[tuple[Piece | LinesCut, Block | None] | None] = Queue(BLOCKS_MAX)  # None: nothing follows
+        self._reports: deque[CutWritten | CutFailed | PositionsAt] = deque()  # put by the thread
         self._final: CutWritten | CutFailed | None = None  # set by the thread
         self._spent = 0.0  # seconds of a processor, by the thread until its last report
         self._fault: Exception | None = None  # set by the thread, which ends with it
         self._thread: threading.Thread | None = None  # from the first block on
 
-    def write(self, cut: Piece, block: Block | None) -> None:
-        """Take a block, or the end of a piece; blocks while too many wait. The sink of the worker's operators."""
+    def write(self, cut: Piece | LinesCut, block: Block | None) -> None:
+        """Take a block, or the end of a piece, or Spark's lines; blocks while too many wait.
+
+        The sink of the worker's operators, and of its source.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
             self._thread.start()
         self._put((cut, block))
 
-    def take_reports(self) -> list[CutWritten | CutFailed]:
+    def take_reports(self) -> list[CutWritten | CutFailed | PositionsAt]:
         """Return, once, what has come of checkpoints since the last call. Raises what ended the thread."""
         self._raise_fault()
-        found = []
+        found: list[CutWritten | CutFailed | PositionsAt] = []
         while self._reports:
             report = self._reports.popleft()
             if isinstance(report, CutWritten):
@@ -70,7 +74,7 @@ class CutKeeper:
             self._raise_fault()
         return self._final
 
-    def _put(self, item: tuple[Piece, Block | None] | None) -> None:
+    def _put(self, item: tuple[Piece | LinesCut, Block | None] | None) -> None:
         while True:
             self._raise_fault()
             with contextlib.suppress(Full):
@@ -89,8 +93,12 @@ class CutKeeper:
             self._fault = error
             self._wake()
 
-    def _pack(self, cut: Piece, block: Block | None) -> None:
+    def _pack(self, cut: Piece | LinesCut, block: Block | None) -> None:
         """Do the thread's work with what one `write` has brought."""
+        if isinstance(cut, LinesCut):
+            self._reports.append(self._packer.write(cut))
+            self._wake()
+            return
         report = self._packer.take(cut, block)
         if report is None:
             return

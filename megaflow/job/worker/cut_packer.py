@@ -3,6 +3,7 @@
 1. A worker's part of a checkpoint is complete when each of its durable operators has written its piece. Operators write
    at their own pace, so pieces of one checkpoint come in any mixture.
 2. A piece of a later checkpoint says that the ones before were abandoned: what has come of them is dropped.
+   Spark's lines that a source has not taken in are no part of it: they are reported for themselves.
 3. A segment is durable when the store has it. One that it does not take is not tried again: the disk may have forgotten
    what it was to write. The next checkpoint's deltas have it all.
 """
@@ -11,10 +12,11 @@ from collections.abc import Callable, Collection
 from itertools import count
 from typing import Final
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, PositionsAt
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.durable.segments import SEGMENT_BYTES, SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import Store
+from megaflow.job.worker.untaken_lines import LinesCut, write_lines
 from megaflow.megaphone.unwritten import Piece
 
 _NOTHING: Final = 0  # the number of no checkpoint
@@ -65,6 +67,16 @@ class CutPacker:
             if self._segment.length >= self._segment_bytes:
                 self._put()
         return None
+
+    def write(self, cut: LinesCut) -> PositionsAt | CutFailed:
+        """Write what a source has not taken in; return where it is."""
+        try:
+            untaken = write_lines(cut, self._worker, self._store, lambda: next(self._names), self._segment_bytes)
+        except OSError as error:
+            return CutFailed(cut.number, f"Spark's lines could not be written: {error.strerror or error}")
+        finally:
+            cut.copy.close()
+        return PositionsAt(cut.number, cut.splits, untaken)
 
     def _finish(self) -> CutWritten | CutFailed:
         self._put()

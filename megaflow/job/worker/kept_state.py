@@ -5,10 +5,16 @@
 2. Nothing that is read is removed meanwhile: files go after a later commit, for which all founders must have written.
 """
 
+<<<<<<< HEAD
 from collections.abc import Callable, Collection
+=======
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+>>>>>>> main
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
 from megaflow.control.coordinator.checkpoints import Durable
+from megaflow.control.messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
@@ -19,6 +25,7 @@ from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.program import Worker
 from megaflow.timely.dataflow.graph import Graph
@@ -66,7 +73,19 @@ class KeptState:
                     "stateful_unary or stateful_state_machine, or leave --state out"
                 )
 
-    def take_reports(self) -> list[CutWritten | CutFailed]:
+    def keep_lines(self, cut: LinesCut) -> None:
+        """Write Spark's lines that the source has not taken in; what comes of it is a report."""
+        self._keeper.write(cut, None)
+
+    def restaged(self) -> Iterator[StageLines | StageEnd]:
+        """Yield what is to be staged again of Spark's lines, on a worker that founds the job. Raises as the store does.
+
+        `durable` has the command that commits it.
+        """
+        if self._part.commit is not None:
+            yield from restaged(self._read(), self._store, self._worker.index, self._worker.membership.ids)
+
+    def take_reports(self) -> list[CutWritten | CutFailed | PositionsAt]:
         """Return, once, what has come of checkpoints: for the coordinator."""
         return self._keeper.take_reports()
 
@@ -87,9 +106,14 @@ class KeptState:
         commit = self._read()
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
+<<<<<<< HEAD
         found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
         whole = len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))
         return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, whole)
+=======
+        untaken = untaken_batch(commit, self._worker.membership.ids)
+        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, commit.spark, untaken)
+>>>>>>> main
 
     def _read(self) -> Commit:
         assert self._part.commit is not None

@@ -16,6 +16,7 @@ from math import floor
 from megaflow.control.messages import CommitTaken, PushedEnded, Split, SplitRead
 from megaflow.job.splits import BATCH_BYTES, SplitReader, batches_of
 from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.untaken_lines import LinesCopy, joined
 
 Report = SplitRead | CommitTaken | PushedEnded
 
@@ -73,6 +74,7 @@ class LineQueue:
         self._encoding_errors = encoding_errors
         self._splits: deque[SplitReader] = deque()  # to be read one after the other
         self._from_split = False  # the next batch is of the first of them
+        self._from_spark = False  # the next batch was staged
         self._assigned = False  # splits have brought their share
         self._pushed: deque[list[str]] = deque()
         self._pushed_ended: PushedEnded | None = None  # to be reported when they are taken
@@ -133,6 +135,14 @@ class LineQueue:
         untaken = len(self._next) if self._from_split else 0
         rest = [each.rest(0 if index else untaken) for index, each in enumerate(self._splits)]
         return tuple(split for split in rest if split is not None)
+
+    def untaken(self) -> LinesCopy | None:
+        """Return what is left of Spark's lines that are committed; None if nothing is. After `remainders`."""
+        copy = self.staging.copy()
+        if self._next and self._from_spark:
+            copy.chunks.insert(0, joined(self._next))
+            copy.lines += len(self._next)
+        return copy if copy.lines else None
 
     def expect_pushed(self) -> None:
         """Read what the launcher pushes, at the whole rate."""
@@ -213,6 +223,7 @@ class LineQueue:
     def _look_ahead(self) -> None:
         """Find the next batch once the last one was handed out, and note what ended with that one."""
         self._reports += self.staging.take_finished()
+        self._from_spark = False
         while self._splits:
             self._next = self._splits[0].next_batch()
             self._from_split = bool(self._next)
@@ -220,6 +231,7 @@ class LineQueue:
                 return
             self._reports.append(SplitRead(self._splits.popleft().split.number))
         self._next = self.staging.take(BATCH_BYTES)
+        self._from_spark = bool(self._next)
         if self._next:
             return
         if self._pushed:

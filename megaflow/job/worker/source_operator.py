@@ -27,7 +27,8 @@
 7. A source says where it is for a checkpoint at t when it obeys the command, so when control has passed t and before it
    reads on. By rule 1 all that it has read until then is stamped below t, as it saw control at t at most; what it reads
    from then on is stamped with t or more. What it has handed back by then was assigned again before t: see
-   `control.coordinator.checkpoints`.
+   `control.coordinator.checkpoints`. Of Spark's lines that were committed before t it has what is left written, and
+   says where it is when that is on the disk.
 """
 
 from collections import deque
@@ -49,6 +50,7 @@ from megaflow.control.messages import (
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.routing import Checkpoint, Numbered
 from megaflow.program import Worker
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
@@ -86,6 +88,7 @@ class LineSource:
     lateness: Lateness  # told of each batch
     probe: ProbeHandle  # at the output of the dataflow
     report: Callable[[Any], None]  # tells the coordinator what was read
+    keep: Callable[[LinesCut], None] | None = None  # writes what is left of Spark's lines, and tells the coordinator
 
     def __post_init__(self, control: Port[Numbered]) -> None:
         self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
@@ -127,7 +130,7 @@ class LineSource:
             return
         tick = epoch_of(frontier[0]) if frontier else None
         while self._waiting and (tick is None or self._waiting[0][0] < tick):
-            self._obey(self._waiting.popleft()[1])
+            self._obey(*self._waiting.popleft())
         if self._ended or tick is None:
             self._close()
         else:
@@ -145,7 +148,7 @@ class LineSource:
         if self._returned is not None and not self.queue.ready and not self.queue.expects_pushed:
             self._close()
 
-    def _obey(self, command: object) -> None:
+    def _obey(self, time: int, command: object) -> None:
         """Take what concerns this worker's lines."""
         match command:
             case AssignSplits(given, share):
@@ -160,7 +163,16 @@ class LineSource:
             case EndOfLines():
                 self._ended = True
             case Checkpoint(number, _, False):
-                self.report(PositionsAt(number, self.queue.remainders()))
+                self._tell_position(number, time)
+
+    def _tell_position(self, checkpoint: int, time: int) -> None:
+        """Say what is left of what was assigned or committed here before the checkpoint's time."""
+        splits = self.queue.remainders()
+        copy = None if self.keep is None else self.queue.untaken()
+        if copy is None or self.keep is None:
+            self.report(PositionsAt(checkpoint, splits))
+        else:
+            self.keep(LinesCut(checkpoint, time, splits, copy))
 
     def _close(self) -> None:
         """Read nothing any more."""

@@ -19,15 +19,17 @@ One thread stages (the poller of the process, by `stage`, `end` and `lost`), one
 (the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
 """
 
+import os
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from threading import Lock
 from typing import IO, NamedTuple, TypeAlias
 
 from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
+from megaflow.job.worker.untaken_lines import Chunk, LinesCopy, read_text
 
 MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
 
@@ -58,10 +60,11 @@ class _Attempt:
     def spill(self, text: str, separator: str, folder: str | None) -> None:
         """Append lines to the file."""
         if self.file is None:
-            self.file = tempfile.TemporaryFile(prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
+            self.file = tempfile.TemporaryFile(buffering=0, prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
         content = text.encode("utf-8", "surrogatepass")
-        self.file.seek(self.file_bytes)
-        self.file.write(content)
+        with memoryview(content) as rest:
+            while rest:
+                rest = rest[self.file.write(rest) :]
         self.chunks.append(_StagedLines(None, separator, self.file_bytes, len(content)))
         self.file_bytes += len(content)
 
@@ -70,8 +73,16 @@ class _Attempt:
         if chunk.text is not None:
             return chunk.text
         assert self.file is not None
-        self.file.seek(chunk.start)
-        return self.file.read(chunk.size).decode("utf-8", "surrogatepass")
+        return read_text(self.file.fileno(), chunk.start, chunk.size)
+
+    def copy(self, files: list[int]) -> list[Chunk]:
+        """Return the chunks, with a descriptor in `files` for those that are in a file."""
+        if self.file is not None and self.chunks:
+            files.append(os.dup(self.file.fileno()))
+        return [
+            (chunk.text if chunk.text is not None else (files[-1], chunk.start, chunk.size), chunk.separator)
+            for chunk in self.chunks
+        ]
 
     def held_bytes(self) -> int:
         """Return the memory accounted to this attempt."""
@@ -151,6 +162,15 @@ class Staging:
             attempt.whole = True
         return Staged(message.attempt, message.lines)
 
+    def restore(self, messages: Iterable[StageLines | StageEnd]) -> None:
+        """Stage what a job before this one has left. Raises what `messages` does."""
+        for message in messages:
+            if isinstance(message, StageLines):
+                self.stage(message, None)
+            else:
+                answer = self.end(message, None)
+                assert isinstance(answer, Staged), answer
+
     def lost(self, sender: Hashable) -> None:
         """Discard what a lost connection has left open."""
         with self._lock:
@@ -203,6 +223,16 @@ class Staging:
             if self._current is None:
                 self._finish_attempts()
         return taken
+
+    def copy(self) -> LinesCopy:
+        """Return what `take` would return from now on, as it is now. Cost: linear in the messages it came in."""
+        with self._lock:
+            copy = LinesCopy(self.pending_lines, [], [])
+            if self._current is not None:
+                copy.chunks.append((self._current[self._position :], self._separator))
+            for attempt, _ in self._ready:
+                copy.chunks += attempt.copy(copy.files)
+        return copy
 
     def take_finished(self) -> list[CommitTaken]:
         """Return the batches of which this worker's part was taken since the last call; each once."""

@@ -25,7 +25,7 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.durable.incarnation import DurablePart
 from megaflow.job.profile.worker_profile import Profile
-from megaflow.job.spec import ChildSpec, JoiningProcess
+from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.kept_state import KeptState
@@ -172,8 +172,11 @@ class WorkerProgram:
     def _read(self, numbered: Port[Numbered]) -> Stream[str]:
         launcher = self._shared.launcher
         source = LineSource(
-            numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report
-        )
+            numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
+            None if self._kept is None else self._kept.keep_lines,
+        )  # fmt: skip
+        if self._kept is not None and isinstance(self._shared.spec.part, Founder):
+            self._queue.staging.restore(self._kept.restaged())
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
             if self._shared.spec.pushed:
                 self._queue.expect_pushed()

@@ -16,7 +16,7 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction
@@ -127,7 +127,7 @@ def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(
     spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
-        (JobInput(spark=object()), "a Spark source cannot go on from a checkpoint yet"),
+        (find_input("spark:socket:?host=h&port=1", 1, "replace"), "what spark:socket: gives cannot be read again"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)

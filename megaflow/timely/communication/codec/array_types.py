@@ -1,6 +1,7 @@
 """Values of numpy and pandas, taken apart and made again, once the program has imported these libraries.
 
-Nothing here imports them: a process that has not done so refuses such a value by name.
+Nothing here imports them: a process that has not done so refuses such a value by name. Another thread may just be
+importing one, which is not whole until then: no value of the program's is one of its.
  1. An array is the text of its dtype, its shape and its bytes; a scalar is one of no dimension. The decoder takes a
     dtype only in the form that numpy itself writes for numbers, times and texts: objects and records are refused. The
     bytes must be exactly as many as the shape says, before anything is made: a shape alone allocates nothing.
@@ -21,6 +22,7 @@ from megaflow.timely.communication.codec.tags import Node
 
 _DTYPE: Final = re.compile(r"[<>|][biufcmMSU][1-9][0-9]{0,8}(\[[0-9]{0,9}[A-Za-zμ]{1,2}\])?")
 _DIMENSIONS_MAX: Final = 64  # numpy's own limit
+_USED: Final = {"numpy": ("ndarray", "str_", "bytes_", "generic", "dtype"), "pandas": ("Timestamp", "NaT", "Timedelta")}
 _UNITS: Final = ("s", "ms", "us", "ns")
 
 
@@ -29,7 +31,7 @@ def lowering(kind: type, lower: Callable[[Any, int], Node]) -> Callable[[Any, in
 
     `lower` lowers a part.
     """
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    numpy, pandas = map(_whole, _USED)
     if numpy is not None:
         if kind is numpy.ndarray:
             return lambda value, depth: [tags.ARRAY, _text_of(value.dtype), list(value.shape), value.tobytes()]
@@ -44,6 +46,12 @@ def lowering(kind: type, lower: Callable[[Any, int], Node]) -> Callable[[Any, in
         if kind is pandas.Timedelta:
             return lambda value, depth: [tags.PANDAS_TIMEDELTA, int(value.asm8.view("i8")), value.unit]
     return None
+
+
+def _whole(library: str) -> Any:
+    """Return a library that has been imported, with all that is used of it here; None if it has not."""
+    module = sys.modules.get(library)
+    return module if module is not None and all(hasattr(module, name) for name in _USED[library]) else None
 
 
 def _text_of(dtype: Any) -> str:

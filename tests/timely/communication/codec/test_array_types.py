@@ -3,7 +3,9 @@
 import datetime
 import sys
 import tracemalloc
+import types
 import zoneinfo
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -18,6 +20,14 @@ from megaflow.timely.communication.codec.encode import encode
 
 np = pytest.importorskip("numpy")  # they come with megaflow[arrow]
 pd = pytest.importorskip("pandas")
+
+
+@dataclass
+class Unknown:
+    """A class of which no value was encoded before."""
+
+    number: int
+
 
 DTYPES = [
     "<f8",
@@ -124,6 +134,14 @@ def test_timestamps_arrive_with_nanoseconds_unit_zone_and_fold(
         stamp.nanosecond,
     )
     assert type(length) is pd.Timedelta and length == delta and length.unit == delta.unit
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas"])
+def test_a_value_is_encoded_while_another_thread_imports_a_library(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, types.ModuleType(library))  # as it is at first
+    assert encode(Unknown(1))
 
 
 def test_nat_arrives() -> None:

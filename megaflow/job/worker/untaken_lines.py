@@ -1,0 +1,134 @@
+"""Spark's lines that were committed at a worker before a checkpoint and not taken in: copied, written, read back.
+
+1. A copy is made by the worker's thread, between two steps of its source, and costs no more than a list of what is
+   there: texts do not change, and of what is in files it has descriptors of its own. The thread that writes reads them.
+2. It is written as segments that have nothing else, whole by each checkpoint: what is written counts for that one only.
+   What that may cost is bounded as that of all checkpoints is, by their pace.
+3. A job that goes on gives the lines of each worker of the one before to one of its own, in their order: so a partition
+   is still read in order. They are staged there as a task would stage them, under a run of their own, and committed by
+   one command under the name of the newest batch: see `control.coordinator.spark_commits`.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
+from typing import Final, TypeAlias
+
+from megaflow.control.messages import CommitBatch, Split, StageEnd, StageLines
+from megaflow.durable.blocks import BlockKind, CutHeader, keys_of, pack, states_of
+from megaflow.durable.commits import Commit, UntakenLines
+from megaflow.durable.segments import SegmentReader, SegmentWriter
+from megaflow.durable.store import Store
+
+RUN: Final = "before"  # of no call of foreachBatch: those have names of their own
+ATTEMPT: Final = 0
+
+Chunk: TypeAlias = tuple[str | tuple[int, int, int], str]
+"""A text, or where it is as descriptor, start and size in bytes; and what separates the lines in it."""
+
+
+@dataclass(eq=False)
+class LinesCopy:
+    """Lines as they were at one moment; to be closed."""
+
+    lines: int
+    chunks: list[Chunk]
+    files: list[int]  # descriptors
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield each text with its separator. Raises OSError."""
+        for text, separator in self.chunks:
+            yield text if isinstance(text, str) else read_text(*text), separator
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self.files:
+            os.close(self.files.pop())
+
+
+@dataclass(frozen=True, slots=True)
+class LinesCut:
+    """What a source has not taken in at a checkpoint, to be written."""
+
+    number: int
+    time: int  # the checkpoint's epoch
+    splits: tuple[Split, ...]  # told with it
+    copy: LinesCopy
+
+
+def joined(lines: Sequence[str]) -> tuple[str, str]:
+    """Return lines as one text, and a separator that is in none of them, as executors send them.
+
+    >>> joined(["a", "b"]), joined(["a\\nb", "c"])
+    (('a\\nb', '\\n'), ('a\\nb\\x00c', '\\x00'))
+    """
+    separators = chain("\n\0", (f"\0{number}\n" for number in count()))
+    separator = next(each for each in separators if not any(each in line for line in lines))
+    return separator.join(lines), separator
+
+
+def read_text(file: int, start: int, size: int) -> str:
+    """Return a text that is in a file. Raises OSError."""
+    parts = []
+    while size and (part := os.pread(file, size, start)):
+        parts.append(part)
+        start, size = start + len(part), size - len(part)
+    return b"".join(parts).decode("utf-8", "surrogatepass")
+
+
+def write_lines(
+    cut: LinesCut, worker: int, store: Store, next_name: Callable[[], str], segment_bytes: int
+) -> tuple[UntakenLines, ...]:
+    """Put the lines into the store, a segment after the other; they are durable then. Raises OSError."""
+    written: list[UntakenLines] = []
+    header = CutHeader(cut.number, cut.time, None, worker)
+    segment, lines = SegmentWriter(header), 0
+
+    def put() -> None:
+        ref, parts = segment.finish(next_name())
+        store.put(ref.name, parts)
+        written.append(UntakenLines(ref, lines))
+
+    for text, separator in cut.copy.texts():
+        segment.add(pack(BlockKind.LINES, "", None, [text], [separator]))
+        lines += text.count(separator) + 1
+        if segment.length >= segment_bytes:
+            put()
+            segment, lines = SegmentWriter(header), 0
+    if lines:
+        put()
+    return tuple(written)
+
+
+def untaken_batch(commit: Commit, readers: Sequence[int]) -> CommitBatch | None:
+    """Return the command that has these workers take in what is left; None if no batch has come yet."""
+    for query, batch in commit.spark:
+        places = zip(_places(commit, readers), commit.untaken)
+        winners = {number: (reader, ATTEMPT, each.lines) for number, (reader, each) in enumerate(places)}
+        return CommitBatch(query, RUN, batch, winners)
+    return None
+
+
+def restaged(commit: Commit, store: Store, worker: int, readers: Sequence[int]) -> Iterator[StageLines | StageEnd]:
+    """Yield what is to be staged at a worker for that command. Raises StoreDamaged or OSError."""
+    if not commit.untaken:
+        return
+    [(query, batch)] = commit.spark
+    for number, (reader, each) in enumerate(zip(_places(commit, readers), commit.untaken)):
+        if reader != worker:
+            continue
+        name = query, RUN, batch, number, ATTEMPT, worker
+        segment = SegmentReader(each.segment.name, partial(store.read, each.segment.name), each.segment.length)
+        for block in segment.blocks():
+            for text, separator in zip(keys_of(block), states_of(block)):
+                yield StageLines(*name, text.count(separator) + 1, text, separator)
+        yield StageEnd(*name, each.lines)
+
+
+def _places(commit: Commit, readers: Sequence[int]) -> list[int]:
+    """Return who is to take in each of the parts: all of one earlier worker go to the same one."""
+    before = sorted({each.segment.worker for each in commit.untaken})
+    ranks = {worker: rank for rank, worker in enumerate(before)}
+    return [readers[ranks[each.segment.worker] % len(readers)] for each in commit.untaken]

@@ -1,0 +1,140 @@
+"""A query that goes on where it was: Spark's own record of what each batch holds, in the folder of the job's store.
+
+1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest batch that is in. So neither is used without
+   the other; a record that no commit names is of a query of which no batch was ever answered, and is removed.
+2. What a batch holds is on the disk before one of its lines is staged, so before a commit can name it. Spark does not
+   sync what it writes; without this the power could go, the commit stay, and Spark put more into a batch of that number
+   than what is in. A file that is synced is not changed any more.
+3. What is found must fit: of the newest batch that is in Spark knows what it holds, and no later one was answered.
+   Else somebody has put back the one without the other, and lines would be lost.
+4. Java outlives a launcher that is killed, by a moment. It inherits the lock on the file LOCK, which goes with the last
+   process that has it, so one query at a time writes the record.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from megaflow.durable.local_folder import LOCK, SPARK
+from megaflow.errors import SourceError, StoreError
+
+POLL_SECONDS: Final = 0.1
+LOCK_SECONDS: Final = 60.0
+"""For Java to end: Spark gives itself some ten seconds."""
+NOT_SYNCED: Final = ("commits", "state")
+"""Which batches were answered, where a lost answer is given again; and what only a user's own query has."""
+
+
+@dataclass(eq=False)
+class KeptQuery:
+    """What a job with a store is fed by. One writer: the feed."""
+
+    lines: Any  # a SparkSpec, or a streaming DataFrame
+    name: str  # QUERY
+    store: Path
+    _synced: set[tuple[str, int]] = field(default_factory=set)  # path, time of its last change; of those there
+
+    @property
+    def record(self) -> Path:
+        """The folder that is Spark's."""
+        return self.store / SPARK / self.name
+
+    def sync(self) -> None:
+        """Wait until what Spark has written is on the disk. Raises StoreError."""
+        found = set[tuple[str, int]]()
+        try:
+            self._sync(self.record, found)
+        except OSError as error:
+            raise StoreError(f"{self.record} cannot be written to: {error.strerror}") from error
+        self._synced = found
+
+    def _sync(self, folder: Path, found: set[tuple[str, int]]) -> bool:
+        """Sync what is new in a folder, then the folder; return whether something was. Puts all files into `found`."""
+        is_new = False
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                is_new |= entry.name not in NOT_SYNCED and self._sync(Path(entry.path), found)
+                continue
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as it is old
+                status = entry.stat(follow_symlinks=False)
+                file = entry.path, status.st_mtime_ns
+                if stat.S_ISREG(status.st_mode) and file not in self._synced:
+                    sync_path(entry.path)
+                    is_new = True
+                found.add(file)
+        if is_new:
+            sync_path(folder)
+        return is_new
+
+    @contextlib.contextmanager
+    def held(self, stopping: Callable[[float], bool]) -> Iterator[int]:
+        """Give, for the block, the descriptor of the lock, for a Java process to inherit.
+
+        Waits until an earlier one has ended. `stopping` waits for so many seconds, and says whether not to go on.
+        """
+        lock = os.open(self.store / SPARK / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for _ in range(round(LOCK_SECONDS / POLL_SECONDS)):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if stopping(POLL_SECONDS):
+                        raise SourceError("the job was stopped before Spark had begun") from None
+            else:
+                raise SourceError(
+                    f"Spark's Java process of an earlier run still uses {self.record} after {LOCK_SECONDS:g} s; end "
+                    "it, and run the same command again"
+                )
+            yield lock
+        finally:
+            os.close(lock)
+
+
+def sync_path(path: str | Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
+    """Raise StoreError unless Spark's record is where a commit says that it is."""
+    for query, batch in named:
+        folder = Path(store, SPARK, query)
+        remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
+        if not (folder / "offsets" / str(batch)).is_file():
+            raise StoreError(f"{folder} does not have batch {batch}, which the last checkpoint has: {remedy}")
+        answered = [int(name) for name in os.listdir(folder / "commits") if name.isdigit()] if batch > 0 else []
+        if max(answered, default=batch) > batch:
+            raise StoreError(
+                f"{folder} says that batch {max(answered)} is done, and the last checkpoint has those up to {batch}: "
+                f"{remedy}"
+            )
+
+
+def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any) -> KeptQuery:
+    """Return the query that goes on, or a new one if no commit names one. Raises StoreError."""
+    query = next((query for query, _ in named), uuid.uuid4().hex)
+    kept = KeptQuery(lines, query, Path(os.path.abspath(store)))
+    folder = kept.store / SPARK
+    try:
+        for made in (folder, kept.record):
+            made.mkdir(mode=0o700, exist_ok=True)
+        for name in os.listdir(folder):
+            if name not in (LOCK, query):
+                shutil.rmtree(folder / name)
+        for synced in (folder, kept.store):
+            sync_path(synced)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written to: {error.strerror}") from error
+    return kept

@@ -1,0 +1,86 @@
+"""What a checkpoint finds of Spark's lines comes back as it was, wherever it was kept."""
+
+import os
+from itertools import count
+from random import Random
+
+import pytest
+
+from megaflow.control.messages import CommitBatch, StageEnd, StageLines
+from megaflow.durable.commits import Commit, UntakenLines
+from megaflow.durable.segments import segment_name
+from megaflow.durable.store import FolderStore
+from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.untaken_lines import LinesCopy, LinesCut, joined, restaged, untaken_batch, write_lines
+from megaflow.testing.simulated_disk import SimulatedDisk
+
+ODD = ["", "two\nlines", "nul\0nul", "\0000\n", "x" * 5000, "\ud800 alone", "ünï"]
+
+
+def staged(worker: int, lines: list[str], limit_bytes: int) -> Staging:
+    """A staging with a committed batch, a message for each three lines."""
+    staging, name = Staging(worker, limit_bytes), ("q", "run", 0, 0, 1, worker)
+    for start in range(0, len(lines), 3):
+        some = lines[start : start + 3]
+        text, separator = joined(some)
+        staging.stage(StageLines(*name, len(some), text, separator), "executor")
+    staging.end(StageEnd(*name, len(lines)), "executor")
+    staging.commit(CommitBatch("q", "run", 0, {0: (worker, 1, len(lines))}))
+    return staging
+
+
+def written(staging: Staging, store: FolderStore, segment_bytes: int = 1 << 20) -> tuple[UntakenLines, ...]:
+    copy, names = staging.copy(), (segment_name(1, staging.worker, number) for number in count(1))
+    untaken = write_lines(LinesCut(3, 7, (), copy), staging.worker, store, lambda: next(names), segment_bytes)
+    copy.close()
+    return untaken
+
+
+def taken(staging: Staging) -> list[str]:
+    lines: list[str] = []
+    while some := staging.take(100):
+        lines += some
+    return lines
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 6000, 1 << 20])
+@pytest.mark.parametrize("before", [0, 1, 4, 7])
+def test_lines_that_were_not_taken_are_taken_by_workers_that_go_on(limit_bytes: int, before: int) -> None:
+    store = FolderStore(SimulatedDisk(Random(1)).open())
+    old = [staged(worker, [*ODD, f"{worker}"], limit_bytes) for worker in (0, 1, 2)]
+    left = {staging.worker: [*ODD, f"{staging.worker}"] for staging in old}
+    untaken: list[UntakenLines] = []
+    for staging in old:
+        while sum(map(len, (left[staging.worker],))) > len(ODD) + 1 - before:
+            del left[staging.worker][: len(staging.take(1))]
+        untaken += written(staging, store, segment_bytes=2000)
+        assert taken(staging) == left[staging.worker], "a copy takes nothing"
+    commit = Commit(9, 3, 7, 1, spark=(("q", 4),), untaken=tuple(untaken))
+    readers = (5, 8)
+    command = untaken_batch(commit, readers)
+    assert command is not None and (command.query, command.batch) == ("q", 4)
+    for reader, workers in ((5, (0, 2)), (8, (1,))):
+        staging = Staging(reader)
+        staging.restore(restaged(commit, store, reader, readers))
+        staging.commit(command)
+        staging._check()
+        assert taken(staging) == [line for worker in workers for line in left[worker]]
+        assert [(each.query, each.batch) for each in staging.take_finished()] == [("q", 4)]
+
+
+def test_a_copy_is_read_after_its_lines_are_taken_and_lets_go_of_its_files() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    staging = staged(0, ODD, limit_bytes=0)
+    copy = staging.copy()
+    assert taken(staging) == ODD
+    lines = [line for text, separator in copy.texts() for line in text.split(separator)]
+    assert (lines, copy.lines) == (ODD, len(ODD))
+    copy.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_worker_that_has_taken_all_writes_nothing() -> None:
+    store = FolderStore(SimulatedDisk(Random(1)).open())
+    assert write_lines(LinesCut(3, 7, (), LinesCopy(0, [], [])), 0, store, lambda: "", 1) == ()
+    assert untaken_batch(Commit(1, 1, 1, 1), (0,)) is None
+    assert untaken_batch(Commit(1, 1, 1, 1, spark=(("q", 2),)), (0,)) == CommitBatch("q", "before", 2, {})

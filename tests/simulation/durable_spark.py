@@ -1,0 +1,215 @@
+"""Random runs of whole durable jobs that a Spark query feeds, with crashes; each goes on from the last commit.
+
+What is as in `durable_jobs`, which plays the launcher's part, is from there. Spark's part is played here as far as it
+is durable: it knows which batches were answered, sometimes one less than were, and replays the first that was not.
+1. What the jobs put out before the epochs of the last commits is, all together, what one job would have put out.
+2. A batch is answered only when a commit names it.
+3. A fold sees the lines of each partition in their order, through batches, moves and restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from megaflow.control.client.conversation import Stopped
+from megaflow.control.messages import SourceEnded
+from megaflow.durable.commits import Commit
+from megaflow.durable.store import FolderStore
+from megaflow.errors import MegaflowError
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.spec import Address
+from megaflow.testing.simulated_clients import SimulatedQuery, Waits
+from megaflow.testing.simulated_disk import SimulatedDisk
+from megaflow.testing.simulated_job import Actor
+from tests.simulation.durable_jobs import DurableJob, draw
+from tests.simulation.jobs import BINS, PADDING, WORDS
+
+RUNS = 6
+ASKED_MAX = 2  # of one client: a crowd of processes takes too long
+EVERY_SECONDS = 0.04  # between two checkpoints that nobody waits for
+ANSWERED_SECONDS = 0.02  # at most, until Spark has noted that a batch was answered
+
+
+@dataclass
+class Spark:
+    """What a query has on the disk."""
+
+    batches: list[list[list[str]]]
+    done: int = 0  # batches that it has noted as answered
+    replays: int = 0
+
+
+class KeptQuery(SimulatedQuery):
+    """A query that goes on where the one before was."""
+
+    message_lines = 3  # more than a source takes at a time
+
+    def __init__(self, job: SparkJob, change: Callable[[], None]) -> None:
+        super().__init__(job, (), change)
+        self._job = job
+
+    def _run(self) -> Waits:
+        job, spark = self._job, self._job.spark
+        try:
+            while spark.done < len(spark.batches) and not self._stopping:
+                number = spark.done
+                spark.replays += number <= job.newest
+                with suppress(Stopped):
+                    yield from self._feed(number, spark.batches[number])
+                    assert number <= job.newest, f"batch {number} is answered, and {job.newest} is durable"
+                    yield self._world.random.random() * ANSWERED_SECONDS
+                    spark.done = number + 1
+            if not self._stopping:  # a query that is stopped has not ended
+                yield from self.talk.ask(SourceEnded("query"))
+        except MegaflowError as error:
+            self.error = None if self._stopping else error
+        self.done = True
+        self._change()
+
+
+class SparkJob(DurableJob):
+    """A durable job that a query feeds."""
+
+    def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, spark: Spark, **options: Any) -> None:
+        self.spark = spark
+        super().__init__(seed, folder, disk, (), dataflow=dataflow, **options)
+        self._part = replace(self._part, checkpoint_every=EVERY_SECONDS)
+
+    @property
+    def newest(self) -> int:
+        """The newest batch that is durable; -1 if none is."""
+        return dict(self.incarnation.latest.spark).get("query", -1)
+
+    @contextmanager
+    def _input(self) -> Iterator[JobInput]:
+        yield JobInput(spark=self._query)
+
+    def _query(self, coordinator: Address, change: Callable[[], None]) -> SimulatedQuery:
+        query = KeptQuery(self, change)
+        self._actors.append(Actor(query.waits, self._clock, lambda: query.is_ready))
+        return query
+
+
+def dataflow(flow: Any) -> Any:
+    """Running counts, a check of the order, and each count once more some epochs later, by a timer."""
+
+    def count(word: str, where: tuple[str, int], state: Any) -> Any:
+        total, places = state or (0, {})
+        name, place = where
+        assert places.get(name, -1) < place, f"line {place} of {name} comes after line {places[name]}"
+        return (total + 1, {**places, name: place}), [(word, total + 1)]
+
+    def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        outputs: list[Any] = []
+        for value in values:
+            if isinstance(value, list):
+                outputs.append((word, value[0], "again"))
+            else:
+                timers.at(time + 1 + value % 5, [value])
+                outputs.append((word, value, "now"))
+        return (state or 0) + 1, outputs
+
+    def read(line: str) -> tuple[str, tuple[str, int]]:
+        word, name, place, _ = line.split(" ")
+        return word, (name, int(place))
+
+    counted = flow.lines().map(read).stateful_state_machine(count, bins=BINS, name="count")
+    return counted.stateful_unary(again, bins=BINS, name="again")
+
+
+def batches_of(random: Random, count: int, words: Counter[str]) -> list[list[list[str]]]:
+    """Lines in partitions, batch by batch; a line says its word, its partition and its place there."""
+    names = [f"part{number}" for number in range(random.randint(1, 4))]
+    places, batches = Counter[str](), []
+    while count > 0:
+        batch: list[list[str]] = [[] for _ in names]
+        for _ in range(min(count, random.choice([0, 3, 6, 12]))):
+            partition, word = random.randrange(len(names)), random.choice(WORDS)
+            name = names[partition]
+            words[word] += 1
+            batch[partition].append(f"{word} {name} {places[name]} {PADDING}")
+            places[name] += 1
+            count -= 1
+        batches.append(batch)
+    return batches
+
+
+def outputs_of(job: DurableJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
+    lines = [json.loads(line) for line in job._launch.file.getvalue().splitlines()]
+    assert all(line["time"] >= job.begun.time for line in lines), "something is put out before the checkpoint"
+    return [tuple(line["record"]) for line in lines if line["time"] < end]
+
+
+def run(seed: int) -> Counter[str]:
+    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
+            return _run(seed, Path(folder))
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
+
+
+def _run(seed: int, folder: Path) -> Counter[str]:
+    random, seen, words = Random(f"durable spark {seed}"), Counter[str](), Counter[str]()
+    count = random.randint(20, 50)
+    spark = Spark(batches_of(random, count, words))
+    numbers = [(word, number) for word in words for number in range(1, words[word] + 1)]
+    expected = Counter((*each, when) for each in numbers for when in ("now", "again"))
+    disk, before = SimulatedDisk(random), list[tuple[Any, ...]]()
+    for number in range(RUNS):
+        plan = draw(random, count)
+        if number == RUNS - 1:
+            plan.actions.clear()
+        elif not plan.actions:
+            plan.actions.append((random.randint(100, 1200), random.choice(["kill_one", "kill_all"])))
+        job = SparkJob(seed * 10 + number, folder, disk, spark, **plan.options)
+        for seconds, scripts in plan.clients:
+            job.client(*list(dict.fromkeys(scripts))[:ASKED_MAX], seconds=seconds)
+        for action, what in plan.actions:
+            job.at(action, getattr(job, what))
+        launch = job.run()
+        crashed = bool(job.killed) or launch.is_killed
+        assert crashed or launch.error is None, launch.error
+        seen["committed"] += len(job.commits)
+        seen["stopped"] += job.is_stopped
+        seen["crashed"] += crashed and not job.is_stopped
+        seen["failed"] += job.failures
+        seen["joined"] += any("joined" in report for report in launch.reports)
+        seen["half taken"] += any(commit.untaken for commit in job.commits)
+        seen["went on with a half"] += bool(job.begun.untaken)
+        if launch.error is None and not crashed:
+            check(before + outputs_of(job), expected)
+            job.conclude()
+        commit = job.incarnation.latest
+        if commit.checkpoint != job.begun.checkpoint:
+            before += outputs_of(job, commit.time if not commit.ended else float("inf"))
+        disk = beginning_with(disk, commit, random)
+        if commit.ended:
+            seen["ended"] += 1
+            break
+    seen["replayed"] = spark.replays
+    check(before, expected)
+    return seen
+
+
+def check(outputs: Sequence[tuple[Any, ...]], expected: Counter[Any]) -> None:
+    everything = Counter(outputs)
+    assert everything == expected, f"missing are {expected - everything}, too many {everything - expected}"
+
+
+def beginning_with(disk: SimulatedDisk, commit: Commit, random: Random) -> SimulatedDisk:
+    """A disk with this commit, and what it names."""
+    old, new = FolderStore(disk.open()), SimulatedDisk(random)
+    store = FolderStore(new.open())
+    for segment in commit.files:
+        store.put(segment.name, [old.read(segment.name)])
+    assert store.commit(f"{commit.number:012}.commit", replace(commit, kept=()).to_bytes())
+    return new

@@ -1,0 +1,94 @@
+"""Spark's record and the commits of a store fit, or the job is refused. Needs no Spark."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from megaflow.durable.local_folder import LOCK, SPARK
+from megaflow.errors import SourceError, StoreError
+from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
+
+
+def record(store: Path, planned: int, answered: int) -> KeptQuery:
+    """A query of which Spark knows batches up to `planned`, and has had those up to `answered` answered."""
+    kept = keep_query(str(store), (), "lines")
+    for folder, last in (("offsets", planned), ("commits", answered), ("sources/0", planned)):
+        (kept.record / folder).mkdir(parents=True)
+        for batch in range(last + 1):
+            (kept.record / folder / str(batch)).write_text("v1")
+    return kept
+
+
+def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_path: Path) -> None:
+    kept = record(tmp_path, 3, 2)
+    check_record(str(tmp_path), ((kept.name, 3),))
+    check_record(str(tmp_path), ((kept.name, 2),))
+    again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
+    assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
+    new = keep_query(str(tmp_path), (), "lines")
+    assert new.name != kept.name and os.listdir(tmp_path / SPARK) == [new.name]
+
+
+@pytest.mark.parametrize(
+    ("planned", "answered", "newest", "why"),
+    [(3, 2, 4, "does not have batch 4, which the last checkpoint has"), (5, 4, 3, "says that batch 4 is done")],
+)
+def test_a_record_that_does_not_fit_is_refused(
+    tmp_path: Path, planned: int, answered: int, newest: int, why: str
+) -> None:
+    kept = record(tmp_path, planned, answered)
+    with pytest.raises(StoreError, match=f"{kept.record} {why}"):
+        check_record(str(tmp_path), ((kept.name, newest),))
+
+
+def test_what_spark_has_written_is_synced_once_and_before_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("megaflow.spark.kept_query.sync_path", lambda path: synced.append(str(path)))
+    kept = record(tmp_path, 1, 0)
+    synced.clear()
+    kept.sync()
+    names = [os.path.relpath(path, kept.record) for path in synced]
+    assert sorted(names) == [
+        ".",
+        "offsets",
+        "offsets/0",
+        "offsets/1",
+        "sources",
+        "sources/0",
+        "sources/0/0",
+        "sources/0/1",
+    ]
+    assert names.index("offsets") > names.index("offsets/1") and names[-1] == "."
+    synced.clear()
+    kept.sync()
+    assert not synced
+    (kept.record / "offsets" / "2").write_text("v1")
+    (kept.record / "offsets" / "0").unlink()
+    kept.sync()
+    assert [os.path.relpath(path, kept.record) for path in synced] == ["offsets/2", "offsets", "."]
+
+
+def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    java = os.open(tmp_path / SPARK / LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(java, fcntl.LOCK_EX)
+    waited: list[float] = []
+
+    def ends(seconds: float) -> bool:
+        waited.append(seconds)
+        if len(waited) == 3:
+            os.close(java)
+        return False
+
+    with kept.held(ends) as lock:
+        assert len(waited) == 3
+        inherited = os.dup(lock)
+    with pytest.raises(SourceError, match="stopped before Spark had begun"), kept.held(lambda seconds: True):
+        pass
+    os.close(inherited)
+    with kept.held(lambda seconds: True):
+        pass
