@@ -6,13 +6,9 @@ outputs. The highest one counts, and those before it that it names. The launcher
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
 
-<<<<<<< HEAD
 1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Only
-   a file of an earlier format may lack a field, which has its default then.
-=======
-1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
-   Fields of LATER came later: they are written only if they say something, and what older stores lack says nothing.
->>>>>>> main
+   a file of an earlier format may lack a field, which has its default then. Fields of LATER are written only if they
+   say something, and what a store lacks of them says nothing.
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
 """
 
@@ -109,16 +105,13 @@ class Commit:
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
-<<<<<<< HEAD
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
-=======
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
         """All segments that it names."""
         return *self.segments, *(each.segment for each in self.untaken)
->>>>>>> main
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
@@ -166,12 +159,9 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
     if len(rest) != length or zlib.crc32(rest, zlib.crc32(_LENGTH.pack(length))) != crc:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
-<<<<<<< HEAD
-        commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)
-=======
         said = decode(rest)
-        commit = _built(Commit, LATER | said if type(said) is dict else said)
->>>>>>> main
+        said = LATER | said if type(said) is dict else said
+        commit = _built(Commit, said, version < COMMIT_FORMAT)
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)

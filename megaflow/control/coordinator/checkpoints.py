@@ -71,12 +71,9 @@ class Durable:
     committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
     epoch: int = 0  # of that one; control begins after it
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
-<<<<<<< HEAD
-    whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
-=======
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that is in
     untaken: CommitBatch | None = None  # what is left of these, where it is by now; to be issued first
->>>>>>> main
+    whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
 
 
 @dataclass(slots=True)
@@ -116,15 +113,10 @@ class Checkpoints:
         self._roster = roster
         self._stream = stream
         self._durable = durable
-<<<<<<< HEAD
+        self._commits = commits
         committed = durable.committed if durable is not None else None
         self._since = committed if durable is not None and not durable.whole else None
         self._number = (committed or 0) + 1  # of the next one
-=======
-        self._commits = commits
-        self._since = durable.committed if durable is not None else None
-        self._number = (self._since or 0) + 1  # of the next one
->>>>>>> main
         self._next_worker = durable.next_worker if durable is not None else 0
         self._asked: list[Asked] = []  # for the next one
         self._under_way: UnderWay | None = None

@@ -59,12 +59,8 @@ class CommitDraft:
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
             segments=needed(operators, segments), outputs=(output,),
-<<<<<<< HEAD
-            table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)),
-=======
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
-            table=begun.table, ended=begun.at_end,
->>>>>>> main
+            table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)),
         )  # fmt: skip
         return commit, ready.splits
 

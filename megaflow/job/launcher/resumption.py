@@ -97,16 +97,12 @@ def resume(
         )
     length = writer.hold()
     keeper.check_output(writer.name, length)
-<<<<<<< HEAD
-=======
-    found = keeper.found
     named = () if found is None else found.spark
     if job_input.spark is None and named:
         raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
         raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
     check_record(keeper.path, named)
->>>>>>> main
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     if not writer.is_kept:

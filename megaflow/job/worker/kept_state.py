@@ -5,12 +5,7 @@
 2. Nothing that is read is removed meanwhile: files go after a later commit, for which all founders must have written.
 """
 
-<<<<<<< HEAD
-from collections.abc import Callable, Collection
-=======
-from collections.abc import Callable, Container, Iterator
-from typing import Any
->>>>>>> main
+from collections.abc import Callable, Collection, Iterator
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
 from megaflow.control.coordinator.checkpoints import Durable
@@ -106,14 +101,11 @@ class KeptState:
         commit = self._read()
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
-<<<<<<< HEAD
+        untaken = untaken_batch(commit, self._worker.membership.ids)
         found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
         whole = len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))
-        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, whole)
-=======
-        untaken = untaken_batch(commit, self._worker.membership.ids)
-        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, commit.spark, untaken)
->>>>>>> main
+        at = commit.checkpoint, commit.time, commit.next_worker
+        return Durable(operators, every, *at, commit.spark, untaken, whole)
 
     def _read(self) -> Commit:
         assert self._part.commit is not None
