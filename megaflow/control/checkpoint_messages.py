@@ -28,6 +28,7 @@ class DurableOperator:
 
     name: str
     bins: int
+    version: int = 1  # of its states
 
 
 # Workers to the coordinator, or in `Ended` to the launcher --------------------------------
@@ -80,6 +81,7 @@ class CheckpointBegun:
     at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
     code: Fingerprint | None = None  # of the coordinator's process
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
+    names: tuple[str, ...] = ()  # that it is to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Committed:
     """A checkpoint is durable."""
 
     checkpoint: int
+    refused: tuple[tuple[str, str], ...] = ()  # (name that it was to have, why it has not)
 
 
 @dataclass(frozen=True, slots=True)
