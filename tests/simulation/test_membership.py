@@ -10,7 +10,7 @@ from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation,
 from megaflow.timely import Pipeline
 from tests.simulation.membership import draw_hand_overs, run, run_processes
 
-SEEDS = 500
+SEEDS = 250
 HAND_OVER_SEEDS = 200
 _FAST = 25
 _SEEDS_PER_TEST = 25
