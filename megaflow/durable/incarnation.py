@@ -10,8 +10,9 @@ read:
  2. A commit counts if it is written and no higher one is there. A launcher that slept for long might find the number
     free again, which its successor has used and, many commits later, removed; the highest commit is never removed.
  3. A commit in doubt is neither acknowledged nor given up, nor may another checkpoint follow: `commit` is to be called
-    with the same one again. Is its file there, the next number repeats it; is it not, it is written anew. What is then
-    recovered after any crash is the newest acknowledged checkpoint or the one in doubt.
+    with the same one again. Is its file there, the next number repeats it; is it not, it is written anew, unless there
+    is a higher one: a successor has repeated it, and removed it. What is then recovered after any crash is the newest
+    acknowledged checkpoint or the one in doubt.
 
 What is removed, and when
  4. Kept are the newest commits of the last few checkpoints; the highest one names the others. Nothing else that looks
@@ -57,6 +58,8 @@ class DurablePart:
     incarnation: int  # that writes
     commit: int | None  # the file to begin from; None: the store has no checkpoint yet
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
+    dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more
 
 
 def read_commit(store: Store, number: int) -> Commit:
@@ -220,6 +223,7 @@ class Incarnation:
         try:
             content = self._store.read(commit_name(doubtful.number))
         except FileNotFoundError:
+            self._check_highest(doubtful.number)
             self._doubtful = None
             return
         except OSError as error:
