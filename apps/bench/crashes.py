@@ -21,8 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from apps.bench.crashes_aftermath import Unexpected
 from apps.bench.crashes_job import UsersJob
-from apps.bench.crashes_storm import Storm, Unexpected
+from apps.bench.crashes_storm import Storm
 from apps.bench.crashes_text import PROGRAMS, Checker, default_text, write_documents
 
 PROGRESS_SECONDS = 15.0
@@ -58,7 +59,7 @@ def endure(program_name: str, seconds: float, seed: int, options: argparse.Names
         return True
     for wrong in (*checker.wrong, *([problem] if problem else ())):
         print(f"{program_name}: {wrong}")
-    print(f"{program_name}: WRONG; {storm.log_path} says what was done, seed {seed}", flush=True)
+    print(f"{program_name}: WRONG; {folder}/log.txt says what was done, seed {seed}", flush=True)
     return False
 
 

@@ -32,6 +32,9 @@ class Command:
     process: "subprocess.Popen[bytes]"
     said_path: Path
 
+    def __str__(self) -> str:
+        return f"{' '.join(self.words[:3])} … ({self.said_path})"
+
     @property
     def pid(self) -> int:
         return self.process.pid
@@ -113,7 +116,6 @@ class UsersJob:
             if pid not in self.kinds:
                 self.kinds[pid] = "added" if is_growing else "worker"
                 self.starts[pid] = process_start(pid)
-        self.joined = [each for each in self.joined if each.poll() is None]
 
     def living(self, kind: str) -> list[int]:
         """Return the processes of a kind: worker, added, by hand or launcher."""

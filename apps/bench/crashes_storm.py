@@ -2,9 +2,9 @@
 
 1. One command steers at a time; strikes do not wait for it.
 2. Most strikes come in the seconds after a commit of the run; some while it begins.
-3. How the launcher may end follows from what it suffered: 75 if a process was lost, 0 by a stop, 130 by a Ctrl-C, which
-   a shell also makes of a -2.
-4. What was running when a launcher ended must end by itself, soon.
+3. How the launcher may end follows from what it suffered: 75 if a process was lost (mostly it goes on by itself), 0 by
+   a stop, 130 by a Ctrl-C, which a shell also makes of a -2.
+4. What was running when a launcher ended must end by itself, soon: see `crashes_aftermath`.
 """
 
 import json
@@ -14,53 +14,34 @@ import random
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass
 
+from apps.bench.crashes_aftermath import COMMAND_SECONDS_MAX, Aftermath, Unexpected
 from apps.bench.crashes_draws import STEERING, STRIKES, WORKERS_MAX, drawn, steering_words
 from apps.bench.crashes_job import Command, UsersJob, kill, lives
 from apps.bench.crashes_text import Checker
-from megaflow.errors import StoreError
 
 LOOK_SECONDS = 0.03
-COMMAND_SECONDS_MAX = 100.0  # a command gives up after 60
-ORPHAN_SECONDS_MAX = 30.0  # promised are 5
 STILL_SECONDS_MAX = 60.0  # without a commit, though nothing happened
 END_SECONDS_MAX = 600.0
 STRIKE_SECONDS_MAX = 7.0
 LOST, STOPPED, INTERRUPTED = 75, 0, 130
 
 
-class Unexpected(Exception):
-    """Something has happened that must not."""
-
-
-@dataclass
-class Orphan:
-    """A process that something is to happen to."""
-
-    pid: int
-    start: str | None
-    until: float  # seconds of the clock
-
-
 class Storm:
     """What is done to one job."""
 
     def __init__(self, job: UsersJob, checker: Checker, rng: random.Random, rate: float) -> None:
-        self.log_path = job.folder / "log.txt"
         self._job = job
+        self._aftermath = Aftermath(job, checker)
         self._checker = checker
         self._rng = rng
         self._rate = rate
         self._done: Counter[str] = Counter()  # what happened -> how often
-        self._began = time.monotonic()
         self._ids: list[int] = []  # of workers, as far as they are known
         self._wanted: str | None = None  # what is to be done once they are known
-        self._paused: list[Orphan] = []  # until when each sleeps
+        self._paused: list[tuple[int, str | None, float]] = []  # until when each sleeps
         self._may_end: set[int] = set()  # exit codes
         self._steering: tuple[str, Command, float] | None = None  # what, which, until when
-        self._stragglers: list[tuple[Command, float]] = []  # commands to a job that has ended
-        self._orphans: list[Orphan] = []
         self._next_steering = self._next_strike = 0.0  # seconds of the clock
         self._alive_at = 0.0  # a commit was seen, or something was done
         self._commit = 0  # the newest one that was seen
@@ -71,9 +52,12 @@ class Storm:
         processes, workers = self._rng.choice(((1, 1), (2, 1), (2, 1), (3, 1), (1, 2)))
         now = time.monotonic()
         self._may_end, self._ids, self._wanted = set(), [], None
-        words = ("--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}")
+        words = [
+            "--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}",
+            "--restarts", str(self._rng.choice((3, 3, 3, 0))),
+        ]  # fmt: skip
         self._job.run(*words)
-        self._log(" ".join(words))
+        self._aftermath.log(" ".join(words))
         self._alive_at = now
         self._begun_at = self._job.newest_commit()
         self._next_steering = now + self._rng.uniform(0.5, 1.5)
@@ -105,20 +89,16 @@ class Storm:
         assert launcher is not None, "it was started"
         self._wake(math.inf)
         if launcher.poll() is None:
-            self._log("is killed for the last time")
+            self._aftermath.log("is killed for the last time")
             self._may_end.add(-signal.SIGKILL)
             kill([launcher.pid])
             launcher.process.wait()
             self._has_ended(launcher, -signal.SIGKILL)
         self._run_to_the_end("lines")
         self._run_to_the_end("all lines were read before")
-        until = time.monotonic() + COMMAND_SECONDS_MAX
-        while self._orphans or self._stragglers or any(each.poll() is None for each in self._job.joined):
-            self._watch_ended(time.monotonic())
-            if time.monotonic() > until:
-                raise Unexpected("processes that joined by hand outlive the job")
+        while not self._aftermath.is_over():
             time.sleep(LOOK_SECONDS)
-        self._look_at_output()
+        self._aftermath.look_at_output()
         self._checker.finish()
         if not self._checker.wrong_count and self._job.restore():
             self._run_to_the_end("lines")
@@ -145,7 +125,7 @@ class Storm:
             code = command.poll()
             if code is None:
                 if now > until:
-                    raise Unexpected(f"{' '.join(command.words)} does not end: {command.said_path}")
+                    raise Unexpected(f"{command} does not end")
                 return
             self._steering = None
             self._next_steering = now + self._rng.uniform(0.0, 0.8)
@@ -157,19 +137,17 @@ class Storm:
             if words is None:
                 self._wanted, words = what, ["status", "--json"]  # when it is known who there is
             if words:
-                self._log(" ".join(words))
+                self._aftermath.log(" ".join(words))
                 command = self._job.back_up() if what == "backup" else self._job.control(*words)
                 self._steering = what, command, now + COMMAND_SECONDS_MAX
             elif what == "join" and len(self._job.joined) < 2 and len(self._ids) < WORKERS_MAX:
-                self._log("joins by hand")
+                self._aftermath.log("joins by hand")
                 self._done["joined by hand"] += 1
                 self._job.join()
 
     def _take_answer(self, what: str, command: Command, code: int) -> None:
         said = command.said()
-        self._log(f"  {' '.join(command.words)}: {code}, {command.last_word()[:200]}")
-        if "Traceback" in said:
-            raise Unexpected(f"{' '.join(command.words)} shows a traceback: {command.said_path}")
+        self._aftermath.take_end(command, code)
         self._done[f"{what if command.words[1] != 'status' else 'status'} {'refused' if code else 'done'}"] += 1
         if command.words[1] == "status" and code == 0:
             self._ids = [each["id"] for each in json.loads(said)["workers"]]
@@ -182,10 +160,11 @@ class Storm:
         """Kill somebody, or stop the job."""
         job = self._job
         assert job.launcher is not None, "it was started"
-        self._next_strike = now + self._rng.uniform(0.05, STRIKE_SECONDS_MAX)
+        often = self._rng.uniform(0.02, 0.8)  # while it recovers
+        self._next_strike = now + self._rng.choice((often, *[self._rng.uniform(0.8, STRIKE_SECONDS_MAX)] * 2))
         what = drawn(self._rng, STRIKES)
         if what == "all":
-            victims = [job.launcher.pid, *job.kinds, *job.living("by hand")]
+            victims = [job.launcher.pid, *job.living("worker"), *job.living("added"), *job.living("by hand")]
             self._may_end.add(-signal.SIGKILL)
         elif what == "pause":
             self._pause(now)
@@ -201,11 +180,12 @@ class Storm:
             self._may_end.add(-signal.SIGKILL if what == "launcher" else LOST)
         self._alive_at = now
         self._done[what if what in ("stop", "Ctrl-C") else f"killed {what}"] += 1
-        self._log(f"{what}: {victims}")
+        self._ids = []
+        self._aftermath.log(f"{what}: {victims}")
         kill(victims)
         if what == "stop":
             self._may_end.add(STOPPED)
-            self._stragglers.append((job.control("stop"), now + COMMAND_SECONDS_MAX))
+            self._aftermath.must_end(job.control("stop"))
         elif what == "Ctrl-C":
             self._may_end |= {INTERRUPTED, -signal.SIGINT}  # the latter if it was ending
             os.kill(job.launcher.pid, signal.SIGINT)
@@ -215,54 +195,36 @@ class Storm:
         if awake := [(pid, start) for pid, start in self._job.starts.items() if lives(pid, start)]:
             pid, start = self._rng.choice(awake)
             seconds = self._rng.uniform(0.1, 2.5)
-            self._log(f"pause: {pid} for {seconds:.1f} s")
+            self._aftermath.log(f"pause: {pid} for {seconds:.1f} s")
             self._done["pause"] += 1
             os.kill(pid, signal.SIGSTOP)
-            self._paused.append(Orphan(pid, start, now + seconds))
+            self._paused.append((pid, start, now + seconds))
 
     def _wake(self, now: float) -> None:
-        for each in self._paused:
-            if now >= each.until and lives(each.pid, each.start):
-                os.kill(each.pid, signal.SIGCONT)
-        self._paused = [each for each in self._paused if now < each.until]
+        for pid, start, until in self._paused:
+            if now >= until and lives(pid, start):
+                os.kill(pid, signal.SIGCONT)
+        self._paused = [each for each in self._paused if now < each[2]]
 
     # What comes of it
 
     def _has_ended(self, launcher: Command, code: int) -> bool:
         """Take in that the launcher has; return whether all lines are read."""
-        self._log(f"ended with {code}: {launcher.last_word()}")
         self._done[f"runs ended with {code}"] += 1
-        now = time.monotonic()
+        self._done["restarts in place"] += launcher.said().count("; restart ")
         if self._steering is not None:
-            self._stragglers.append((self._steering[1], now + COMMAND_SECONDS_MAX))
+            self._aftermath.must_end(self._steering[1])
             self._steering = None
-        starts = self._job.starts.items()
-        self._orphans += [Orphan(pid, start, now + ORPHAN_SECONDS_MAX) for pid, start in starts]
-        if "Traceback" in launcher.said():
-            raise Unexpected(f"a run shows a traceback: {launcher.said_path}")
-        is_over = self._look_at_output()
+        self._aftermath.has_ended(launcher, code)
+        is_over = self._aftermath.look_at_output()
         if code not in self._may_end and not (is_over and code == 0):
-            raise Unexpected(f"a run ended with {code}, of {sorted(self._may_end)}: {launcher.said_path}")
+            raise Unexpected(f"a run ended with {code}, of {sorted(self._may_end)}: {launcher}")
         return is_over
-
-    def _look_at_output(self) -> bool:
-        """Look at what is committed; return whether that is all. The job does not run."""
-        try:
-            commit = self._job.committed()
-        except StoreError as error:
-            raise Unexpected(f"the store is damaged: {error}") from error
-        if commit is None or not commit.outputs:
-            return False
-        self._commit = commit.number
-        self._checker.look(commit.outputs[0].length)
-        if self._checker.wrong_count:
-            raise Unexpected("a committed line is wrong")
-        return commit.ended
 
     def _watch(self, now: float) -> None:
         """Look at whether it lives, and what is to end ends."""
         self._wake(now)
-        self._watch_ended(now)
+        self._aftermath.watch()
         if (newest := self._job.newest_commit()) > self._commit:
             self._commit, self._alive_at = newest, now
             if self._next_strike == math.inf and newest >= self._begun_at + 2:  # the first one only says who writes
@@ -271,21 +233,5 @@ class Storm:
             for words in (("status", "--bins"), ("explain",)):
                 command = self._job.control(*words)
                 command.process.wait()
-                self._log(command.said())
+                self._aftermath.log(command.said())
             raise Unexpected(f"no commit for {STILL_SECONDS_MAX:g} s")
-
-    def _watch_ended(self, now: float) -> None:
-        self._orphans = [each for each in self._orphans if lives(each.pid, each.start)]
-        for orphan in self._orphans:
-            if now > orphan.until:
-                raise Unexpected(f"process {orphan.pid} outlives its launcher")
-        for command, until in self._stragglers:
-            if command.poll() is None and now > until:
-                raise Unexpected(f"{' '.join(command.words)} does not end: {command.said_path}")
-            if command.poll() is not None and "Traceback" in command.said():
-                raise Unexpected(f"{' '.join(command.words)} shows a traceback: {command.said_path}")
-        self._stragglers = [each for each in self._stragglers if each[0].poll() is None]
-
-    def _log(self, what: str) -> None:
-        with self.log_path.open("a", encoding="utf-8") as log:
-            log.write(f"{time.monotonic() - self._began:8.2f} {what}\n")

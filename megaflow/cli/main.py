@@ -24,6 +24,7 @@ from megaflow.cli.options import (
     give_up_output,
     keep_standard_files,
     option,
+    repeated,
     say,
 )
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
@@ -41,7 +42,7 @@ NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
                  "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts")
-} | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
+} | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -155,6 +156,12 @@ def state() -> None:
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between; 0: never.")  # fmt: skip
+@repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
+          help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
+          "again with the same command.")  # fmt: skip
+@repeated("--drop-state", "dropped", env="DROP_STATE", metavar="NAME",
+          help="With --state: give up what DIR has of operator NAME, which the program does not have any more. May "
+          "come several times, and again with the same command.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
 @option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
@@ -205,6 +212,7 @@ def run(
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
+    from megaflow.job.launcher.resumption import renamings
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
 
@@ -220,6 +228,7 @@ def run(
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
+    more["renamed"] = renamings(more["renamed"])
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state), **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
@@ -238,9 +247,11 @@ def run(
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    for name in ("checkpoint_every", "checkpoints_kept", "restarts") if context.params["state"] is None else ():
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "renamed", "dropped")
+    for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.replace('_', '-')} is about what --state keeps: give --state DIR, too")
+            flag = NOT_WITH_JOIN[name]
+            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
     for name, meaning in ONLY_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag, value = f"--{name.replace('_', '-')}", context.params[name]

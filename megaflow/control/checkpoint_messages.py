@@ -28,6 +28,7 @@ class DurableOperator:
 
     name: str
     bins: int
+    version: int = 1  # of its states
 
 
 # Workers to the coordinator, or in `Ended` to the launcher --------------------------------

@@ -6,8 +6,9 @@ outputs. The highest one counts, and those before it that it names. The launcher
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
 
-1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
-   Fields of LATER came later: they are written only if they say something, and what older stores lack says nothing.
+1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Only
+   a file of an earlier format may lack a field, which has its default then. Fields of LATER are written only if they
+   say something, and what a store lacks of them says nothing.
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
 """
 
@@ -15,7 +16,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
@@ -25,7 +26,7 @@ from megaflow.errors import MegaflowError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
-COMMIT_FORMAT: Final = 1
+COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, tuple[()]]] = {"untaken": ()}
@@ -43,6 +44,7 @@ class OperatorCut:
     name: str
     kind: str  # of operator, in the words of whoever made it
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
+    version: int = 1  # of its states, in all segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Commit:
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+    dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
 
     @property
@@ -157,7 +160,8 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
         said = decode(rest)
-        commit = _built(Commit, LATER | said if type(said) is dict else said)
+        said = LATER | said if type(said) is dict else said
+        commit = _built(Commit, said, version < COMMIT_FORMAT)
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)
@@ -196,22 +200,31 @@ def _hints(record: type) -> dict[str, Any]:
     return get_type_hints(record)
 
 
-def _built(hint: Any, value: Any) -> Any:
-    """Return the value of this type that a plain value stands for; raises TypeError if there is none."""
+@cache
+def _required(record: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(record) if field.default is MISSING)
+
+
+def _built(hint: Any, value: Any, older: bool) -> Any:
+    """Return the value of this type that a plain value stands for; raises TypeError if there is none.
+
+    `older`: fields that have a default may be missing.
+    """
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == hints.keys():
-            return hint(**{name: _built(kind, value[name]) for name, kind in hints.items()})  # type: ignore[operator]
+        required = _required(hint) if older else hints.keys()  # type: ignore[arg-type]
+        if type(value) is dict and required <= value.keys() <= hints.keys():
+            return hint(**{name: _built(hints[name], each, older) for name, each in value.items()})  # type: ignore[operator]
     elif origin is UnionType:
         if value is None and NoneType in kinds:
             return None
-        return _built(kinds[0], value)
+        return _built(kinds[0], value, older)
     elif origin is tuple:
         if type(value) is tuple and kinds[-1] is ...:
-            return tuple(_built(kinds[0], each) for each in value)
+            return tuple(_built(kinds[0], each, older) for each in value)
         if type(value) is tuple and len(value) == len(kinds):
-            return tuple(map(_built, kinds, value))
+            return tuple(_built(kind, each, older) for kind, each in zip(kinds, value, strict=True))
     elif type(value) is hint:
         return value
     raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")

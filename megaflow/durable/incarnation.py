@@ -4,12 +4,15 @@ Commits are numbered without a gap, and whoever writes number k + 1 has read k, 
 both believe that the store is theirs, exactly one writes it. The other one is *fenced*, and nothing that it writes is
 read:
  1. The store begins an incarnation with a commit of its own, before anything else is changed and before any child is
-    started. Only then are files removed that no commit names: before, an older launcher could still commit them.
+    started. Only then are files removed that no commit names: before, an older launcher could still commit them. It
+    follows the commit by which the launcher has decided what to read, read once: were a newer one taken over unseen,
+    what that had read would be read again. One that begins anew goes on from a commit of its own, or not at all.
  2. A commit counts if it is written and no higher one is there. A launcher that slept for long might find the number
     free again, which its successor has used and, many commits later, removed; the highest commit is never removed.
  3. A commit in doubt is neither acknowledged nor given up, nor may another checkpoint follow: `commit` is to be called
-    with the same one again. Is its file there, the next number repeats it; is it not, it is written anew. What is then
-    recovered after any crash is the newest acknowledged checkpoint or the one in doubt.
+    with the same one again. Is its file there, the next number repeats it; is it not, it is written anew, unless there
+    is a higher one: a successor has repeated it, and removed it. What is then recovered after any crash is the newest
+    acknowledged checkpoint or the one in doubt.
 
 What is removed, and when
  4. Kept are the newest commits of the last few checkpoints; the highest one names the others. Nothing else that looks
@@ -55,6 +58,8 @@ class DurablePart:
     incarnation: int  # that writes
     commit: int | None  # the file to begin from; None: the store has no checkpoint yet
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
+    dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more
 
 
 def read_commit(store: Store, number: int) -> Commit:
@@ -161,6 +166,16 @@ class Incarnation:
         self.latest = written
         return written
 
+    def begin_anew(self) -> "Incarnation":
+        """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
+
+        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's.
+        """
+        found = read_commits(self._store)
+        if found[0].incarnation != self.latest.incarnation:
+            raise self._fenced(found[0].number)
+        return begin(self._store, self.latest.app, self._kept, found=found)
+
     def give_up(self, names: Iterable[str]) -> None:
         """Let segments of this incarnation that no commit will name be removed after the next commit."""
         self._doomed.update(names)
@@ -208,6 +223,7 @@ class Incarnation:
         try:
             content = self._store.read(commit_name(doubtful.number))
         except FileNotFoundError:
+            self._check_highest(doubtful.number)
             self._doubtful = None
             return
         except OSError as error:
@@ -257,16 +273,21 @@ def _doubt(number: int, error: OSError) -> CommitInDoubt:
 
 
 def begin(
-    store: Store, app: str, kept: int = CHECKPOINTS_KEPT, outputs: tuple[OutputLength, ...] = ()
+    store: Store,
+    app: str,
+    kept: int = CHECKPOINTS_KEPT,
+    outputs: tuple[OutputLength, ...] = (),
+    found: Sequence[Commit] | None = None,
 ) -> Incarnation:
     """Take a store over: its newest commit under a new incarnation, or the first one of an empty store.
 
-    `outputs` is what the first one says of the outputs: how long they are before the job writes.
+    `outputs` is what the first one says of the outputs: how long they are before the job writes. `found` are the
+    commits by which the caller has decided, as `read_commits` gave them; None: they are read now.
     What earlier launchers have left, and no commit names, is removed. Nothing has been changed when this raises
     StoreDamaged, StoreFenced (another launcher was quicker), another StoreError or OSError; of a CommitInDoubt the next
     one to begin finds out.
     """
-    before = read_commits(store)
+    before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
     if newest.app != app:
         raise StoreError(f"the store is of {newest.app!r}, not of {app!r}: name another folder, or run that program")

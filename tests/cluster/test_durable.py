@@ -177,3 +177,49 @@ def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is
     assert "no checkpoint was taken since restart 1 of 1; its state is kept in" in said
     end(counted.run("--processes", "2"), 0)
     counted.check()
+
+
+FIRST = """
+def count(word, n, total):
+    total = (total or 0) + n
+    return total, [(word, total)]
+
+def dataflow(flow):
+    return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=8)
+"""
+SECOND = """
+def words(word, n, total):
+    total = {"n": (total or {"n": 0})["n"] + n}
+    return total, [(word, total["n"])]
+
+def upgrade(word, total, version):
+    return {"n": total}
+
+def dataflow(flow):
+    pairs = flow.lines().map(lambda word: (word, 1))
+    return pairs.stateful_state_machine(words, len, bins=32, version=2, upgrade=upgrade, rehash=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Callable[..., Run]) -> None:
+    app, lines, out = (tmp_path / name for name in ("app.py", "lines", "out.jsonl"))
+
+    def run(program: str, *words: str) -> Run:
+        app.write_text(program)
+        with lines.open("a") as file:
+            file.write("a\nb\na\n")
+        more = ("--output", f"jsonl:{out}", "--state", str(tmp_path / "store"), *words)
+        return start(str(app), "--lines", str(lines), *more)
+
+    end(run(FIRST), 0)
+    before = out.read_text()
+    assert "did you mean 'words'? Then add --rename-state count=words" in end(run(SECOND, "--processes", "2"), 1)
+    assert out.read_text() == before
+    for _ in "12":
+        end(run(SECOND, "--rename-state", "count=words"), 0)
+    records = [json.loads(line)["record"] for line in out.read_text().splitlines()]
+    totals = {word: [n for each, n in records if each == word] for word in "ab"}
+    assert totals == {"a": list(range(1, 9)), "b": list(range(1, 5))}
+    said = end(run(FIRST, "--rename-state", "words=count"), 1)
+    assert "operator 'count' in the store are of version 2, and the program has version 1: run" in said

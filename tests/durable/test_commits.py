@@ -84,7 +84,7 @@ def test_a_commit_under_the_name_of_another_is_damaged() -> None:
 
 def test_a_commit_of_another_version_is_refused_with_what_to_do() -> None:
     content = FULL.to_bytes()
-    with pytest.raises(StoreError, match=f"{NAME} has format 7, and this megaflow reads format 1: go on with"):
+    with pytest.raises(StoreError, match=f"{NAME} has format 7, and this megaflow reads formats up to 2: go on with"):
         commit_from_bytes(NAME, content[:8] + (7).to_bytes(4, "little") + content[12:])
 
 

@@ -12,6 +12,7 @@ from megaflow.durable.blocks import CutHeader
 from megaflow.durable.commits import commit_name, commit_numbers
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
 from megaflow.durable.segments import SegmentWriter
+from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from tests.durable.launchers import APP, Launcher, Scene, check_kept
@@ -64,6 +65,31 @@ def check_steps(happening: str, first: int, stride: int, seed: int = 0) -> None:
         except BaseException as error:
             error.add_note(f"{happening} at step {step}: {scene.disk.steps[step - 1]}, seed {seed}")
             raise
+
+
+def test_a_commit_in_doubt_that_a_successor_has_removed_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts: the successor has repeated it. Given up it would be if its launcher met a full disk next."""
+    scene = Scene(kept=1)
+    first = scene.launcher()
+    real, commit = FolderStore.commit, first.incarnation.commit
+
+    def is_doubtful(store: FolderStore, name: str, content: bytes) -> bool:
+        real(store, name, content)
+        raise CommitInDoubt("the folder's sync has failed")
+
+    def is_full(store: FolderStore, name: str, content: bytes) -> bool:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(FolderStore, "commit", is_doubtful)
+    assert not first.checkpoint()
+    assert first.in_doubt is not None
+    monkeypatch.setattr(FolderStore, "commit", real)
+    second = scene.launcher()
+    assert second.incarnation.latest.checkpoint == 1
+    assert commit_numbers(scene.open().list()) == [second.incarnation.latest.number]
+    monkeypatch.setattr(FolderStore, "commit", is_full)
+    with pytest.raises(StoreFenced):
+        commit(first.in_doubt)
 
 
 @pytest.mark.parametrize("happening", FAULTS)

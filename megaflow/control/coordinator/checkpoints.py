@@ -73,6 +73,7 @@ class Durable:
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that is in
     untaken: CommitBatch | None = None  # what is left of these, where it is by now; to be issued first
+    whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
 
 
 @dataclass(slots=True)
@@ -113,13 +114,14 @@ class Checkpoints:
         self._stream = stream
         self._durable = durable
         self._commits = commits
-        self._since = durable.committed if durable is not None else None
-        self._number = (self._since or 0) + 1  # of the next one
+        committed = durable.committed if durable is not None else None
+        self._since = committed if durable is not None and not durable.whole else None
+        self._number = (committed or 0) + 1  # of the next one
         self._next_worker = durable.next_worker if durable is not None else 0
         self._asked: list[Asked] = []  # for the next one
         self._under_way: UnderWay | None = None
         self._due: float | None = None  # seconds; None: nobody has said yet what time it is
-        self._kept = CheckpointStatus(self._since, durable.epoch if durable is not None else 0)
+        self._kept = CheckpointStatus(committed, durable.epoch if durable is not None else 0)
         self._committed_at: float | None = None  # seconds; None: as above
         self._failing_since: float | None = None  # seconds
 

@@ -9,7 +9,7 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,7 +51,29 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
             "Kafka, and read these"
         )
     assert spec.state is not None, "there is a store"
+    check_given_names(spec)
     return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+
+
+def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return what `--rename-state` says, each OLD=NEW. Raises UsageError.
+
+    >>> renamings(["count=words"])
+    (('count', 'words'),)
+    """
+    pairs = tuple((old, new) for old, _, new in (each.partition("=") for each in given))
+    for each, (old, new) in zip(given, pairs, strict=True):
+        if not old or not new or old == new:
+            raise UsageError(f"--rename-state {each}: must be OLD=NEW, two names of operators")
+    return pairs
+
+
+def check_given_names(spec: JobSpec) -> None:
+    """Raise UsageError if an operator is renamed or dropped twice, or both."""
+    old, new = [old for old, _ in spec.renamed], [new for _, new in spec.renamed]
+    for name in {*old, *new, *spec.dropped}:
+        if old.count(name) + spec.dropped.count(name) > 1 or new.count(name) > 1 or (name in old and name in new):
+            raise UsageError(f"--rename-state and --drop-state name operator {name!r} twice; name it once")
 
 
 def app_name(spec: JobSpec) -> str:
@@ -67,9 +89,14 @@ def resume(
 
     Raises StoreError if they are not what the store says; nothing has changed then.
     """
+    found = keeper.found
+    if (spec.renamed or spec.dropped) and (found is None or found.checkpoint == 0):
+        raise StoreError(
+            f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
+            "them, or leave these flags out"
+        )
     length = writer.hold()
     keeper.check_output(writer.name, length)
-    found = keeper.found
     named = () if found is None else found.spark
     if job_input.spark is None and named:
         raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
@@ -88,7 +115,7 @@ def resume(
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = DurablePart(
         os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
-        spec.checkpoint_every,
+        spec.checkpoint_every, spec.renamed, spec.dropped,
     )  # fmt: skip
     if found is not None:
         committed = begun.outputs[0].length if begun.outputs else 0

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,9 @@ class Bench:
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
 
-    def run(self, output: str = "", app: str = "app.py") -> Resumption:
+    def run(self, output: str = "", app: str = "app.py", **more: Any) -> Resumption:
         """Begin a job; it is lost at once."""
-        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / "store"))
+        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / "store"), **more)
         job_input = find_input(str(self.lines), 1, "replace")
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
@@ -142,3 +143,16 @@ def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
         resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None)
         assert resumed.part.incarnation == incarnation
         keeper.close()
+
+
+def test_what_is_said_of_operators_goes_to_the_workers_and_is_refused_where_it_can_be_of_none(bench: Bench) -> None:
+    more = {"renamed": (("count", "words"),), "dropped": ("lines",)}
+    with pytest.raises(StoreError, match=r"--rename-state and --drop-state: the store .* has no states yet"):
+        bench.run(**more)
+    assert not list(bench.folder.glob("store/*.commit"))
+    with pytest.raises(UsageError, match="--rename-state and --drop-state name operator 'words' twice"):
+        bench.run(renamed=(("count", "words"), ("lines", "words")))
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    begun = bench.run(**more)
+    assert begun.part is not None and (begun.part.renamed, begun.part.dropped) == tuple(more.values())
