@@ -103,7 +103,7 @@ FAULTS_OF_LAUNCHERS = {
         "Supervision._recover", "self.output.cut_back(keeper.length)", "None"
     ),
     "a job that is stopped leaves more than is committed": Fault(
-        "Checkpointing.settle", "self._output.cut_back(draft.length)", "None"
+        "Checkpointing.end", "self._output.cut_back(self._length)", "None"
     ),
     "a loss is followed by the same incarnation": Fault(
         "StoreKeeper._begin_anew", "self._incarnation.begin_anew()", "self._incarnation"
