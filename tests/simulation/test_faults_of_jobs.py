@@ -112,7 +112,7 @@ FAULTS_OF_LAUNCHERS = {
         "go_on", "latest.checkpoint > since", "False"
     ),
     "a program's fault is taken for a loss": Fault(
-        "is_loss", "not isinstance(error, PeerFailed | ProtocolError)", "True"
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)", "True"
     ),
     "a last part that comes before its checkpoint has begun is dropped": Fault(
         "Checkpointing.ended", "part is not None", "part is not None and self._draft is not None"

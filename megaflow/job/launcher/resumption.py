@@ -164,10 +164,11 @@ def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) ->
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
+    code = before.code
     if latest.checkpoint > since:  # else there is still to be read what was
         found = (split for split in keeper.input.splits if os.path.exists(split.path))
         keeper.input = resumed_input(latest.splits, found)
-    code = latest.code if latest.checkpoint > since else before.code
+        code = latest.code
     if code is not None and (other := difference(code_now(code, spec), code)):
         raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
     number = latest.number if latest.checkpoint else None
