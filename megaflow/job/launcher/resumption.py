@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.launcher.children import BOOT, COMMAND
@@ -58,7 +59,28 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
-    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+    origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    try:
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, origin=origin)
+    except BaseException:
+        if origin is not None:
+            origin.close()
+        raise
+
+
+def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
+    """Open what a new store is to begin with; None if `state` is not new. Raises UsageError or StoreError."""
+    if os.path.realpath(folder) == os.path.realpath(state):
+        raise UsageError(
+            f"--from-checkpoint and --state name the same folder, {state}: name a new one by --state for a job of its "
+            "own, or leave --from-checkpoint out to go on"
+        )
+    if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
+        return None
+    try:
+        return Origin(folder, checkpoint)
+    except OSError as error:
+        raise StoreError(f"the store {folder} cannot be read: {error.strerror}") from error
 
 
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -134,7 +156,8 @@ def resume(
     is_over = found is not None and found.ended and not job_input.splits and job_input.spark is None
     if found is not None and found.checkpoint and not is_over:
         has_lines = bool(job_input.splits) or job_input.spark is not None
-        rehearse(Rehearsal(spec, replace(part, commit=found.number), has_lines))
+        folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
+        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines))
     if not writer.is_kept:
         report(
             f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "
@@ -144,7 +167,11 @@ def resume(
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
-    if found is not None:
+    if found is not None and keeper.origin is not None:
+        report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
+    elif found is not None:
+        if spec.origin is not None:
+            report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
