@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import Writer
@@ -52,7 +53,28 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
-    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+    origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    try:
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, origin=origin)
+    except BaseException:
+        if origin is not None:
+            origin.close()
+        raise
+
+
+def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
+    """Open what a new store is to begin with; None if `state` is not new. Raises UsageError or StoreError."""
+    if os.path.realpath(folder) == os.path.realpath(state):
+        raise UsageError(
+            f"--from-checkpoint and --state name the same folder, {state}: name a new one by --state for a job of its "
+            "own, or leave --from-checkpoint out to go on"
+        )
+    if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
+        return None
+    try:
+        return Origin(folder, checkpoint)
+    except OSError as error:
+        raise StoreError(f"the store {folder} cannot be read: {error.strerror}") from error
 
 
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -117,7 +139,11 @@ def resume(
         os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
         spec.checkpoint_every, spec.renamed, spec.dropped,
     )  # fmt: skip
-    if found is not None:
+    if found is not None and keeper.origin is not None:
+        report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
+    elif found is not None:
+        if spec.origin is not None:
+            report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
