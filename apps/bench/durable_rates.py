@@ -39,7 +39,7 @@ from megaflow.timely import InputHandle, ProbeHandle, Worker
 RATE = "M records/s"
 MEGA = 1e6
 WORDS, NUMBERS, STATE = "words", "numbers", ", --state"
-COPIES, COPIES_QUICK = 50, 1  # of the text: some seconds
+COPIES, COPIES_QUICK = 20, 1  # of the text: some seconds
 KEYS, KEYS_QUICK = 1_000_000, 50_000
 RECORDS_PER_KEY = 10
 LATE_RATE, LATE_RATE_QUICK = 50_000, 5_000
