@@ -173,6 +173,10 @@ class Storm:
             if self._may_end & {STOPPED, INTERRUPTED} or not job.launcher.said():
                 return  # a second one ends the job at once; before it says something, Python may still be starting
             victims = []
+        elif what == "command":
+            victims = [] if self._steering is None else [self._steering[1].pid]
+            if not victims:
+                return
         else:
             victims = self._rng.sample(living := job.living(what), min(1, len(living)))
             if not victims:
