@@ -4,7 +4,9 @@ Commits are numbered without a gap, and whoever writes number k + 1 has read k, 
 both believe that the store is theirs, exactly one writes it. The other one is *fenced*, and nothing that it writes is
 read:
  1. The store begins an incarnation with a commit of its own, before anything else is changed and before any child is
-    started. Only then are files removed that no commit names: before, an older launcher could still commit them.
+    started. Only then are files removed that no commit names: before, an older launcher could still commit them. It
+    follows the commit by which the launcher has decided what to read, read once: were a newer one taken over unseen,
+    what that had read would be read again. One that begins anew goes on from a commit of its own, or not at all.
  2. A commit counts if it is written and no higher one is there. A launcher that slept for long might find the number
     free again, which its successor has used and, many commits later, removed; the highest commit is never removed.
  3. A commit in doubt is neither acknowledged nor given up, nor may another checkpoint follow: `commit` is to be called
@@ -161,6 +163,16 @@ class Incarnation:
         self.latest = written
         return written
 
+    def begin_anew(self) -> "Incarnation":
+        """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
+
+        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's.
+        """
+        found = read_commits(self._store)
+        if found[0].incarnation != self.latest.incarnation:
+            raise self._fenced(found[0].number)
+        return begin(self._store, self.latest.app, self._kept, found=found)
+
     def give_up(self, names: Iterable[str]) -> None:
         """Let segments of this incarnation that no commit will name be removed after the next commit."""
         self._doomed.update(names)
@@ -257,16 +269,21 @@ def _doubt(number: int, error: OSError) -> CommitInDoubt:
 
 
 def begin(
-    store: Store, app: str, kept: int = CHECKPOINTS_KEPT, outputs: tuple[OutputLength, ...] = ()
+    store: Store,
+    app: str,
+    kept: int = CHECKPOINTS_KEPT,
+    outputs: tuple[OutputLength, ...] = (),
+    found: Sequence[Commit] | None = None,
 ) -> Incarnation:
     """Take a store over: its newest commit under a new incarnation, or the first one of an empty store.
 
-    `outputs` is what the first one says of the outputs: how long they are before the job writes.
+    `outputs` is what the first one says of the outputs: how long they are before the job writes. `found` are the
+    commits by which the caller has decided, as `read_commits` gave them; None: they are read now.
     What earlier launchers have left, and no commit names, is removed. Nothing has been changed when this raises
     StoreDamaged, StoreFenced (another launcher was quicker), another StoreError or OSError; of a CommitInDoubt the next
     one to begin finds out.
     """
-    before = read_commits(store)
+    before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
     if newest.app != app:
         raise StoreError(f"the store is of {newest.app!r}, not of {app!r}: name another folder, or run that program")

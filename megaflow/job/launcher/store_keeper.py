@@ -61,8 +61,8 @@ class StoreKeeper:
         self._incarnation: Incarnation | None = None
         self.input = KeptInput(())  # set before `start`
         try:
-            commits = read_commits(self._store)
-            self.found = commits[0] if commits else None  # the newest commit of those before
+            self._found = read_commits(self._store)
+            self.found = self._found[0] if self._found else None  # the newest commit of those before
             if self.found is not None and self.found.app != app:
                 raise StoreError(
                     f"the store {path} is of {self.found.app!r}, not of {app!r}: run that program, or name another "
@@ -112,7 +112,7 @@ class StoreKeeper:
         """
         try:
             outputs = (OutputLength(output, length),)
-            self._incarnation = begin(self._store, self._app, self._kept, outputs)
+            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
@@ -232,8 +232,9 @@ class StoreKeeper:
     def _begin_anew(self) -> None:
         self._doubtful = None
         self.results()  # of the incarnation before: an error, that of a fenced launcher above all, keeps from it
+        assert self._incarnation is not None, "it has not begun"
         try:
-            self._incarnation = begin(self._store, self._app, self._kept)
+            self._incarnation = self._incarnation.begin_anew()
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest

@@ -3,16 +3,17 @@
 import errno
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import read_commits
+from megaflow.durable.incarnation import begin, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_to_look
 from megaflow.durable.store import FolderStore
-from megaflow.errors import StoreError
+from megaflow.errors import StoreError, StoreFenced
 from megaflow.job.launcher import store_keeper
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.store_keeper import StoreKeeper
@@ -125,6 +126,36 @@ def test_another_launcher_ends_this_one(bench: Bench) -> None:
     assert bench.woken.acquire(timeout=WAIT_SECONDS)
     with pytest.raises(StoreError, match="another launcher has taken the store over"):
         bench.keeper.results()
+
+
+def test_another_launcher_that_commits_after_the_store_was_read_keeps_this_one_from_beginning(bench: Bench) -> None:
+    """As on a file system without locks: what the other one has read since would be read again."""
+    folder = LocalFolder(bench.folder)
+    try:
+        other = begin(FolderStore(folder), "app.py:dataflow")
+        other.commit(replace(other.latest, checkpoint=1, time=10))
+        before = bench.read()
+        with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
+            bench.begin()
+        assert bench.read() == before
+    finally:
+        folder.close_folder()
+
+
+def test_a_launcher_that_lost_its_processes_does_not_take_the_store_back_from_its_successor(bench: Bench) -> None:
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    folder = LocalFolder(bench.folder)
+    try:
+        begin(FolderStore(folder), "app.py:dataflow")
+        before = bench.read()
+        bench.keeper.begin_anew()
+        assert bench.woken.acquire(timeout=WAIT_SECONDS)
+        with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
+            bench.keeper.begun_anew()
+        assert bench.read() == before
+    finally:
+        folder.close_folder()
 
 
 def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> None:
