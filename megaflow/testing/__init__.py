@@ -25,8 +25,9 @@ membership_driver    carries out the joins and leaves that a test plans
 A whole job, for megaflow's own tests: launcher, processes, controller, clients; processes are killed at any step.
 simulated_job        the run: dice, clock, who can do something
 simulated_links      connections, as bytes
-simulated_process    a worker process; simulated_fabric: its transport, above the sockets
+simulated_process    a worker process; simulated_life: its threads; simulated_fabric: its transport, above the sockets
 simulated_launch     the launcher; simulated_machine: what it has of its machine
+simulated_storage    what outlives it: its store and its output, on a simulated disk
 simulated_clients    who steers the job, and a Spark query
 """
 

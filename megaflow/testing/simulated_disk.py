@@ -38,6 +38,7 @@ class DiskFile:
     def __init__(self) -> None:
         self.content = b""  # as processes see it
         self.synced = b""  # as the disk has it
+        self.stays = 0  # bytes at its beginning that were synced and have not been cut off since
         self.dirty = False  # whether the system knows that it has something to save
         self.spoiled = False  # whether a sync has failed: what the disk has is never certain again
 
@@ -55,21 +56,24 @@ class _NameChange:
 class SimulatedDisk:
     """One folder on one disk; `open` gives a process's view of it."""
 
-    def __init__(self, rng: random.Random, capacity: int | None = None) -> None:
-        """`capacity`: of the disk, in bytes; None: without end."""
+    def __init__(
+        self, rng: random.Random, capacity: int | None = None, beside: "SimulatedDisk | None" = None
+    ) -> None:
+        """`capacity`: of the disk, in bytes; None: without end. `beside`: another one, whose steps count here, too."""
         self.rng = rng
         self.capacity = capacity
-        self.steps: list[str] = []  # what each was
-        self.happenings: dict[int, Happening] = {}  # number of a step, from 1 on
+        self.steps: list[str] = [] if beside is None else beside.steps  # what each was
+        self.happenings: dict[int, Happening] = {} if beside is None else beside.happenings  # number, from 1 on
+        self.failing = 0.0  # the share of steps that fail, beside what is to happen
         self.names: dict[str, DiskFile] = {}  # as processes see them
         self.failures = 0  # syncs of the folder that failed
         self._durable: dict[str, DiskFile] = {}  # what the disk has for certain, before the changes
         self._changes: list[_NameChange] = []  # of names, in order
         self._views: list[SimulatedFolder] = []
 
-    def open(self) -> "SimulatedFolder":
-        """Return a view for a process of its own."""
-        view = SimulatedFolder(self)
+    def open(self, ended: Callable[[], None] = lambda: None) -> "SimulatedFolder":
+        """Return a view for a process of its own; "crash" calls `ended`."""
+        view = SimulatedFolder(self, ended)
         self._views.append(view)
         return view
 
@@ -85,13 +89,19 @@ class SimulatedDisk:
         for file in {id(file): file for file in names.values()}.values():
             if file.dirty or file.spoiled:
                 file.content = self._torn(file)
-            file.synced, file.dirty, file.spoiled = file.content, False, False
+            file.synced, file.stays, file.dirty, file.spoiled = file.content, len(file.content), False, False
         self.names, self._durable, self._changes = names, dict(names), []
 
     def _torn(self, file: DiskFile) -> bytes:
-        kept = self.rng.randrange(len(file.content) + 1)
+        """What may be left of a file; not less than what it had at its last sync and has still, at its beginning."""
+        kept = self.rng.randrange(file.stays, len(file.content) + 1)
         zeros = self.rng.choice([0, len(file.content) - kept])
         return self.rng.choice([file.synced, file.content[:kept] + bytes(zeros)])
+
+    def close(self, view: "SimulatedFolder") -> None:
+        """Forget a view."""
+        if view in self._views:
+            self._views.remove(view)
 
     def rename(self, name: str, file: DiskFile | None) -> None:
         """Give a name to a file, or take it."""
@@ -125,8 +135,9 @@ def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
 class SimulatedFolder:
     """A process's view of the disk: a `megaflow.durable.store.Folder`."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
+    def __init__(self, disk: SimulatedDisk, ended: Callable[[], None] = lambda: None) -> None:
         self.crashed = False
+        self._ended = ended
         self._disk = disk
         self._files: dict[int, DiskFile] = {}  # descriptor -> file that is open
         self._opened = 0
@@ -144,6 +155,34 @@ class SimulatedFolder:
         self._opened += 1
         self._files[self._opened] = file
         return self._opened
+
+    def reopen(self, name: str) -> int:
+        """Open a file that is there, to write at its end, and return its descriptor."""
+        self._opened += 1
+        self._files[self._opened] = self._disk.names[name]
+        return self._opened
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file of this name."""
+        return name in self._disk.names
+
+    def size(self, file: int) -> int:
+        """Return how many bytes an open file has."""
+        return len(self._files[file].content)
+
+    def truncate(self, file: int, length: int) -> None:
+        """Shorten an open file."""
+        fails_after = self._step(f"truncate to {length} bytes")
+        opened = self._files[file]
+        opened.content = opened.content[:length]
+        opened.stays = min(opened.stays, length)
+        opened.dirty = True
+        if fails_after:
+            raise _error(errno.EIO, "a file")
+
+    def close_folder(self) -> None:
+        """Let go of it."""
+        self._disk.close(self)
 
     def write(self, file: int, data: bytes) -> None:
         """Add bytes to an open file."""
@@ -170,7 +209,7 @@ class SimulatedFolder:
             opened.dirty, opened.spoiled = False, True
             raise
         if opened.dirty and not opened.spoiled:
-            opened.synced = opened.content
+            opened.synced, opened.stays = opened.content, len(opened.content)
         opened.dirty = False
         if fails_after:
             raise _error(errno.EIO, "a file")
@@ -241,9 +280,12 @@ class SimulatedFolder:
                 raise Crashed(what)
         elif happening == "crash":
             self.crashed = True
+            self._ended()
             raise Crashed(what)
         elif happening in ("EIO", "ENOSPC"):
             raise _error(getattr(errno, happening), what)
+        if disk.failing and disk.rng.random() < disk.failing:
+            raise _error(errno.EIO, what)
         return happening == "done-EIO"
 
 

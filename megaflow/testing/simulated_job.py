@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -32,9 +32,11 @@ from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, Pickl
 from megaflow.job.splits import plan_splits
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_clients import SimulatedQuery, Talk, Waits
+from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_links import SimulatedClient, Wires
 from megaflow.testing.simulated_process import SimulatedProcess
+from megaflow.testing.simulated_storage import STORE, JobStorage
 
 ACTIONS_MAX = 30_000  # ten times what the longest take
 SECONDS_MAX = 3_600.0  # of the simulated clock
@@ -54,10 +56,11 @@ class Actor:
 
 
 class SimulatedJob:
-    """One run of one job. `lines` come from exactly one of `files`, `pushed` and `batches`.
+    """One run of one job. `lines` come from exactly one of `files`, `paths`, `pushed` and `batches`.
 
     `files` is name -> lines, `pushed` what the launcher reads itself, `batches` those of a Spark query: lists of
-    partitions. Each process has `workers` workers. `rate` is in lines per second of the simulated clock.
+    partitions, `paths` those of files that are there. Each process has `workers` workers. `rate` is in lines per second
+    of the simulated clock. With a `storage` it is durable there.
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class SimulatedJob:
         pushed: Sequence[str] | None = None,
         batches: Sequence[Sequence[Sequence[str]]] | None = None,
         rate: float | None = None,
+        storage: JobStorage | None = None,
+        paths: Sequence[str] = (),
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -84,12 +89,15 @@ class SimulatedJob:
         self._pace = self.random.choice(_PACES)
         self._ports = 5000
         self._dataflow = dataflow
-        self._files, self._pushed, self._batches = files, pushed, batches
-        self._spec = JobSpec(PickledFunction(b"", ()), processes, workers, rate=rate, name="job")
+        self._files, self._pushed, self._batches, self._paths = files, pushed, batches, paths
+        self._spec = JobSpec(PickledFunction(b"", (), "dataflow"), processes, workers, rate=rate, name="job")
+        self.storage = storage
+        if storage is not None:
+            self._spec = replace(self._spec, state=STORE, checkpoint_every=storage.every_seconds)
         self._actors: list[Actor] = []
         self._planned: list[tuple[int, Callable[[], None]]] = []  # (actions, what is done then)
         self._weights: dict[tuple[int, int], float] = {}  # life of a process -> how eager
-        self._launch: SimulatedLaunch
+        self.launch: SimulatedLaunch
 
     # What a test plans
 
@@ -111,7 +119,7 @@ class SimulatedJob:
 
     def kill(self, process: SimulatedProcess) -> None:
         """Kill this one."""
-        child = self._launch.children.at(process.address)
+        child = self.launch.children.at(process.address)
         self.killed.append(process)
         if child is not None and child.running:
             self.killed_members.append(process)
@@ -119,17 +127,23 @@ class SimulatedJob:
 
     def kill_all(self) -> None:
         """Kill the launcher, and with it all."""
-        self._launch.kill()
+        self.launch.kill()
+
+    def lose_power(self) -> None:
+        """Kill all; the disk loses what it may lose."""
+        assert self.storage is not None
+        self.kill_all()
+        self.storage.lose_power()
 
     def stop(self) -> None:
         """Press Ctrl-C once."""
-        if not self._launch.signals.received:
-            self._launch.stop()
+        if not self.launch.signals.received:
+            self.launch.stop()
 
     def join_by_hand(self) -> None:
         """Start a process as `megaflow run --join` does."""
         part = JoiningProcess(self.published, wishes=True)
-        form = self._launch.output.form
+        form = self.launch.form
         self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", output=form))
 
     # The run
@@ -137,21 +151,23 @@ class SimulatedJob:
     def run(self) -> SimulatedLaunch:
         """Run to the end; return the launcher, with the outputs in `file.content` and what failed in `error`."""
         with self._input() as job_input:
-            self._launch = SimulatedLaunch(self, self._spec, job_input, "jsonl")
-            self._launch.begin()
-            for place, process in enumerate(self.processes):
-                process.meet(self.processes[:place])
-            for process in self.processes:
-                process.found()
-            while not self._launch.is_over:
-                self._act()
-        return self._launch
+            self.begin(job_input)
+            while not self.launch.is_over:
+                self.act()
+        return self.launch
+
+    def begin(self, job_input: JobInput) -> None:
+        """Start the launcher, and the processes that found the job."""
+        self.launch = SimulatedLaunch(self, self._spec, job_input, "jsonl")
+        self.launch.begin()
 
     @contextmanager
     def _input(self) -> Iterator[JobInput]:
         with tempfile.TemporaryDirectory(prefix="megaflow-simulated-") as folder:
             if self._batches is not None:
                 yield JobInput(spark=self._query)
+            elif self._paths:
+                yield JobInput(splits=tuple(plan_splits(self._paths)))
             elif self._pushed is not None:
                 yield JobInput(pushed=IterableLines(self._pushed))
             else:
@@ -167,7 +183,7 @@ class SimulatedJob:
         self._actors.append(Actor(query.waits, self._clock, lambda: query.is_ready))
         return query
 
-    def _act(self) -> None:
+    def act(self) -> None:
         """Have somebody do something."""
         self.actions += 1
         self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks are not to pile up
@@ -177,7 +193,8 @@ class SimulatedJob:
             raise self.violation(f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds")
         actions, weights = self._possible()
         if actions:
-            self.random.choices(actions, weights)[0]()
+            with suppress(Crashed):  # whoever has done it has ended
+                self.random.choices(actions, weights)[0]()
             if self.random.random() < _CHECKED_SHARE:
                 self._check()
             return
@@ -198,13 +215,16 @@ class SimulatedJob:
                 if life.can_go_on(now, process.inbox(index)):
                     actions.append(partial(self._step, process, index))
                     weights.append(self._weight(number, index))
-        launch = self._launch
+        launch = self.launch
         if launch.can_go_on(now):
             actions.append(launch.step)
             weights.append(self._weight(-1, 0))
         if launch.output.has_work:
             actions.append(launch.output.step)
             weights.append(self._weight(-1, 1))
+        if launch.keeper is not None and launch.keeper.can_go_on(now):
+            actions.append(launch.keeper.step)
+            weights.append(self._weight(-1, 2))
         for actor in self._actors:
             if actor.is_ready() if actor.due is None else actor.due <= now:
                 actions.append(partial(self._go_on, actor))
@@ -220,7 +240,9 @@ class SimulatedJob:
         for process in self.processes:
             for life in process.lives.values():
                 yield life.due_at(self._clock)
-        yield self._launch.due
+        yield self.launch.due
+        if self.launch.keeper is not None:
+            yield self.launch.keeper.due
         for actor in self._actors:
             yield actor.due
 
@@ -271,7 +293,7 @@ class SimulatedJob:
     @property
     def published(self) -> Address:
         """Where the job's file says that the coordinator is."""
-        return self._launch.address
+        return self.launch.address
 
     def address(self) -> Address:
         """Return one that nobody has."""
@@ -279,12 +301,19 @@ class SimulatedJob:
         return "simulated", self._ports
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
-        """Start a process; those that found the job wait for each other."""
+        """Start a process; those that found the job wait for `found`."""
         process = SimulatedProcess(self, spec, self._dataflow)
         self.processes.append(process)
         if isinstance(spec.part, JoiningProcess):
             process.join()
         return process
+
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
+        for place, process in enumerate(processes):
+            process.meet(processes[:place])
+        for process in processes:
+            process.found()
 
     def process_at(self, address: Address) -> SimulatedProcess | None:
         """Return the process that listens there, if one does."""
@@ -305,7 +334,7 @@ class SimulatedJob:
             raise
         return client
 
-    def begin(self, call: Callable[[], None], seconds: float) -> None:
+    def later(self, call: Callable[[], None], seconds: float) -> None:
         """Have something done in a while, so many seconds at most."""
 
         def wait() -> Waits:

@@ -15,16 +15,18 @@ from megaflow.errors import MegaflowError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import EarlyEnd
+from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_file import TextWriter
 from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.resumption import Resumption
+from megaflow.job.launcher.resumption import Resumption, app_name, resume
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.supervision import Supervision
 from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
 from megaflow.spark.source import SparkFeed
+from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from megaflow.testing.simulated_machine import (
     SimulatedChild,
     SimulatedFile,
@@ -35,6 +37,7 @@ from megaflow.testing.simulated_machine import (
     SimulatedWakeup,
 )
 from megaflow.testing.simulated_process import World
+from megaflow.testing.simulated_storage import SteppedStore
 
 LINES_SECONDS = 0.05  # at most, until more lines have come
 ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
@@ -62,7 +65,7 @@ class SimulatedReader(LineReader):
         if lines:
             self._due = now + random.random() * LINES_SECONDS
         else:
-            self._world.begin(self._wake, LINES_SECONDS)
+            self._world.later(self._wake, LINES_SECONDS)
         return lines, sum(map(len, lines)) + len(lines)
 
     def stop(self) -> None:
@@ -75,6 +78,8 @@ class SimulatedReader(LineReader):
 class SteppedQueue(OutputQueue):
     """The outputs on their way to the writer, which is called step by step."""
 
+    _has_failed = False
+
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; there is no thread."""
         self._wake = wake
@@ -82,11 +87,28 @@ class SteppedQueue(OutputQueue):
     @property
     def has_work(self) -> bool:
         """Whether there is something to write or flush."""
-        return bool(self._epochs) or (self._is_finishing and not self._is_finished)
+        return not self._has_failed and (bool(self._epochs) or (self._is_finishing and not self._is_finished))
 
     def step(self) -> None:
-        """Write one epoch, or flush."""
-        self._write_next()
+        """Write one epoch, or flush; an error ends the writer."""
+        try:
+            try:
+                self._write_next()
+            except BaseException:
+                self._has_failed = True
+                self._writer.close()
+                raise
+        except Exception as error:
+            self._error = error
+            self._tell()
+
+    def close(self) -> None:
+        """Write what is left, and close the writer."""
+        while self.has_work:
+            self.step()
+        if not self._has_failed:
+            self._writer.close()
+        self.check()
 
 
 class SimulatedLaunch:
@@ -97,17 +119,31 @@ class SimulatedLaunch:
         self.is_over = self.is_killed = False
         self.due: float | None = None  # seconds of the clock
         self.reports: list[str] = []  # what a user is told
-        self.file = SimulatedFile()
-        self.children = Children()
+        self.file = SimulatedFile()  # the output of a job without a store
+        self.keeper: SteppedStore | None = None
+        self.form = form
+        self.children = Children(spec.state is not None)
         self._world = world
         self._spec = spec
         self._input = job_input
         self._pids = 100
-        writer = TextWriter(self.file, "simulated")
-        writer.form = form
-        self.output = SteppedQueue(writer, self.reports.append, world.random.choice([200, 100_000_000]))
+        self._is_open = False
+        self._views: list[SimulatedFolder] = []  # of the disks
+        self._full_bytes = world.random.choice([200, 100_000_000])
         self.signals = SimulatedSignals()
         self.selectors: list[SimulatedSelector] = []  # the present one is the last
+
+    @property
+    def outcome(self) -> str:
+        """What has become of the job: "killed", "failed", "stopped", "ended", or "over" if there was nothing to do."""
+        if self.is_killed:
+            return "killed"
+        if self.error is not None:
+            return "failed"
+        if not self._is_open:
+            return "over"
+        stopped = self.signals.received if self.keeper is None else self.lives.loop.summary.stopped_at is not None
+        return "stopped" if stopped else "ended"
 
     @property
     def address(self) -> Address:
@@ -115,16 +151,48 @@ class SimulatedLaunch:
         return self.lives.loop.job.host, self.lives.loop.job.port
 
     def begin(self) -> None:
-        """Start the processes, which found the job, and connect to them."""
+        """Take the store over, if there is one; start the processes, which found the job, and connect to them."""
+        try:
+            self._begin()
+        except Crashed:
+            self.kill()
+        except MegaflowError as error:
+            self.error = error
+            self._end()
+
+    def _begin(self) -> None:
+        writer, begun = self._open()
+        self.output = SteppedQueue(writer, self.reports.append, self._full_bytes)
+        if begun.is_over:
+            self.output.close()
+            self._end()
+            return
         addresses = tuple(self._world.address() for _ in range(self._spec.processes))
         self.lives = Supervision(
-            self._spec, self.children, self, Resumption(self._input), self.output, self.signals,
+            self._spec, self.children, self, begun, self.output, self.signals,
             self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
-            EarlyEnd(b"secret", self.children), self._machine(),
+            EarlyEnd(b"secret", self.children), self._machine(), self.keeper,
         )  # fmt: skip
         self.lives.begin(addresses)
+        self._is_open = True
         self.due = self._world.now()
         self._waits = self.lives.lives()
+
+    def _open(self) -> tuple[Writer, Resumption]:
+        """Open the store and the output, as `launch` does; return what is written to, and what the job begins with."""
+        world, storage = self._world, self._world.storage
+        if storage is None:
+            writer = TextWriter(self.file, "simulated")
+            writer.form = self.form
+            return writer, Resumption(self._input)
+        self._views = [disk.open(self.kill) for disk in (storage.store, storage.output)]
+        self.keeper = SteppedStore(storage, app_name(self._spec), self._views[0], world.now)
+        kept = storage.writer(self._views[1], "new" if self.keeper.is_new else "resume")
+        try:
+            return kept, resume(self.keeper, self._spec, kept, self._input, self.reports.append)
+        except BaseException:
+            kept.close()
+            raise
 
     def can_go_on(self, now: float) -> bool:
         """Tell whether the loop has something to do."""
@@ -133,6 +201,8 @@ class SimulatedLaunch:
     def step(self) -> None:
         """Let the loop go on: see what has come, and do what follows from that."""
         try:
+            if self.is_killed:
+                return
             seconds = next(self._waits)
             self.due = None if seconds is None else self._world.now() + max(0.0, seconds)
         except StopIteration:
@@ -148,6 +218,8 @@ class SimulatedLaunch:
 
     def kill(self) -> None:
         """End it at once, and with it its processes, as their lifelines end."""
+        for view in self._views:
+            view.crashed = True
         for child in self.children.all:
             if child.process is not None:
                 child.process.kill()
@@ -156,7 +228,8 @@ class SimulatedLaunch:
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start the processes that found the job."""
         founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
-        self.children.all += [self._start(founder, address) for founder, address in zip(founders, addresses)]
+        self.children.all += [self._start(begun, founder, address) for founder, address in zip(founders, addresses)]
+        self._world.found(self._world.processes[-len(founders) :])
 
     def _selector(self) -> SimulatedSelector:
         self.selectors.append(SimulatedSelector(self._world.random))
@@ -164,12 +237,17 @@ class SimulatedLaunch:
 
     def _end(self) -> None:
         """Do what `launch` does when the loop is left."""
-        self.lives.close()
-        while self.output.has_work:
-            self.output.step()
-        self.output.close()
-        self.children.kill(self.children.all)
         self.is_over = True
+        self.children.kill(self.children.all)
+        try:
+            if self._is_open:
+                self.lives.close()
+                self.output.close()
+        except MegaflowError as error:
+            self.error = self.error or error
+        finally:
+            if self.keeper is not None:
+                self.keeper.close()
 
     def _machine(self) -> Machine:
         world = self._world
@@ -186,16 +264,17 @@ class SimulatedLaunch:
 
         return Machine(
             world.now, world.now, self._selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
-            lambda name, call: world.begin(call, ASIDE_SECONDS), lambda job: None,
+            lambda name, call: world.later(call, ASIDE_SECONDS), lambda job: None,
         )  # fmt: skip
 
-    def _start(self, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
+    def _start(self, begun: Resumption, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
         spec = ChildSpec(
             self._spec, self._spec.name or "job", part, address, -1, b"secret",
-            splits=self._input.splits if isinstance(part, Founder) else (),
-            pushed=self._input.pushed is not None,
-            spark_queries=0 if self._input.spark is None else 1,
+            splits=begun.job_input.splits if isinstance(part, Founder) else (),
+            pushed=begun.job_input.pushed is not None,
+            spark_queries=0 if begun.job_input.spark is None else 1,
             output=self.output.form,
+            durable=begun.part,
         )  # fmt: skip
         process = self._world.start(spec)
         popen: Any = SimulatedPopen(process, self._pids)
@@ -215,7 +294,7 @@ class SimulatedLaunch:
     def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
         """Start processes that join."""
         parts = [JoiningProcess(contact, other_code=other_code)] * count
-        started: list[Child] = [self._start(part, self._world.address()) for part in parts]
+        started: list[Child] = [self._start(begun, part, self._world.address()) for part in parts]
         self.children.all += started
         return started
 

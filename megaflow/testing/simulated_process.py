@@ -8,7 +8,7 @@ come for it, or its time is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -17,14 +17,14 @@ from megaflow.control.launcher_messages import Failed
 from megaflow.errors import ConfigMismatch, JoinDenied, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
-from megaflow.job.worker.child import Process as ChildProcess
-from megaflow.job.worker.fingerprint import Fingerprint
-from megaflow.job.worker.flow import App
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.program import Worker
 from megaflow.scope import Scope
+from megaflow.testing.simulated_disk import SimulatedFolder
 from megaflow.testing.simulated_fabric import SimulatedFabric
+from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
+from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
@@ -46,6 +46,8 @@ class World(Protocol):
 
     wires: Wires
     random: Random
+    storage: JobStorage | None  # None: nothing is durable
+    processes: list[SimulatedProcess]  # all that ever were
 
     @property
     def published(self) -> Address:
@@ -63,68 +65,17 @@ class World(Protocol):
     def start(self, spec: ChildSpec) -> SimulatedProcess:
         """Start a process."""
 
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
+
     def address(self) -> Address:
         """Return one that nobody has."""
 
-    def begin(self, call: Callable[[], None], seconds: float) -> None:
+    def later(self, call: Callable[[], None], seconds: float) -> None:
         """Have something done in a while, so many seconds at most."""
 
     def ask(self, address: Address, body: Any) -> None:
         """Have a client ask for something, whatever the answer."""
-
-
-class GivenApp(App):
-    """A function that needs no loading."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def function(self) -> Callable[[Any], Any]:
-        """Return it."""
-        assert self._function is not None
-        return self._function
-
-    def fingerprint(self, args: Sequence[str]) -> Fingerprint:
-        """Return what all processes of the job run."""
-        return Fingerprint("app.py:dataflow", tuple(args), {"app.py": "1"})
-
-
-class ReportingProcess(ChildProcess):
-    """The process's own part, whose report goes to the launcher without a pipe."""
-
-    reported: ExitReport | None = None
-
-    def report(self, report: ExitReport) -> None:
-        """Keep the first."""
-        self.reported = self.reported or report
-
-
-@dataclass(eq=False)
-class Life:
-    """What one thread of a process does."""
-
-    waits: Iterator[float | None]  # how long, each time
-    program: WorkerProgram | None = None
-    worker: Worker | None = None
-    due: float | None = None  # seconds of the clock; None: something must come
-    ready: Callable[[], bool] = bool  # whether what is waited for, beside messages, is there
-    is_stepping: bool = True  # the worker; else only what comes after its end
-
-    def can_go_on(self, now: float, inbox: Inbox | None) -> bool:
-        """Tell whether there is something to do."""
-        if (self.due is not None and self.due <= now) or self.ready():
-            return True
-        worker = self.worker
-        if worker is None or inbox is None or not self.is_stepping:
-            return False
-        return bool(inbox._arrived) or inbox._woken or worker.has_work() or worker._scheduled.wait(None) == 0.0
-
-    def due_at(self, now: float) -> float | None:
-        """Return when there is something to do if nothing comes; None: never."""
-        if self.worker is None or not self.is_stepping:
-            return self.due
-        wait = self.worker._scheduled.wait(None if self.due is None else max(0.0, self.due - now))
-        return None if wait is None else now + wait
 
 
 class SimulatedProcess:
@@ -140,6 +91,10 @@ class SimulatedProcess:
         self._spec = spec
         self._child = ReportingProcess(spec)
         self._child.shared = replace(self._child.shared, app=GivenApp(function))
+        self.view: SimulatedFolder | None = None  # of the store
+        if world.storage is not None:
+            self.view = world.storage.store.open(self.kill)
+            self._child.shared = replace(self._child.shared, keep=world.storage.keep(self.view, world.later))
         self._dialled: list[SimulatedClient] = []
 
     def __str__(self) -> str:
@@ -173,11 +128,16 @@ class SimulatedProcess:
 
     def found(self) -> None:
         """Begin, once all have met."""
+        if self.exit_code is not None:
+            return
         peers = self._founders()
         [own] = [peer for peer in peers if (peer.host, peer.port) == self.address]
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
-        self._run(own.ids, membership, processes, None)
+        try:
+            self._run(own.ids, membership, processes, None)
+        except Exception as error:
+            self._fail(self.lives[max(self.lives)] if self.lives else Life(iter(())), error)
 
     def _founders(self) -> list[PeerAddress]:
         part, size = self._spec.part, self._spec.job.workers
@@ -299,8 +259,8 @@ class SimulatedProcess:
                 life.worker.rescaling._check()
             life.due = self._turn(life)
         except StopIteration:
-            del self.lives[index]
-            if not self.lives:
+            self.lives.pop(index, None)
+            if not self.lives and self.exit_code is None:
                 self._end(0)
         except Exception as error:
             self._fail(life, error)
@@ -313,6 +273,8 @@ class SimulatedProcess:
 
     def kill(self) -> None:
         """End it at once."""
+        if self.view is not None:
+            self.view.crashed = True
         if self.exit_code is None:
             for link in self._links():
                 link.cut()
@@ -321,6 +283,8 @@ class SimulatedProcess:
 
     def _fail(self, life: Life, error: Exception) -> None:
         """Do what `Process._work`, `run_workers` and `main` do with an error."""
+        if self.exit_code is not None:  # it was killed in the middle of a step
+            return
         worker, launcher = life.worker, self._child.shared.launcher
         if isinstance(error, PeerLost) and worker is not None:
             self._child._tell_loss(worker, error)

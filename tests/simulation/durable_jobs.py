@@ -1,11 +1,13 @@
-"""Random runs of whole durable jobs, beside what clients ask for; and a restart from each checkpoint of some of them.
+"""Random runs of whole durable jobs, beside what clients ask for, and with what happens to them and to their disk.
 
-Here the test is the launcher as far as checkpoints go: it diverts what processes say of them, and commits, or fails to.
-1. What a job has put out before the epoch of any checkpoint that was committed, and what a new job puts out that goes
-   on from there, with any number of processes and workers, are what one job would have put out.
-2. A job that has come to its end has a checkpoint of that, and a new one that goes on from it puts nothing out.
-3. What is put out after a restart has no time before the checkpoint's.
-4. After the last checkpoint of a job that is stopped what is put out before its epoch is what a restart does not.
+A seed is a sequence of lives: each is a job that goes on from what the one before has left, with any number of
+processes and workers. It ends by itself, is stopped or killed, loses a process or its power, at any moment, that of its
+recovery included; the disk is full for a while, or fails. The last one is left alone. Then
+1. the output has what one job would have put out that nothing happened to, in the order of each word: nothing is lost,
+   nothing comes twice, no timer fires twice;
+2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`);
+3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason;
+4. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -13,46 +15,24 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from megaflow.control.checkpoint_messages import (
-    CheckpointAbandoned,
-    CheckpointBegun,
-    CheckpointReady,
-    CommitFailed,
-    Committed,
-    CutFailed,
-    CutWritten,
-)
-from megaflow.control.launcher_messages import Ended
-from megaflow.control.messages import CheckpointJob, Split
-from megaflow.control.worker.port_roles import LauncherDoor
-from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit, OutputLength, SplitRemainder
-from megaflow.durable.incarnation import DurablePart, Incarnation, begin
-from megaflow.durable.store import FolderStore
-from megaflow.job.launcher.commit_draft import CommitDraft
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.spec import ChildSpec, JoiningProcess
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.cut_keeper import CutKeeper
-from megaflow.job.worker.kept_state import KeptState
-from megaflow.megaphone.unwritten import Piece
-from megaflow.program import Worker
+from megaflow.control.messages import CheckpointJob
+from megaflow.errors import PeerFailed, ProtocolError
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
-from megaflow.testing.simulated_disk import SimulatedDisk
 from megaflow.testing.simulated_job import SimulatedJob
-from megaflow.testing.simulated_process import SimulatedProcess
+from megaflow.testing.simulated_launch import SimulatedLaunch
+from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.jobs import BINS, PADDING, WORDS
 
 SECONDS = 0.5  # that all lines take to come
-EVERY_SECONDS = 0.01  # between two checkpoints
+LIVES = 6
 
 
 def dataflow(flow: Any) -> Any:
@@ -82,252 +62,175 @@ def dataflow(flow: Any) -> Any:
     return counted.stateful_unary(again, bins=BINS, name="again")
 
 
-class SteppedKeeper(CutKeeper):
-    """One whose thread's work is done when the dice say so."""
-
-    job: DurableJob
-    _clock = staticmethod(lambda: 0.0)
-
-    def write(self, cut: Piece, block: Block | None) -> None:
-        if not (pending := self.__dict__.setdefault("pending", deque())):
-            self.job.begin(self._work, 0.02)
-        pending.append((cut, block))
-
-    def finish(self) -> CutWritten | CutFailed | None:
-        self._work()
-        return self._final
-
-    def _work(self) -> None:
-        pending = self.__dict__.get("pending", ())
-        while pending:
-            self._pack(*pending.popleft())
-
-
-class Door(LauncherDoor):
-    """A process's door to the launcher, which has the test hear of checkpoints."""
-
-    job: DurableJob
-
-    def send(self, message: object) -> None:
-        match message:
-            case CheckpointBegun() | CheckpointReady() | CheckpointAbandoned():
-                self.job.hear(self, message)
-            case Ended(cut=cut):
-                if cut is not None:
-                    self.job.parts.append(cut)
-                super().send(replace(message, cut=None))
-            case _:
-                super().send(message)
-
-
-class DurableJob(SimulatedJob):
-    """A job that goes on from the newest commit of a store, whose launcher's part the test plays."""
-
-    def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, splits: Sequence[Split], **options: Any) -> None:
-        self._flow = options.pop("dataflow", dataflow)
-        super().__init__(seed, self._flow, **options)
-        self.parts: list[CutWritten | CutFailed] = []  # of workers that have ended
-        self.commits: list[Commit] = []
-        self.is_stopped = False
-        self.failures = 0  # of checkpoints
-        self._dice = Random(f"durable {seed}")
-        self._store = FolderStore(disk.open())
-        self.incarnation: Incarnation = begin(self._store, "app", 1000)
-        self._splits = splits
-        self._draft: CommitDraft | None = None
-        self._keeper = type("Keeper", (SteppedKeeper,), {"job": self})
-        latest = self.incarnation.latest
-        self.begun = latest
-        self._part = DurablePart(
-            str(folder), latest.incarnation, latest.number if latest.checkpoint else None, EVERY_SECONDS
-        )
-
-    @contextmanager
-    def _input(self) -> Iterator[JobInput]:
-        yield JobInput(splits=tuple(self._splits))
-
-    def start(self, spec: ChildSpec) -> SimulatedProcess:
-        process = SimulatedProcess(self, replace(spec, durable=self._part), self._flow)
-        door = Door()
-        door.job = self
-        process._child.shared = replace(process._child.shared, launcher=door, keep=self._keep)
-        self.processes.append(process)
-        if isinstance(spec.part, JoiningProcess):
-            process.join()
-        return process
-
-    def _keep(self, worker: Worker, part: DurablePart) -> KeptState:
-        return KeptState(worker, part, lambda folder: self._store, self._keeper)
-
-    def hear(self, door: Door, message: CheckpointBegun | CheckpointReady | CheckpointAbandoned) -> None:
-        """Do what a launcher does."""
-        match message:
-            case CheckpointBegun():
-                assert self._draft is None, f"{message} begins beside {self._draft}"
-                self._draft = CommitDraft(message)
-            case CheckpointReady(number):
-                assert self._draft is not None and self._draft.begun.checkpoint == number
-                self._draft.ready = message
-                self.begin(lambda: self._commit_when_complete(door), 0.01)
-            case CheckpointAbandoned(number):
-                assert self._draft is not None and self._draft.begun.checkpoint == number
-                self._draft = None
-                self.failures += 1
-
-    def _commit_when_complete(self, door: Door) -> None:
-        """Commit once all output before its epoch has been written."""
-        draft, launch = self._draft, self._launch
-        if draft is None or launch.is_over:
-            return
-        answer: Committed | CommitFailed | None = None
-        if launch.lives.loop._merge._least >= draft.begun.epoch and not launch.output.has_work:
-            answer = self._commit(draft)
-        if answer is None:
-            self.begin(lambda: self._commit_when_complete(door), 0.01)
-            return
-        self._draft = None
-        if draft.begun.last and isinstance(answer, Committed):
-            self.is_stopped = True
-            self.kill_all()
-            return
-        assert door._launched is not None, "whoever has begun it coordinates until it is answered"
-        door._launched(answer)
-
-    def _commit(self, draft: CommitDraft) -> Committed | CommitFailed | None:
-        number = draft.begun.checkpoint
-        draft.length = 0
-        if self._dice.random() < 0.1:
-            self.failures += 1
-            return CommitFailed(number, "the dice")
-        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
-        splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in left)
-        self.commits.append(self.incarnation.commit(replace(commit, splits=splits)))
-        return Committed(number)
-
-    def conclude(self) -> None:
-        """Commit the end, if the job has come to it."""
-        draft = self._draft
-        assert draft is not None and draft.begun.at_end, draft
-        assert {part.checkpoint for part in self.parts} == {draft.begun.checkpoint}, self.parts
-        draft.parts += [part for part in self.parts if isinstance(part, CutWritten)]
-        draft.end()
-        draft.length = 0
-        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
-        assert not left
-        self.commits.append(self.incarnation.commit(commit))
-
-
-@dataclass
-class Plan:
-    """What one run does."""
-
-    options: dict[str, Any]
-    clients: list[tuple[float, list[Callable[[Talk], Waits]]]]
-    actions: list[tuple[int, str]]
-
-
 def checkpoint(talk: Talk) -> Waits:
     """Ask for a checkpoint."""
     yield from talk.ask(CheckpointJob())
 
 
+SCRIPTS = [move, add, remove, remove_first, balance, checkpoint]
+
+
+@dataclass
+class Plan:
+    """What happens in one life."""
+
+    options: dict[str, Any]
+    clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)
+    actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
+    steps: list[tuple[int, str]] = field(default_factory=list)  # (steps on the disk, what happens there)
+    full: tuple[int, int, int] | None = None  # from when to when, in actions, the disk has no more room than this
+    failing: tuple[int, float] | None = None  # from when on, in actions, this share of all steps on the store fails
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing happens but what clients ask for."""
+        return not (self.actions or self.steps or self.full or self.failing)
+
+
 def draw(random: Random, count: int) -> Plan:
-    """Processes and workers; clients that move bins, add and remove processes; perhaps a stop or a crash."""
-    plan = Plan({"processes": random.choice([1, 2, 2, 3]), "workers": random.choice([1, 1, 2])}, [], [])
+    """Processes and workers; clients that move bins, add and remove processes; and perhaps something bad."""
+    plan = Plan({"processes": random.choice([1, 2, 2, 3]), "workers": random.choice([1, 1, 2])})
     if random.random() < 0.9:
         plan.options["rate"] = count / SECONDS
     for _ in range(random.choice([0, 1, 1, 2, 2])):
-        scripts = random.choices([move, add, remove, remove_first, balance, checkpoint], [4, 3, 2, 4, 1, 1], k=4)
+        scripts = random.choices(SCRIPTS, [4, 3, 2, 4, 1, 1], k=4)
         plan.clients.append((random.random() * SECONDS / 4, scripts[: random.randint(1, 4)]))
     chance = random.random()
-    if chance < 0.2:
+    if chance < 0.15:
         plan.actions.append((random.randint(20, 900), "stop"))
+    elif chance < 0.4:
+        what = random.choice(["kill_one", "kill_one", "kill_all", "lose_power"])
+        plan.actions.append((random.randint(1, 1200), what))
     elif chance < 0.5:
-        plan.actions.append((random.randint(100, 1200), random.choice(["kill_one", "kill_all"])))
+        plan.steps.append((random.randint(1, 40), random.choice(["crash", "lose_power"])))  # it recovers, or begins
+    elif chance < 0.65:
+        plan.steps.append((random.randint(10, 400), random.choice(["crash", "kill_all", "lose_power"])))
+    elif chance < 0.75:
+        for _ in range(random.choice([1, 1, 2, 5])):
+            plan.steps.append((random.randint(1, 300), random.choice(["EIO", "ENOSPC", "done-EIO"])))
+    elif chance < 0.95:
+        plan.failing = random.choice([1, 100]), random.choice([0.01, 0.03])
+        if random.random() < 0.7:
+            plan.actions.append((random.randint(300, 1000), random.choice(["kill_all", "lose_power"])))
+    else:
+        first = random.randint(20, 600)
+        plan.full = first, first + random.randint(1, 400), random.randint(0, 1500)
     return plan
 
 
-def outputs_of(job: DurableJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
-    lines = [json.loads(line) for line in job._launch.file.getvalue().splitlines()]
-    assert all(line["time"] >= job.begun.time for line in lines), "something is put out before the checkpoint"
-    return [tuple(line["record"]) for line in lines if line["time"] < end]
+def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
+    """Have a job do and suffer what is planned."""
+    for seconds, scripts in plan.clients:
+        job.client(*scripts, seconds=seconds)
+    for action, what in plan.actions:
+        job.at(action, getattr(job, what))
+    for step, what in plan.steps:
+        storage.happen(step, what if what in ("crash", "EIO", "ENOSPC", "done-EIO") else getattr(job, what))
+    if plan.failing is not None:
+        job.at(plan.failing[0], partial(setattr, storage.store, "failing", plan.failing[1]))
+    if plan.full is not None:
+        first, last, room = plan.full
+        job.at(first, partial(storage.fill, room))
+        job.at(last, partial(storage.fill, None))
+
+
+class Lives:
+    """The lives of one job: what it reads, what it has written, and what it is to write in the end."""
+
+    def __init__(self, seed: int, folder: Path, count: tuple[int, int] = (20, 50)) -> None:
+        self.random = Random(f"durable job {seed}")
+        self.seen: Counter[str] = Counter()
+        self.storage = JobStorage(self.random)
+        self.count = self.random.randint(*count)
+        self._seed = seed
+        self._folder = folder
+        self._lives = 0
+        self._words: Counter[str] = Counter()
+        self._paths: list[str] = []
+        self.write(self.count)
+
+    def write(self, count: int) -> None:
+        """Have more to read, in new files. All was read, and timers have fired at the end, whose times were to come."""
+        self._begun = self.storage.lines.count("\n")
+        random, number = self.random, len(self._paths)
+        paths = [self._folder / f"part{each}" for each in range(number, number + random.randint(1, 3))]
+        lines: dict[Path, list[str]] = {path: [] for path in paths}
+        for _ in range(count):
+            word = random.choice(WORDS)
+            self._words[word] += 1
+            lines[random.choice(paths)].append(f"{word} {PADDING}\n")
+        for path, some in lines.items():
+            path.write_text("".join(some), encoding="utf-8")
+        self._paths += map(str, paths)
+
+    def job(self, **options: Any) -> SimulatedJob:
+        """Make the next one."""
+        self._lives += 1
+        seed = self._seed * 10 + self._lives
+        return SimulatedJob(seed, dataflow, storage=self.storage, paths=self._paths, **options)
+
+    def live(self, plan: Plan) -> SimulatedLaunch:
+        """Let one follow a plan, to its end."""
+        job, storage = self.job(**plan.options), self.storage
+        prepare(plan, job, storage)
+        launch = job.run()
+        storage.store.happenings.clear()
+        storage.fill(None)
+        storage.store.failing = 0.0
+        has_suffered = bool(job.killed) or launch.is_killed or not plan.is_quiet
+        error = launch.error
+        assert has_suffered or error is None, error
+        assert not isinstance(error, ProtocolError), error
+        assert not isinstance(error, PeerFailed) or "Input/output" in str(error), error
+        self.check_output()
+        self.seen["acknowledged"] += storage.acknowledged is not None
+        self.seen[launch.outcome] += 1
+        self.seen["failed on its disk"] += launch.outcome == "failed" and not job.killed
+        self.seen["failed checkpoints"] += any(" failed: " in report for report in launch.reports)
+        self.seen["joined"] += any("joined" in report for report in launch.reports)
+        self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
+        self.seen["went on"] += any("goes on from" in report for report in launch.reports)
+        return launch
+
+    def end(self) -> None:
+        """Let one more live undisturbed, then one that finds nothing to do, then one that reads a few lines more."""
+        for outcomes in (("ended", "over"), ("over",), ("ended",)):
+            if outcomes == ("ended",):
+                self.write(4)
+            launch = self.job(processes=self.random.randint(1, 3)).run()
+            assert launch.outcome in outcomes, f"{launch.outcome}: {launch.error}"
+            self.check_output(whole=True)
+
+    def check_output(self, whole: bool = False) -> None:
+        """What is put out is in order, and nothing of it is twice there."""
+        text = self.storage.lines
+        lines = [json.loads(line) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
+        times = [line["time"] for line in lines]
+        times = times[self._begun :]
+        assert not whole or times == sorted(times), f"epochs fall: {times}"
+        counts: Counter[tuple[str, str]] = Counter()
+        for word, number, when in (line["record"] for line in lines):
+            counts[word, when] += 1
+            count = counts[word, when]
+            assert when == "again" or number == count, f"{word!r} is {number} after {count - 1}"
+        if whole:
+            found = Counter(tuple(line["record"]) for line in lines)
+            expected = Counter(
+                (word, number, when)
+                for word in self._words for number in range(1, self._words[word] + 1) for when in ("now", "again")
+            )  # fmt: skip
+            assert found == expected, f"missing are {expected - found}, too many {found - expected}"
 
 
 def run(seed: int) -> Counter[str]:
     """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
-            return _run(seed, Path(folder))
+            lives = Lives(seed, Path(folder))
+            for _ in range(lives.random.randint(1, LIVES)):
+                if lives.live(draw(lives.random, lives.count)).outcome == "ended":
+                    break
+            lives.end()
+            return lives.seen
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error
-
-
-def _run(seed: int, folder: Path) -> Counter[str]:
-    random, seen = Random(f"durable job {seed}"), Counter[str]()
-    words: Counter[str] = Counter()
-    paths = [folder / f"part{number}" for number in range(random.randint(1, 3))]
-    count = random.randint(20, 50)
-    lines: dict[Path, list[str]] = {path: [] for path in paths}
-    for _ in range(count):
-        word = random.choice(WORDS)
-        words[word] += 1
-        lines[random.choice(paths)].append(f"{word} {PADDING}\n")
-    for path, some in lines.items():
-        path.write_text("".join(some), encoding="utf-8")
-    numbers = [(word, number) for word in words for number in range(1, words[word] + 1)]
-    expected = Counter((*each, when) for each in numbers for when in ("now", "again"))
-    splits: list[Split] = plan_splits(map(str, paths))
-    disk, before = SimulatedDisk(random), list[tuple[Any, ...]]()
-    for run in range(6):
-        plan = draw(random, count)
-        if run == 5:
-            plan.actions.clear()
-        job = DurableJob(seed * 10 + run, folder, disk, splits, **plan.options)
-        for seconds, scripts in plan.clients:
-            job.client(*scripts, seconds=seconds)
-        for action, what in plan.actions:
-            job.at(action, getattr(job, what))
-        launch = job.run()
-        crashed = bool(job.killed) or launch.is_killed
-        assert crashed or launch.error is None, launch.error
-        seen["committed"] += len(job.commits)
-        seen["stopped"] += job.is_stopped
-        seen["crashed"] += crashed and not job.is_stopped
-        seen["failed"] += job.failures
-        seen["joined"] += any("joined" in report for report in launch.reports)
-        if launch.error is None and not crashed:
-            check(before + outputs_of(job), expected)
-            job.conclude()
-        commit = job.incarnation.latest
-        if job.commits and not job.is_stopped and random.random() < 0.3:
-            commit = random.choice(job.commits)
-            seen["went back"] += 1
-        if commit.checkpoint != job.begun.checkpoint:
-            before += outputs_of(job, commit.time if not commit.ended else float("inf"))
-            splits = [Split(each.number, each.path, each.start, each.end) for each in commit.splits]
-        disk = beginning_with(job, disk, commit, random)
-        if commit.ended:
-            seen["ended"] += 1
-            break
-    last = DurableJob(seed * 10 + 9, folder, disk, splits, processes=random.randint(1, 3))
-    launch = last.run()
-    assert launch.error is None, launch.error
-    check(before + outputs_of(last), expected)
-    return seen
-
-
-def check(outputs: Sequence[tuple[Any, ...]], expected: Counter[Any]) -> None:
-    everything = Counter(outputs)
-    assert everything == expected, f"missing are {expected - everything}, too many {everything - expected}"
-
-
-def beginning_with(job: DurableJob, disk: SimulatedDisk, commit: Commit, random: Random) -> SimulatedDisk:
-    """A disk with the segments that there are, and this commit."""
-    old, new = FolderStore(disk.open()), SimulatedDisk(random)
-    store = FolderStore(new.open())
-    for segment in commit.segments:
-        store.put(segment.name, [old.read(segment.name)])
-    alone = replace(commit, kept=())
-    name = f"{commit.number:012}.commit"
-    assert store.commit(name, alone.to_bytes())
-    return new

@@ -1,7 +1,7 @@
 """Random runs of whole durable jobs that a Spark query feeds, with crashes; each goes on from the last commit.
 
-What is as in `durable_jobs`, which plays the launcher's part, is from there. Spark's part is played here as far as it
-is durable: it knows which batches were answered, sometimes one less than were, and replays the first that was not.
+The launcher's part is played, as far as checkpoints go (see `played_launcher`), and so is Spark's, as far as it is
+durable: it knows which batches were answered, sometimes one less than were, and replays the first that was not.
 1. What the jobs put out before the epochs of the last commits is, all together, what one job would have put out.
 2. A batch is answered only when a commit names it.
 3. A fold sees the lines of each partition in their order, through batches, moves and restarts.
@@ -29,8 +29,8 @@ from megaflow.job.spec import Address
 from megaflow.testing.simulated_clients import SimulatedQuery, Waits
 from megaflow.testing.simulated_disk import SimulatedDisk
 from megaflow.testing.simulated_job import Actor
-from tests.simulation.durable_jobs import DurableJob, draw
 from tests.simulation.jobs import BINS, PADDING, WORDS
+from tests.simulation.played_launcher import PlayedJob, draw
 
 RUNS = 6
 ASKED_MAX = 2  # of one client: a crowd of processes takes too long
@@ -75,7 +75,7 @@ class KeptQuery(SimulatedQuery):
         self._change()
 
 
-class SparkJob(DurableJob):
+class SparkJob(PlayedJob):
     """A durable job that a query feeds."""
 
     def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, spark: Spark, **options: Any) -> None:
@@ -142,8 +142,8 @@ def batches_of(random: Random, count: int, words: Counter[str]) -> list[list[lis
     return batches
 
 
-def outputs_of(job: DurableJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
-    lines = [json.loads(line) for line in job._launch.file.getvalue().splitlines()]
+def outputs_of(job: PlayedJob, end: float = float("inf")) -> list[tuple[Any, ...]]:
+    lines = [json.loads(line) for line in job.launch.file.getvalue().splitlines()]
     assert all(line["time"] >= job.begun.time for line in lines), "something is put out before the checkpoint"
     return [tuple(line["record"]) for line in lines if line["time"] < end]
 

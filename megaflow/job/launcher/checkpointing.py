@@ -9,7 +9,6 @@
 4. At the end of all lines the workers that have ended bring their parts. The job has succeeded when that is committed.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +17,7 @@ from megaflow.durable.commits import OutputLength
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.commit_draft import CommitDraft
 from megaflow.job.launcher.epoch_merge import Leaving, Mark
+from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.store_keeper import StoreKeeper
 
@@ -34,6 +34,7 @@ class Checkpointing:
         mark: Callable[[Mark], list[Leaving]],
         tell: Callable[[messages.Committed | messages.CommitFailed], None],
         report: Callable[[str], None],
+        machine: Machine,
     ) -> None:
         """`mark` says what leaves by a mark in the outputs, `tell` tells the coordinator, `report` the user."""
         self._keeper = keeper
@@ -41,10 +42,11 @@ class Checkpointing:
         self._mark = mark
         self._tell = tell
         self._report = report
+        self._machine = machine
         self._draft: CommitDraft | None = None  # None: there is none, or it is being committed
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
-        self._failure: str | None = None  # of a part at the end
+        self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
 
@@ -78,22 +80,25 @@ class Checkpointing:
         return True
 
     def ended(self, part: messages.CutWritten | messages.CutFailed | None) -> None:
-        """Take in the part of a worker that has ended; None: it has none."""
-        draft = self._draft
-        if part is None or draft is None or part.checkpoint != draft.begun.checkpoint:
-            return
-        if isinstance(part, messages.CutFailed):
-            self._failure = part.reason
-        else:
-            draft.parts.append(part)
+        """Take in the part of a worker that has ended; None: it has none.
+
+        It may come before the word that this checkpoint has begun, which another process sends.
+        """
+        if part is not None:
+            self._parts.append(part)
 
     def end(self) -> None:
         """Note that all workers have ended, and well. Raises StoreError if what they had is not kept."""
         draft = self._draft
         if self._keeper is None or self.stopped_at is not None:
             return
-        if self._failure is not None or draft is None or not draft.begun.at_end:
-            raise StoreError(self._failure or "the job has ended without a last checkpoint")
+        if draft is None or not draft.begun.at_end:
+            raise StoreError("the job has ended without a last checkpoint")
+        for part in self._parts:
+            if isinstance(part, messages.CutFailed):
+                raise StoreError(part.reason)
+            if part.checkpoint == draft.begun.checkpoint:
+                draft.parts.append(part)
         draft.end()
         self._commit_if_complete()
 
@@ -137,11 +142,11 @@ class Checkpointing:
         self._draft, self._committing = None, draft
         assert draft.length is not None, "it is complete"
         output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
-        commit, left = draft.commit(keeper.latest, output, time.time())
+        commit, left = draft.commit(keeper.latest, output, self._machine.wall())
         keeper.commit(commit, left, draft.length)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
-        now = time.monotonic()
+        now = self._machine.now()
         if self._failing_since is None:
             self._failing_since = now
             self._report(f"checkpoint {checkpoint} failed: {reason}; the job goes on, and the next one is tried")

@@ -101,7 +101,7 @@ class Loop:
         self._secret = job.secret.encode()
         self._stop = machine.stop(self._secret, report)
         self.early_end.wake = self._news.wake
-        self._checkpoints = Checkpointing(self.keeper, self.output, self._merge.mark, self._tell, report)
+        self._checkpoints = Checkpointing(self.keeper, self.output, self._merge.mark, self._tell, report, machine)
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
             self._feed = machine.feed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)

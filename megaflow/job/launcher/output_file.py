@@ -23,7 +23,7 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
@@ -83,31 +83,79 @@ class TextWriter(Writer):
             ) from error
 
 
+class OutputFile:
+    """An open file, or standard output under one of its names. Each method raises OSError."""
+
+    def __init__(self, path: str, mode: Mode) -> None:
+        self.path = path
+        self.is_new = not os.path.exists(path)  # made by this
+        self.number = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
+        self.stream: TextIO = open(self.number, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self.is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self.number).st_mode)
+
+    def hold(self) -> None:
+        """Keep others from writing there."""
+        fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def size(self) -> int:
+        """Return how many bytes it has."""
+        return os.fstat(self.number).st_size
+
+    def cut(self, length: int) -> None:
+        """Shorten it, and go on at its end."""
+        os.ftruncate(self.number, length)
+        self.stream.seek(0, os.SEEK_END)
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(self.number)
+
+    def sync_name(self) -> None:
+        """Wait until its name is on the disk."""
+        folder = os.open(os.path.dirname(os.path.realpath(self.path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def ends_line(self) -> bool:
+        """Tell whether it ends where a line ends."""
+        with open(self.path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return file.read(1) in (b"", b"\n")
+
+    def remove(self) -> None:
+        """Take its name away, if it is there."""
+        Path(os.path.realpath(self.path)).unlink(missing_ok=True)
+
+
 class JsonLinesWriter(TextWriter):
     """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
 
     form: Form = "jsonl"
 
-    def __init__(self, path: str, mode: Mode = "new") -> None:
+    def __init__(
+        self, path: str, mode: Mode = "new", open_file: Callable[[str, Mode], OutputFile] = OutputFile
+    ) -> None:
         """Open the file, which does not change by that. Raises UsageError if it cannot be opened."""
         self._path = path
         self._mode = mode
-        self._made = not os.path.exists(path)  # by this, and still empty
         self._begun = False
         try:
-            self._file = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
+            self._file = open_file(path, mode)
         except OSError as error:
             raise refusal(path, f"cannot write there: {error.strerror}") from error
-        super().__init__(open(self._file, "w", encoding="utf-8", newline="\n"), path)  # noqa: SIM115
-        self._is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self._file).st_mode)
+        super().__init__(self._file.stream, path)
+        self._made = self._file.is_new  # by this, and still empty
         self._is_named = False  # in its folder, whatever happens
         self.name = f"jsonl:{os.path.abspath(path)}"
-        self.is_kept = self._is_regular
+        self.is_kept = self._file.is_regular
 
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
-        check_is_no_input(self._file, read, f"jsonl:{self._path}")
-        if self._is_regular and self._mode == "new" and os.fstat(self._file).st_size:
+        check_is_no_input(self._file.number, read, f"jsonl:{self._path}")
+        if self.is_kept and self._mode == "new" and self._file.size():
             raise refusal(
                 self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
             )
@@ -117,45 +165,44 @@ class JsonLinesWriter(TextWriter):
 
         Raises StoreError if another job has it.
         """
-        if not self._is_regular:
+        if not self.is_kept:
             return 0
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file.hold()
         except OSError as error:
             raise StoreError(
                 f"--output jsonl:{self._path} cannot be locked, another job may be writing to it ({error.strerror}): "
                 "wait until that has ended, or name another file"
             ) from error
-        return os.fstat(self._file).st_size if self._mode in ("append", "resume") else 0
+        return self._file.size() if self._mode in ("append", "resume") else 0
 
     def sync(self) -> int:
         """Make what was written durable, and return the file's length."""
         self.flush()
-        if not self._is_regular:
+        if not self.is_kept:
             return 0
         with self._failing():
-            os.fsync(self._file)
+            self._file.sync()
             if not self._is_named:
-                sync_folder_of(self._path)
+                self._file.sync_name()
                 self._is_named = True
-            return os.fstat(self._file).st_size
+            return self._file.size()
 
     def cut_back(self, length: int) -> None:
         """Shorten the file to what it had when it was so long, durably. Raises StoreError if it is shorter."""
-        if not self._is_regular:
+        if not self.is_kept:
             return
         with self._failing():
             self._stream.flush()
-            found = os.fstat(self._file).st_size
+            found = self._file.size()
             if found < length:
                 raise StoreError(
                     f"--output jsonl:{self._path} has {found} bytes, and {length} when its last checkpoint was taken: "
                     "put back the file that this job wrote, or begin with another --state folder"
                 )
-            os.ftruncate(self._file, length)
+            self._file.cut(length)
             self._mode, self._begun, self._made = "resume", False, self._made and length == 0
-            self._stream.seek(0, os.SEEK_END)
-            os.fsync(self._file)
+            self._file.sync()
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write one line a record."""
@@ -172,7 +219,7 @@ class JsonLinesWriter(TextWriter):
     def close(self) -> None:
         """Close the file; one that was made for nothing goes."""
         if self._made and not self._begun:
-            Path(os.path.realpath(self._path)).unlink(missing_ok=True)
+            self._file.remove()
         with self._failing():
             self._stream.close()
 
@@ -180,19 +227,10 @@ class JsonLinesWriter(TextWriter):
         if self._begun:
             return
         self._begun = True
-        if self._is_regular and self._mode == "overwrite":
-            os.ftruncate(self._file, 0)
-        if self._is_regular and self._mode in ("append", "resume") and not ends_line(self._path):
+        if self.is_kept and self._mode == "overwrite":
+            self._file.cut(0)
+        if self.is_kept and self._mode in ("append", "resume") and not self._file.ends_line():
             self._stream.write("\n")  # an earlier job was killed in a line
-
-
-def sync_folder_of(path: str) -> None:
-    """Wait until a file's name is on the disk."""
-    folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None:
@@ -204,14 +242,6 @@ def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None
             if os.path.samestat(os.stat(other), os.fstat(file)):
                 name = "standard input" if other == STDIN else repr(other)
                 raise UsageError(f"--output {output}: the job would read it as its input ({name}); name another file")
-
-
-def ends_line(path: str) -> bool:
-    """Tell whether a file ends where a line ends."""
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        return file.read(1) in (b"", b"\n")
 
 
 def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:

@@ -13,12 +13,13 @@ from megaflow.control.checkpoint_messages import (
     Committed,
     CutFailed,
     CutWritten,
+    DurableOperator,
 )
 from megaflow.durable.commits import Commit
 from megaflow.errors import ProtocolError, StoreError
-from megaflow.job.launcher import checkpointing as module
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.epoch_merge import Mark
+from megaflow.job.launcher.machine import Machine
 
 
 class Bench:
@@ -41,7 +42,7 @@ class Bench:
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         self.checkpoints = Checkpointing(
-            self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append
+            self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append, Machine()
         )
 
     def begin(self, number: int, since: int | None = None, **more: bool) -> None:
@@ -93,11 +94,9 @@ def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Ben
     assert [commit.checkpoint for commit in bench.asked] == [2]
 
 
-def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(bench: Bench) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: 5.0))
+    bench.checkpoints._machine = Machine(now=lambda: now[0])
 
     def fail(number: int) -> None:
         bench.begin(number, bench.keeper.latest.checkpoint or None)
@@ -136,15 +135,16 @@ def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
 
 def test_the_end_waits_for_the_parts_of_all_workers_and_for_the_output(bench: Bench) -> None:
     bench.checkpoints.ended(None)  # it left the job long ago
-    bench.begin(1, at_end=True)
+    whole = [CutWritten(1, (), (("count", (bin,)),), 0.1) for bin in range(2)]
+    bench.checkpoints.ended(whole[0])  # who coordinates is another process, which says so by another connection
+    bench.checkpoints.take(CheckpointBegun(1, 10, None, (DurableOperator("count", 2),), (), 2, at_end=True))
     assert bench.marks == [Mark(1, float("inf"))]
-    for _ in range(2):
-        bench.checkpoints.ended(CutWritten(1, (), (), 0.1))
+    bench.checkpoints.ended(whole[1])
     bench.sync(1)
     assert bench.asked == []
     bench.checkpoints.end()
     (commit,) = bench.asked
-    assert commit.ended and bench.checkpoints.is_waiting
+    assert commit.ended and commit.operators[0].bases == (1, 1) and bench.checkpoints.is_waiting
     bench.settle(Committed(1))
     assert not bench.checkpoints.is_waiting
 
