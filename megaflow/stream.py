@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from megaflow.durable.restored import Terms
+from megaflow.errors import BuildError
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
 from megaflow.megaphone.stateful import Fold
@@ -19,7 +21,8 @@ from megaflow.megaphone.stateful_durable import state_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, timed_folds
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
-from megaflow.timely.dataflow.given import function, instance
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.given import function, instance, shown
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, buffering, delays, generic, linear, movement
 from megaflow.timely.dataflow.pact import PactOrClass
@@ -300,6 +303,9 @@ class Stream(Generic[T]):
         *,
         bins: int = 256,
         name: str | None = None,
+        version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None,
+        rehash: Callable[[K], int] | bool = False,
     ) -> Stream[R]:
         """Keep a state per key, in bins that can move between workers while the stream runs.
 
@@ -321,9 +327,17 @@ class Stream(Generic[T]):
         mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker (one
         that joins may be named once `worker.peer_ids` does); without it (and without a flow's) the table is fixed.
         `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
+
+        For a job that keeps its state (`--state`): there the operator is known by its `name`, by default the fold's.
+        When its states take another form give it the next `version`, and `upgrade(key, state, version)`, which returns
+        the new form of a state of an earlier version (None: forget the key): a job that goes on from such states has
+        each pass through it once, before anything else. When `hash` becomes another one, give the one that it was as
+        `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the program afterwards. With
+        another number of `bins` nothing more need be said. Payloads of timers stay as they are.
         """
         title = _title("stateful_state_machine", fold, name)
-        return self._owned(partial(state_machine, fold=fold), hash, control, bins, title)
+        terms = _terms(title, version, upgrade, rehash)
+        return self._owned(partial(state_machine, fold=fold), hash, control, bins, title, terms=terms)
 
     def stateful_unary(
         self: Stream[tuple[K, V]],
@@ -333,6 +347,9 @@ class Stream(Generic[T]):
         *,
         bins: int = 256,
         name: str | None = None,
+        version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None,
+        rehash: Callable[[K], int] | bool = False,
     ) -> Stream[R]:
         """Keep a state per key, as `stateful_state_machine`; fold a key's records of one time together, with timers.
 
@@ -349,7 +366,8 @@ class Stream(Generic[T]):
         for a call when the next epoch is over, not after a number of seconds.
         """
         title = _title("stateful_unary", fold, name)
-        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title)
+        terms = _terms(title, version, upgrade, rehash)
+        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, terms=terms)
 
     def stateful_binary(
         self: Stream[tuple[K, V]],
@@ -360,6 +378,9 @@ class Stream(Generic[T]):
         *,
         bins: int = 256,
         name: str | None = None,
+        version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None,
+        rehash: Callable[[K], int] | bool = False,
     ) -> Stream[R]:
         """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
 
@@ -367,7 +388,8 @@ class Stream(Generic[T]):
         due: payloads are the first in `left`. Both halves of a bin move together.
         """
         title = _title("stateful_binary", fold, name)
-        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, [right])
+        terms = _terms(title, version, upgrade, rehash)
+        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, [right], terms=terms)
 
     def distribute(
         self,
@@ -394,11 +416,12 @@ class Stream(Generic[T]):
         name: str,
         others: Sequence[Stream[Any]] = (),
         splitter: type[Splitter] = ByKey,
+        terms: Terms | None = None,
     ) -> Stream[Any]:
         """Send this stream's records, and those of others, to the owners of their bins, and apply a policy there."""
         ports = [self.port, *(_port(name, other) for other in others)]
         commands = _port(f"control= of {name}", control) if control is not None else None
-        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter))
+        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter, terms))
 
 
 def _port(verb: str, stream: Stream[Any]) -> Port[Any]:
@@ -409,3 +432,16 @@ def _title(verb: str, fold: Callable[..., Any], name: str | None) -> str:
     """Return what the operator is called."""
     function(verb, fold, "fold")
     return str(name or getattr(fold, "__name__", verb))
+
+
+def _terms(
+    title: str, version: int, upgrade: Callable[..., Any] | None, rehash: Callable[[Any], int] | bool
+) -> Terms:
+    """Return on what terms an operator takes over the states that an earlier run has kept."""
+    if type(version) is not int or version < 1:
+        raise BuildError(f"{title} ({user_line()}): version must be an int from 1 on, not {shown(version)}")
+    if upgrade is not None:
+        function(title, upgrade, "upgrade")
+    if isinstance(rehash, bool):
+        return Terms(version, upgrade, stable_hash if rehash else None)
+    return Terms(version, upgrade, function(title, rehash, "rehash"))

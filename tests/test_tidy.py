@@ -24,7 +24,7 @@ SMALL_MODULES_MAX = 12
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
-    "megaflow/durable/recovery.py": "how operators are restored from segments; `restored` knows no file",
+    "megaflow/cli/app_operators.py": "a program's operators, without a job",
     "megaflow/job/kept_states.py": "one public function, above the hash and the files that it needs",
     "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
     "megaflow/job/worker/lifeline.py": "one promise, with its own argument",

@@ -1,15 +1,15 @@
 """What a program says of its stateful operators: in which bin a key is. It is built for that, and not run.
 
-That loads the program, and with it the classes of its states. Each operator asks for what it begins with, by its name,
-the bin of a key, and the bins that it owns, which are all on a lone worker: it begins with nothing, and is noted.
+That loads the program, and with it the classes of its states. Each operator asks for what it begins with: it begins
+with nothing, and is noted.
 """
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from megaflow.cli.drawing import Draughtsman, Enough, build_flow
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.app import find_app
 from megaflow.job.worker.flow import Flow, load
@@ -26,7 +26,7 @@ class AppOperators:
     def __init__(self, text: str, args: Sequence[str]) -> None:
         """Load FILE[:FUNCTION] and build its dataflow. Raises UsageError, PeerFailed with the program's traceback."""
         self._text = text
-        self._found: dict[str, tuple[int, Callable[[Any], int]]] = {}  # name -> bins, the bin of a key
+        self._found: dict[str, Heir] = {}  # by name
         app = find_app(text)
         worker = Draughtsman(LocalFabric([0]).allocator(0), founding([0]), Scope, (time.monotonic, time.time), args)
         try:
@@ -44,17 +44,13 @@ class AppOperators:
         except BaseException as error:
             raise PeerFailed(format_user_traceback(error, False)) from error
 
-    def _note(self, name: str, bin_of_key: Callable[[Any], int], bins: Container[int]) -> Restored:
-        assert isinstance(bins, frozenset), "a lone worker owns all bins"
-        self._found[name] = len(bins), bin_of_key
+    def _note(self, heir: Heir, bins: Collection[int]) -> Restored:
+        self._found[heir.name] = heir
         return Restored({}, {})
 
     def bin_of_key(self, operator: str, bins: int) -> Callable[[Any], int]:
-        """Return which bin a key of an operator is in. Raises UsageError if the program has no such operator."""
+        """Return which of so many bins a key of an operator is in. Raises UsageError if the program has none such."""
         if operator not in self._found:
             there = ", ".join(sorted(self._found)) or "none"
             raise UsageError(f"--app {self._text} has no stateful operator {operator!r}. It has: {there}")
-        count, bin_of_key = self._found[operator]
-        if count != bins:
-            raise UsageError(f"--app {self._text}: operator {operator!r} has {count} bins, and {bins} in the store")
-        return bin_of_key
+        return self._found[operator].binning(bins, None)

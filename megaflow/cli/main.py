@@ -24,6 +24,7 @@ from megaflow.cli.options import (
     give_up_output,
     keep_standard_files,
     option,
+    repeated,
     say,
 )
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
@@ -40,8 +41,9 @@ ONLY_WITH_JOIN = {
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts")
-} | {"join_timeout_seconds": "--join-timeout"}  # fmt: skip
+                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
+                 "from_checkpoint")
+} | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -148,6 +150,9 @@ def state() -> None:
 @option("--state", env="STATE", metavar="DIR", type=click.Path(file_okay=False),
         help="Keep the job's state in DIR, which is made if there is none: the same command goes on from there after "
         "a crash or a stop. Lines come from files or Spark.")  # fmt: skip
+@option("--from-checkpoint", env="FROM_CHECKPOINT", metavar="DIR:NAME",
+        help="With --state, if that is new: begin, as a job of its own, with what another job kept in its DIR at a "
+        "checkpoint of this name or number. Program and lines are that job's, the output is not.")  # fmt: skip
 @option("--checkpoint-every", env="CHECKPOINT_EVERY", metavar="SECONDS", type=float, default=1.0, show_default=True,
         help="With --state: how long from one checkpoint to the next, at least.")  # fmt: skip
 @option("--checkpoints-kept", env="CHECKPOINTS_KEPT", metavar="N", type=int, default=3, show_default=True,
@@ -155,6 +160,12 @@ def state() -> None:
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between; 0: never.")  # fmt: skip
+@repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
+          help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
+          "again with the same command.")  # fmt: skip
+@repeated("--drop-state", "dropped", env="DROP_STATE", metavar="NAME",
+          help="With --state: give up what DIR has of operator NAME, which the program does not have any more. May "
+          "come several times, and again with the same command.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
 @option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
@@ -193,7 +204,7 @@ def state() -> None:
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
     no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
-    append: bool, state: str | None, **more: Any,
+    append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
@@ -205,6 +216,7 @@ def run(
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
+    from megaflow.job.launcher.resumption import renamings
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
 
@@ -220,7 +232,9 @@ def run(
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
-    spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state), **more)
+    more["renamed"] = renamings(more["renamed"])
+    spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
+                   origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
         spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
@@ -235,12 +249,22 @@ def run(
         click.get_current_context().exit(INTERRUPTED)
 
 
+def origin_of(text: str) -> tuple[str, str]:
+    """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
+    folder, _, name = text.rpartition(":")
+    if not folder or not name:
+        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
+    return os.path.abspath(folder), name
+
+
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    for name in ("checkpoint_every", "checkpoints_kept", "restarts") if context.params["state"] is None else ():
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "from_checkpoint", "renamed", "dropped")
+    for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.replace('_', '-')} is about what --state keeps: give --state DIR, too")
+            flag = NOT_WITH_JOIN[name]
+            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
     for name, meaning in ONLY_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag, value = f"--{name.replace('_', '-')}", context.params[name]

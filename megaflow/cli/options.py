@@ -49,6 +49,11 @@ def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SingleOption, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
 
 
+def repeated(*names: str, env: str, **more: Any) -> Callable[[F], F]:
+    """Declare an option that may come several times; its environment variable has the values with blanks between."""
+    return click.option(*names, multiple=True, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+
+
 class ArgsCommand(click.Command):
     """A command whose ARGS, which are for the program, come after `--` and nowhere else."""
 

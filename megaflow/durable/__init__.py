@@ -5,6 +5,7 @@ words, and it needs of the engine only the codec. It knows no operator, worker o
 
 blocks        what a cut writes: the changed keys, whole bins and timers of an operator, as columns
 restored      the states and timers of an operator, rebuilt from the blocks of a checkpoint
+inheritance   which of them each operator of a program goes on with, under which name and in which version
 recovery      what a job's operators begin with, read from the segments that a commit names
 segments      the files that hold a cut's blocks
 commits       the small files that say what is durable, and all that a job needs to go on from there

@@ -1,13 +1,15 @@
 """Commits: what is durable, as one small file each, `000000000042.commit`.
 
 A commit names all that a job needs to go on from one checkpoint: the segments, where the inputs are, how long the
-outputs. The highest one counts, and those before it that it names. The launcher writes it, whole or not at all
+outputs. The highest one counts, and those before it that it names: the last few, and those of checkpoints that were
+given a name. The launcher writes it, whole or not at all
 (`store`), and repeats the newest under the next number, with an incarnation one higher, whenever it takes the store
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
 
-1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged.
-   Fields of LATER came later: they are written only if they say something, and what older stores lack says nothing.
+1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Only
+   a file of an earlier format may lack a field, which has its default then. Fields of LATER are written only if they
+   say something, and what a store lacks of them says nothing.
 2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
 """
 
@@ -15,21 +17,22 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
-from megaflow.errors import MegaflowError
+from megaflow.errors import MegaflowError, UsageError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
-COMMIT_FORMAT: Final = 1
+COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()]]] = {"untaken": ()}
+LATER: Final[dict[str, tuple[()]]] = {"untaken": (), "named": ()}
 """Fields that the first stores of this format do not have, with what they say without."""
+CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _MAGIC: Final = b"mf-comm\n"
 _START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
@@ -43,6 +46,7 @@ class OperatorCut:
     name: str
     kind: str  # of operator, in the words of whoever made it
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
+    version: int = 1  # of its states, in all segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,19 @@ class Commit:
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+    dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
+    named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
         """All segments that it names."""
         return *self.segments, *(each.segment for each in self.untaken)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The numbers of the earlier commits that count beside this one, newest first."""
+        return tuple(sorted({*self.kept, *(number for _, number in self.named)} - {self.number}, reverse=True))
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
@@ -119,6 +130,8 @@ class Commit:
     def _check(self) -> None:
         assert self.number > 0 and self.incarnation > 0
         assert list(self.kept) == sorted(set(self.kept), reverse=True) and self.number > max(self.kept, default=0)
+        assert list(self.named) == sorted(dict(self.named).items())
+        assert all(0 < number <= self.number for _, number in self.named)
         assert all(each.checkpoint <= self.checkpoint for each in self.segments)
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
         assert len({each.name for each in self.files}) == len(self.files)
@@ -134,6 +147,15 @@ def commit_name(number: int) -> str:
     '000000000042.commit'
     """
     return f"{number:012}.commit"
+
+
+def check_checkpoint_name(name: str) -> None:
+    """Raise UsageError unless a checkpoint can have this name: it is no number, and no path."""
+    if not CHECKPOINT_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a checkpoint: give a letter, and up to 63 letters, digits, dots, dashes and "
+            "underscores"
+        )
 
 
 def commit_numbers(names: Iterable[str]) -> list[int]:
@@ -157,7 +179,8 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
         said = decode(rest)
-        commit = _built(Commit, LATER | said if type(said) is dict else said)
+        said = LATER | said if type(said) is dict else said
+        commit = _built(Commit, said, version < COMMIT_FORMAT)
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)
@@ -196,22 +219,31 @@ def _hints(record: type) -> dict[str, Any]:
     return get_type_hints(record)
 
 
-def _built(hint: Any, value: Any) -> Any:
-    """Return the value of this type that a plain value stands for; raises TypeError if there is none."""
+@cache
+def _required(record: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(record) if field.default is MISSING)
+
+
+def _built(hint: Any, value: Any, older: bool) -> Any:
+    """Return the value of this type that a plain value stands for; raises TypeError if there is none.
+
+    `older`: fields that have a default may be missing.
+    """
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == hints.keys():
-            return hint(**{name: _built(kind, value[name]) for name, kind in hints.items()})  # type: ignore[operator]
+        required = _required(hint) if older else hints.keys()  # type: ignore[arg-type]
+        if type(value) is dict and required <= value.keys() <= hints.keys():
+            return hint(**{name: _built(hints[name], each, older) for name, each in value.items()})  # type: ignore[operator]
     elif origin is UnionType:
         if value is None and NoneType in kinds:
             return None
-        return _built(kinds[0], value)
+        return _built(kinds[0], value, older)
     elif origin is tuple:
         if type(value) is tuple and kinds[-1] is ...:
-            return tuple(_built(kinds[0], each) for each in value)
+            return tuple(_built(kinds[0], each, older) for each in value)
         if type(value) is tuple and len(value) == len(kinds):
-            return tuple(map(_built, kinds, value))
+            return tuple(_built(kind, each, older) for kind, each in zip(kinds, value, strict=True))
     elif type(value) is hint:
         return value
     raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")

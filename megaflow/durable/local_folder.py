@@ -212,8 +212,27 @@ def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
 
 def _holder(lock: int) -> str:
     """Return who holds a lock, for a message; nothing if its file does not tell."""
+    pid, host = _told(lock)
+    return "" if pid is None else f" by process {pid} on {host!r}"
+
+
+def _told(lock: int) -> tuple[int | None, str]:
+    """Return process and machine of who took a lock last, if its file tells."""
     try:
         told = json.loads(os.pread(lock, _LOCK_BYTES_MAX, 0))
-        return f" by process {int(told['pid'])} on {str(told['host'])!r}"
+        return int(told["pid"]), str(told["host"])
     except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        return None, ""
+
+
+def lock_holder(path: str | os.PathLike[str]) -> int | None:
+    """Return the process on this machine that took the lock of a store last; None if it is another's, or not known."""
+    try:
+        lock = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        pid, host = _told(lock)
+        return pid if host == socket.gethostname() else None
+    finally:
+        os.close(lock)

@@ -1,12 +1,13 @@
 """What a job's operators begin with: read from the segments that a commit names."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit
-from megaflow.durable.restored import Restored, restore
+from megaflow.durable.blocks import Block, BlockKind, keys_of
+from megaflow.durable.commits import Commit, OperatorCut
+from megaflow.durable.inheritance import check_version, has_changed, upgrade
+from megaflow.durable.restored import Heir, Restored, restore
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.store import Store
 
@@ -14,18 +15,70 @@ from megaflow.durable.store import Store
 class Recovery:
     """One commit of a store, as operators are restored from it."""
 
-    def __init__(self, store: Store, commit: Commit) -> None:
-        """Open the segments: their indexes are read. Raises StoreDamaged or OSError, as does `operator`."""
+    def __init__(self, store: Store, commit: Commit, renamed: Mapping[str, str]) -> None:
+        """Open the segments: their indexes are read. `renamed`: old name -> new name.
+
+        Raises StoreDamaged or OSError, as do `restore` and `changes`.
+        """
         self._time = commit.time
+        self._cuts = {renamed.get(cut.name, cut.name): cut for cut in commit.operators}  # by the operator's name now
         self._readers = [
             (each.checkpoint, SegmentReader(each.name, partial(store.read, each.name), each.length))
             for each in sorted(commit.segments, key=lambda each: each.checkpoint)
         ]
 
-    def operator(self, name: str, bin_of_key: Callable[[Any], int], bins: Container[int]) -> Restored:
-        """Return what an operator's bins were, of those in `bins`. Cost: linear in all that was written of it."""
-        chain = ((number, self._blocks(reader, name)) for number, reader in self._readers)
-        return restore(chain, name, self._time, bin_of_key, bins)
+    def restore(self, heir: Heir, bins: Collection[int]) -> Restored:
+        """Return what an operator's bins are, of those in `bins`. Cost: linear in all that was written of it.
+
+        Raises StoreError for states of a version that it cannot read, or if its hash has changed and `rehash` does not
+        say from which; ProgramError if `upgrade` fails.
+        """
+        cut = self._cuts.get(heir.name)
+        if cut is None or not bins:
+            return Restored({}, {})
+        check_version(heir, cut)
+        chain = ((number, self._blocks(reader, cut.name)) for number, reader in self._readers)
+        present = heir.binning(heir.bins, None)
+        restored = restore(chain, cut.name, self._time, present, bins, self._earlier_binning(heir, cut))
+        if cut.version < heir.terms.version:
+            upgrade(restored, heir, cut.version)
+        return restored
+
+    def changes(self, heir: Heir) -> bool:
+        """Tell whether an operator's states have to be written anew: see `inheritance`."""
+        cut = self._cuts.get(heir.name)
+        return cut is not None and (has_changed(heir, cut) or self._earlier_binning(heir, cut) is not None)
+
+    def misplaced(self, heir: Heir) -> tuple[Any, int, int] | None:
+        """Return a key, the bin that it was in and the one where it should have been; None if there is none.
+
+        Looked at is the first key of each bin.
+        """
+        if (cut := self._cuts.get(heir.name)) is None:
+            return None
+        was = self._earlier_binning(heir, cut) or heir.binning(heir.bins, None)
+        samples = self._samples(cut)
+        return next(((key, bin, was(key)) for key, bin in samples if was(key) != bin), None)
+
+    def _earlier_binning(self, heir: Heir, cut: OperatorCut) -> Callable[[Any], int] | None:
+        """Return what gave the bin of a key when a commit was written; None if it is what gives it now."""
+        bins, rehash = len(cut.bases), heir.terms.rehash
+        same_hash = heir.binning(bins, None)
+        if rehash is not None and any(same_hash(key) != bin for key, bin in self._samples(cut)):
+            return heir.binning(bins, rehash)
+        return None if bins == heir.bins else same_hash
+
+    def _samples(self, cut: OperatorCut) -> Iterator[tuple[Any, int]]:
+        """The first key of each bin that has one, in its base, with the bin."""
+        for number, reader in self._readers:
+            seen = set()
+            for entry in reader.entries:
+                bin = entry.bin
+                if entry.operator != cut.name or entry.kind is not BlockKind.BIN or bin is None or bin in seen:
+                    continue
+                if cut.bases[bin] == number and entry.count:
+                    seen.add(bin)
+                    yield keys_of(reader.block(entry))[0], bin
 
     def _blocks(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
         """The blocks of an operator; the others stay on the disk."""

@@ -7,14 +7,39 @@ Checkpoint n follows its `since`, that one its own, and so on to one that follow
     its bin waited to be written, and is not in the base.
  3. Timers count likewise: a cut that writes a bin whole writes all its timers. None is written twice, as each cut has
     those set since the one that it follows. Those due before the checkpoint's time have fired.
+
+An operator that asks for them is an *heir*: it may have become another one meanwhile (`inheritance`).
 """
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
+
+Hash: TypeAlias = Callable[[Any], int]
+Upgrade: TypeAlias = Callable[[Any, Any, int], Any]
+"""Key, state, the version that has made it -> state of the present version, None to forget the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an operator says of the states that an earlier run has kept."""
+
+    version: int = 1  # of its states
+    upgrade: Upgrade | None = None  # for those of an earlier one
+    rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
+
+
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """A stateful operator of a program, which goes on with states of a store, or begins with none."""
+
+    name: str
+    bins: int
+    binning: Callable[[int, Hash | None], Callable[[Any], int]]  # bins, a hash or None for its own -> the bin of a key
+    terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +56,40 @@ def restore(
     time: int,
     bin_of_key: Callable[[Any], int],
     bins: Container[int],
+    was: Callable[[Any], int] | None = None,
 ) -> Restored:
     """Return what an operator's bins are in a checkpoint at `time`, for those in `bins`.
 
-    `chain`: number of a checkpoint -> the blocks of all workers, the oldest first. Keys are decoded first; states only
-    if a key of these bins is among them. Cost: linear in the blocks.
+    `chain`: number of a checkpoint -> the blocks of all workers, the oldest first. `was` gives the bin in which a key
+    was when they were written, if that may be another than it has now. Keys are decoded first; states only if a key of
+    these bins is among them. Cost: linear in the blocks; with `was` the keys of all bins are decoded.
 
-    Raises StoreError if the first key of a bin's block belongs to another bin by now.
+    Raises StoreError if the first key of a bin's block was not to be there.
     """
+    placed = bin_of_key if was is None else was
     blocks = [(number, block) for number, written in chain for block in written if block.operator == operator]
     bases = {block.bin: number for number, block in blocks if block.kind is BlockKind.BIN}  # the newest comes last
-    states: dict[int, dict[Any, Any]] = {bin: {} for bin in bases if bin is not None and bin in bins}
+    states: dict[int, dict[Any, Any]] = {}
+    if was is None:
+        states.update((bin, {}) for bin in bases if bin is not None and bin in bins)
     timers: list[tuple[Any, int, Any, Any]] = []
     for number, block in blocks:
-        if block.bin is not None and (block.bin not in bins or number < bases[block.bin]):
+        bin = block.bin
+        if bin is not None and (number < bases[bin] or (was is None and bin not in bins)):
             continue
         keys = keys_of(block)
-        if block.bin is not None and keys and bin_of_key(keys[0]) != block.bin:
-            raise StoreError(
-                f"operator {operator!r} had key {keys[0]!r:.80} in bin {block.bin}, and now it belongs to bin "
-                f"{bin_of_key(keys[0])}: give the hash= again that it had, or begin with another --state folder"
-            )
-        at = list(map(bin_of_key, keys)) if block.bin is None else [block.bin] * len(keys)
-        mine = [place for place, bin in enumerate(at) if bin in states and number >= bases[bin]]
+        if bin is not None and keys and placed(keys[0]) != bin:
+            raise misplaced(operator, keys[0], bin, placed(keys[0]))
+        before = list(map(placed, keys)) if bin is None else [bin] * len(keys)
+        if was is None:
+            at = before
+            mine = [place for place, bin in enumerate(at) if bin in states and number >= bases[bin]]
+        else:
+            at = list(map(bin_of_key, keys))
+            valid = (old in bases and number >= bases[old] for old in before)
+            mine = [place for place, is_valid in enumerate(valid) if is_valid and at[place] in bins]
+            for place in mine:
+                states.setdefault(at[place], {})
         found = states_of(block) if mine else []
         for place in mine:
             bin, key, state = at[place], keys[place], found[place]
@@ -68,3 +104,11 @@ def restore(
         if (when if type(when) is int else when[0]) >= time:  # in a nested scope (outer time, round, …)
             due.setdefault(bin, []).append((when, key, payload))
     return Restored(states, due)
+
+
+def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:
+    """Return the error for an operator whose `hash=` has changed."""
+    return StoreError(
+        f"operator {operator!r} had key {key!r:.80} in bin {was}, and now it belongs to bin {now}: give the hash= "
+        "again that it had; or, to place all keys anew, give that one as rehash= (True if it was stable_hash)"
+    )

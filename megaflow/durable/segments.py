@@ -195,8 +195,8 @@ def damaged(name: str, offset: int, what: str) -> StoreDamaged:
 
 def check_format(name: str, version: Any, known: int) -> None:
     """Raise StoreError unless this megaflow reads files of that format version."""
-    if version != known:
+    if not 1 <= version <= known:
         raise StoreError(
-            f"{name} has format {version}, and this megaflow reads format {known}: go on with the megaflow that wrote "
-            "it (or, if none has, the file is damaged: restore the store from a backup)"
+            f"{name} has format {version}, and this megaflow reads formats up to {known}: go on with the megaflow "
+            "that wrote it (or, if none has, the file is damaged: restore the store from a backup)"
         )

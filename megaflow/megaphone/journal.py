@@ -32,12 +32,12 @@ What is then still to be written of the cut, and how it stays as of t: see `unwr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import BuildError, ProtocolError
 from megaflow.megaphone.bases import Bases
 from megaflow.megaphone.bins import BinStore
@@ -81,8 +81,8 @@ def choose(noting: Noting, cuts: int, touched: int, records: int, keys: int) -> 
     return Noting.DENSE if 3 * touched > keys else Noting.SPARSE
 
 
-Restore: TypeAlias = Callable[[str, Callable[[Any], int], Container[int]], Restored]
-"""Operator, the bin of a key, the bins that are wanted -> what is in them."""
+Restore: TypeAlias = Callable[[Heir, Collection[int]], Restored]
+"""Operator, the bins that are wanted -> what is in them."""
 
 
 @dataclass(slots=True)
@@ -91,11 +91,12 @@ class Durability:
 
     sink: CutSink | None = None  # None: they are not
     restore: Restore | None = None  # gives what each begins with; None: with nothing
-    names: set[str] = field(default_factory=set)  # of operators that keep something
+    heirs: dict[str, Heir] = field(default_factory=dict)  # operators that keep something, by name
 
-    def admit(self, name: str, hears_commands: bool) -> None:
+    def admit(self, heir: Heir, hears_commands: bool) -> None:
         """Note an operator with a state. Raises BuildError for one that cannot be durable."""
-        if name in self.names:
+        name = heir.name
+        if name in self.heirs:
             raise BuildError(
                 f"{name}: another stateful operator has this name, by which a durable job finds their states again; "
                 "give each a name= of its own"
@@ -105,7 +106,7 @@ class Durability:
                 f"{name}: it has a control= of its own, on which no checkpoint comes, so its state would not "
                 "be durable; leave control= out"
             )
-        self.names.add(name)
+        self.heirs[name] = heir
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored, Terms
 from megaflow.errors import ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore
@@ -214,8 +214,11 @@ def build(
     name: str,
     make_policy: Callable[[Core], Policy],
     make_splitter: type[Splitter] = ByKey,
+    terms: Terms | None = None,
 ) -> Port[Any]:
     """Build F and S for data that comes by these ports; own the first table's bins.
+
+    `terms`: on which it takes over what an earlier run has kept; None: there is nothing to keep.
 
     `control` is a stream of commands, numbered or not; None: that of the dataflow, if it has one. `make_policy(core)`
     is called once, when `core` is complete.
@@ -226,15 +229,16 @@ def build(
     context = scope.graph.context
     durability = scope.graph.extension(Durability)
     journal: Journal | None = None
-    if durability.sink is not None and make_policy is not PassOn:
-        durability.admit(name, hears_default(scope, commands))
+    heir = Heir(name, bins, lambda count, other: BinStore(count, other or hash).bin_of_key, terms or Terms())
+    if durability.sink is not None and terms is not None:
+        durability.admit(heir, hears_default(scope, commands))
         journal = Journal(name, store, durability.sink, context.now)
     numbering = numbering_of(scope, control)
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
     own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
     restored = Restored({}, {})
-    if durability.restore is not None and own:
-        restored = durability.restore(name, store.bin_of_key, frozenset(own))
+    if durability.restore is not None and terms is not None and own:
+        restored = durability.restore(heir, frozenset(own))
     for bin in own:
         store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
     store.watcher = journal

@@ -21,7 +21,7 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
-from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper
+from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.untaken_lines import LinesCut
@@ -130,8 +130,8 @@ class SteppedStore(StoreKeeper):
         """Commit, or find out about a commit in doubt."""
         storage = self._storage
         task = self._tasks[0]
-        if storage.live is self and task is not None:
-            storage.tried = told(task[0])
+        if storage.live is self and isinstance(task, ToCommit):
+            storage.tried = told(task.commit)
         self.work()
         self.due = None if self._doubtful is None else self._clock() + DOUBT_SECONDS
         result = self._results[-1] if self._results and self._doubtful is None else None

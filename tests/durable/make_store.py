@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from megaflow.durable.blocks import Block, BlockKind, CutHeader, pack, pack_timers
-from megaflow.durable.commits import Commit, OperatorCut, OutputLength, SinkToken, SplitRemainder, needed
+from megaflow.durable.commits import COMMIT_FORMAT, Commit, OperatorCut, OutputLength, SinkToken, SplitRemainder, needed
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.segments import SegmentRef, segment_name
@@ -33,8 +33,16 @@ def cuts() -> dict[int, list[Block]]:
     }
 
 
-def commit_of(checkpoint: int) -> Commit:
+def commit_of(checkpoint: int, format: int = COMMIT_FORMAT) -> Commit:
     """What is in a commit; its number, incarnation and segments are the store's."""
+    commit = commit_of_format_1(checkpoint)
+    if format < 2:
+        return commit
+    count, sessions = commit.operators
+    return replace(commit, operators=(count, replace(sessions, version=3)), dropped=("words",))
+
+
+def commit_of_format_1(checkpoint: int) -> Commit:
     return Commit(
         number=0, checkpoint=checkpoint, time=10 * checkpoint, incarnation=0, app="sessions.py", written_at=1.75e9,
         next_worker=2,

@@ -10,6 +10,7 @@ import pytest
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, find_operator, open_checkpoint
 from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Heir
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreDamaged, StoreError
 from megaflow.megaphone.bins import BinStore, mix
@@ -33,7 +34,8 @@ def test_the_states_are_those_of_the_model_and_of_a_worker_that_recovers(tmp_pat
         commit = open_checkpoint(folder, checkpoint)
         bins = dict(OperatorStates(folder, commit, "count", history.bin_of_key).by_bin())
         assert {key: state for states in bins.values() for key, state in states.items()} == history.at[checkpoint]
-        recovered = Recovery(FolderStore(folder), commit).operator("count", history.bin_of_key, range(BINS))
+        heir = Heir("count", BINS, lambda bins, hash: history.bin_of_key)
+        recovered = Recovery(FolderStore(folder), commit, {}).restore(heir, range(BINS))
         assert bins == recovered.states
         states = OperatorStates(folder, commit, "count", history.bin_of_key)
         assert [states.find(key) for key in range(13)] == [history.at[checkpoint].get(key) for key in range(13)]

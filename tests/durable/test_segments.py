@@ -135,4 +135,4 @@ def test_a_segment_of_another_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(StoreError) as raised:
         reader(content[:8] + (2).to_bytes(4, "little") + content[12:])
     assert not isinstance(raised.value, StoreDamaged)
-    assert str(raised.value).startswith(f"{NAME} has format 2, and this megaflow reads format 1: go on with")
+    assert str(raised.value).startswith(f"{NAME} has format 2, and this megaflow reads formats up to 1: go on with")

@@ -83,7 +83,7 @@ def test_the_first_restored_timer_is_held_for_before_the_operator_has_run() -> N
     with worker.dataflow("restored") as scope:
         durability = scope.ref.graph.extension(Durability)
         durability.sink = lambda piece, block: None
-        durability.restore = lambda name, bin_of_key, bins: Restored(
+        durability.restore = lambda heir, bins: Restored(
             {0: {first: 5}, 3: {}}, {0: [(9, first, "over")], 3: [(7, second, "again"), (12, second, "end")]}
         )
         scope.input_from(records).stateful_unary(fold, bins=BINS, name="timed")

@@ -291,7 +291,7 @@ def go(
     def build(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
         durability = records.port.scope.graph.extension(Durability)
         durability.sink = written.sink(worker.index)
-        durability.restore = lambda name, bin_of_key, bins: (restored or {}).get(name, Restored({}, {}))
+        durability.restore = lambda heir, bins: (restored or {}).get(heir.name, Restored({}, {}))
         flowing = records.exchange(lambda record: len(record[0]))
         for number, kind in enumerate(plan.kinds):
             flowing = build_operator(kind, flowing.map(for_next) if number else flowing, commands, f"{kind} {number}")

@@ -69,7 +69,7 @@ def go(
     def build(worker: Worker, records: Stream[Any], given: Stream[Any]) -> Stream[Any]:
         durability = records.port.scope.graph.extension(Durability)
         durability.sink = written.sink(worker.index)
-        durability.restore = lambda name, bin_of_key, bins: (restored or {}).get(name, Restored({}, {}))
+        durability.restore = lambda heir, bins: (restored or {}).get(heir.name, Restored({}, {}))
         return loops.build(scenario, Log(), worker, records.exchange(lambda record: len(record[0])), given)
 
     with parcels.small(scenario.seed, cluster), small_slices(Random(f"slices {scenario.seed}")):

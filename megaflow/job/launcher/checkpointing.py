@@ -143,7 +143,7 @@ class Checkpointing:
         assert draft.length is not None, "it is complete"
         output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
         commit, left = draft.commit(keeper.latest, output, self._machine.wall())
-        keeper.commit(commit, left, draft.length)
+        keeper.commit(commit, left, draft.length, draft.begun.names)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
         now = self._machine.now()

@@ -52,14 +52,15 @@ class CommitDraft:
             bases = before.get(each.name, (None,) * each.bins)
             written = whole.get(each.name, frozenset())
             now = (begun.checkpoint if bin in written else base for bin, base in enumerate(bases))
-            operators.append(OperatorCut(each.name, "", tuple(now)))
+            operators.append(OperatorCut(each.name, "", tuple(now), each.version))
+        gone = {each.name for each in latest.operators}.union(latest.dropped) - {each.name for each in begun.operators}
         segments = (*(latest.segments if begun.since is not None else ()), *ready.segments)
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
             segments=needed(operators, segments), outputs=(output,),
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
-            table=begun.table, ended=begun.at_end,
+            table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)),
         )  # fmt: skip
         return commit, ready.splits
 

@@ -3,7 +3,7 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -37,6 +37,8 @@ def run(
     checkpoint_every: float = 1.0,
     checkpoints_kept: int = CHECKPOINTS_KEPT,
     restarts: int = 3,
+    rename_state: Mapping[str, str] | None = None,
+    drop_state: Sequence[str] = (),
 ) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
@@ -53,12 +55,15 @@ def run(
     same call goes on from there. The records returned are those of this call, up to its end. After a process is lost
     the call goes on from the last checkpoint by itself, `restarts` times without one between, and then raises
     StateKept; StoreError if the folder is not this job's or its lines are not what they were.
+    `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
+    have another name by now, or are gone.
     """
     spec = JobSpec(
         pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
         profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe, drain_timeout=drain_timeout,
         state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
         checkpoints_kept=checkpoints_kept, restarts=restarts,
+        renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
     )  # fmt: skip
     writer = ListWriter()
     launch(spec, lines, lambda: writer)

@@ -9,12 +9,13 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import Writer
@@ -51,7 +52,50 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
             "Kafka, and read these"
         )
     assert spec.state is not None, "there is a store"
-    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+    check_given_names(spec)
+    origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    try:
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, origin=origin)
+    except BaseException:
+        if origin is not None:
+            origin.close()
+        raise
+
+
+def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
+    """Open what a new store is to begin with; None if `state` is not new. Raises UsageError or StoreError."""
+    if os.path.realpath(folder) == os.path.realpath(state):
+        raise UsageError(
+            f"--from-checkpoint and --state name the same folder, {state}: name a new one by --state for a job of its "
+            "own, or leave --from-checkpoint out to go on"
+        )
+    if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
+        return None
+    try:
+        return Origin(folder, checkpoint)
+    except OSError as error:
+        raise StoreError(f"the store {folder} cannot be read: {error.strerror}") from error
+
+
+def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return what `--rename-state` says, each OLD=NEW. Raises UsageError.
+
+    >>> renamings(["count=words"])
+    (('count', 'words'),)
+    """
+    pairs = tuple((old, new) for old, _, new in (each.partition("=") for each in given))
+    for each, (old, new) in zip(given, pairs, strict=True):
+        if not old or not new or old == new:
+            raise UsageError(f"--rename-state {each}: must be OLD=NEW, two names of operators")
+    return pairs
+
+
+def check_given_names(spec: JobSpec) -> None:
+    """Raise UsageError if an operator is renamed or dropped twice, or both."""
+    old, new = [old for old, _ in spec.renamed], [new for _, new in spec.renamed]
+    for name in {*old, *new, *spec.dropped}:
+        if old.count(name) + spec.dropped.count(name) > 1 or new.count(name) > 1 or (name in old and name in new):
+            raise UsageError(f"--rename-state and --drop-state name operator {name!r} twice; name it once")
 
 
 def app_name(spec: JobSpec) -> str:
@@ -67,9 +111,14 @@ def resume(
 
     Raises StoreError if they are not what the store says; nothing has changed then.
     """
+    found = keeper.found
+    if (spec.renamed or spec.dropped) and (found is None or found.checkpoint == 0):
+        raise StoreError(
+            f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
+            "them, or leave these flags out"
+        )
     length = writer.hold()
     keeper.check_output(writer.name, length)
-    found = keeper.found
     named = () if found is None else found.spark
     if job_input.spark is None and named:
         raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
@@ -88,9 +137,13 @@ def resume(
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = DurablePart(
         os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
-        spec.checkpoint_every,
+        spec.checkpoint_every, spec.renamed, spec.dropped,
     )  # fmt: skip
-    if found is not None:
+    if found is not None and keeper.origin is not None:
+        report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
+    elif found is not None:
+        if spec.origin is not None:
+            report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0

@@ -5,19 +5,19 @@
 2. Nothing that is read is removed meanwhile: files go after a later commit, for which all founders must have written.
 """
 
-from collections.abc import Callable, Container, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
 from megaflow.control.coordinator.checkpoints import Durable
 from megaflow.control.messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart, read_commit
+from megaflow.durable.inheritance import inherited
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Restored
+from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore, Store
-from megaflow.errors import BuildError, StoreError
+from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch
@@ -42,11 +42,13 @@ class KeptState:
         self._store = open_store(part.folder)
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
+        self._durability = Durability()  # of the dataflow, once it is built
         packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
         self._keeper = keeper(packer, self._encoding_seconds, worker.allocator.wake)
 
     def equip(self, durability: Durability) -> None:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
+        self._durability = durability
         durability.sink = self._keeper.write
         durability.restore = self._restore if self._part.commit is not None else None
 
@@ -87,17 +89,23 @@ class KeptState:
         return self._keeper.finish()
 
     def durable(self, begins: bool) -> Durable:
-        """Return what a coordinator must know; `begins`: it is the first one of this incarnation."""
-        operators = tuple(DurableOperator(view.name, view.bins) for view in self._worker.stateful if view.journal)
+        """Return what a coordinator must know; `begins`: it is the first one of this incarnation.
+
+        Raises StoreError if the operators cannot go on with what the commit has.
+        """
+        heirs = self._durability.heirs.values()
+        operators = tuple(DurableOperator(heir.name, heir.bins, heir.terms.version) for heir in heirs)
         every = self._part.checkpoint_every
         if not begins or self._part.commit is None:
             return Durable(operators, every)
         commit = self._read()
-        check_operators(operators, commit)
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
         untaken = untaken_batch(commit, self._worker.membership.ids)
-        return Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, commit.spark, untaken)
+        found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
+        whole = len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))
+        at = commit.checkpoint, commit.time, commit.next_worker
+        return Durable(operators, every, *at, commit.spark, untaken, whole)
 
     def _read(self) -> Commit:
         assert self._part.commit is not None
@@ -105,10 +113,13 @@ class KeptState:
             self._commit = read_commit(self._store, self._part.commit)
         return self._commit
 
-    def _restore(self, operator: str, bin_of_key: Callable[[Any], int], bins: Container[int]) -> Restored:
+    def _recover(self) -> Recovery:
         if self._recovery is None:
-            self._recovery = Recovery(self._store, self._read())
-        return self._recovery.operator(operator, bin_of_key, bins)
+            self._recovery = Recovery(self._store, self._read(), dict(self._part.renamed))
+        return self._recovery
+
+    def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
+        return self._recover().restore(heir, bins)
 
     def _journals(self) -> list[tuple[str, Journal]]:
         return [(view.name, view.journal) for view in self._worker.stateful if view.journal is not None]
@@ -118,21 +129,3 @@ class KeptState:
 
     def _encoding_seconds(self) -> float:
         return sum(journal.seconds for _, journal in self._journals())
-
-
-def check_operators(operators: tuple[DurableOperator, ...], commit: Commit) -> None:
-    """Raise StoreError if what a commit has of an operator would go to none, or to other bins."""
-    found = {each.name: each.bins for each in operators}
-    for kept in commit.operators:
-        if kept.name not in found:
-            new = sorted(found.keys() - {each.name for each in commit.operators})
-            hint = f"; new are {', '.join(map(repr, new))}" if new else ""
-            raise StoreError(
-                f"the store has the state of operator {kept.name!r}, which the program does not have{hint}: give that "
-                "name again by name=, or begin with another --state folder"
-            )
-        if found[kept.name] != len(kept.bases):
-            raise StoreError(
-                f"the store has the state of operator {kept.name!r} in {len(kept.bases)} bins, not in "
-                f"{found[kept.name]}: give that number again by bins=, or begin with another --state folder"
-            )

@@ -32,7 +32,8 @@ class Bench:
         self.asked: list[Commit] = []  # to be committed
         self._results: list[Committed | CommitFailed] = []
         self.keeper: Any = SimpleNamespace(
-            latest=Commit(1, 0, 0, 1), path="kept", commit=lambda commit, left, length: self.asked.append(commit),
+            latest=Commit(1, 0, 0, 1), path="kept",
+            commit=lambda commit, left, length, names: self.asked.append(commit),
             results=self._drain,
         )  # fmt: skip
         self.cut_back: list[int] = []

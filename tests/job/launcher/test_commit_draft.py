@@ -4,7 +4,7 @@ import pytest
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, DurableOperator
 from megaflow.control.messages import Split
-from megaflow.durable.commits import Commit, OutputLength
+from megaflow.durable.commits import Commit, OperatorCut, OutputLength
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.errors import ProtocolError
 from megaflow.job.launcher.commit_draft import CommitDraft
@@ -65,3 +65,13 @@ def test_at_the_end_the_parts_of_all_workers_are_one() -> None:
     commit, left = draft.commit(Commit(4, 0, 0, 1), OutputLength("-", 9), 1.0)
     assert commit.ended and left == () and commit.operators[0].bases == (5, 5) and len(commit.segments) == 2
     commit._check()
+
+
+def test_what_an_operator_is_in_the_program_stands_in_the_commit_and_what_is_gone_is_remembered() -> None:
+    cuts = tuple(OperatorCut(name, "", (1, 1), version=1) for name in ("words", "count"))
+    latest = Commit(3, 1, 10, 2, operators=cuts, dropped=("lines",))
+    operators = (DurableOperator("count", 2, version=4),)
+    draft = CommitDraft(CheckpointBegun(2, 20, None, operators, (0, 1), 2), length=0)
+    draft.ready = CheckpointReady(2, (segment(2),), (("count", (0, 1)),), ())
+    commit, _ = draft.commit(latest, OutputLength("-", 0), 1.0)
+    assert commit.operators == (OperatorCut("count", "", (2, 2), version=4),) and commit.dropped == ("lines", "words")

@@ -1,20 +1,70 @@
-"""What a store has of operators goes to those of the same name and bins, or the job is refused."""
+"""A worker's operators begin with what the store has of them, and its coordinator knows what is to be written anew."""
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from megaflow.control.checkpoint_messages import DurableOperator
-from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.errors import StoreError
-from megaflow.job.worker.kept_state import check_operators
+from megaflow.control.coordinator.checkpoints import Durable
+from megaflow.durable.incarnation import DurablePart, begin
+from megaflow.errors import ProgramError, StoreError
+from megaflow.job.worker.kept_state import KeptState
+from megaflow.megaphone.journal import Durability
+from megaflow.program import Worker
+from megaflow.timely.dataflow.input_handle import InputHandle
+from tests.durable.kept_operator import BINS, KeptOperator
+from tests.job.by_hand import Clock, lone_worker
+
+KEPT = KeptOperator(3)
+CHECKPOINT = KEPT.commit.checkpoint
 
 
-def test_an_operator_that_is_gone_renamed_or_has_other_bins_is_refused() -> None:
-    commit = Commit(7, 3, 41, 2, operators=(OperatorCut("count", "", (3, None)), OperatorCut("sum", "", (3,))))
-    count, total = DurableOperator("count", 2), DurableOperator("sum", 1)
-    check_operators((count, total, DurableOperator("new", 8)), commit)
-    with pytest.raises(StoreError, match="state of operator 'sum', which the program does not have: give that name"):
-        check_operators((count,), commit)
-    with pytest.raises(StoreError, match="operator 'count', which the program does not have; new are 'counts': give"):
-        check_operators((DurableOperator("counts", 2), total), commit)
-    with pytest.raises(StoreError, match="state of operator 'count' in 2 bins, not in 4: give that number again by bi"):
-        check_operators((DurableOperator("count", 4), total), commit)
+def keep(key: Any, time: Any, values: Any, state: Any, timers: Any) -> Any:
+    return state, []
+
+
+def begun(names: str = "count", more: tuple[Any, Any] = ((), ()), **terms: Any) -> tuple[Any, Durable]:
+    """Return the states that operators begin with, and what the coordinator is told, in an incarnation of its own."""
+    incarnation = begin(KEPT.store, "app")
+    number = incarnation.commit(replace(KEPT.commit, app="app")).number
+    worker: Worker = lone_worker(Clock())
+    kept = KeptState(worker, DurablePart("", 2, number, 1.0, *more), lambda folder: KEPT.store)
+    records: InputHandle[Any] = InputHandle()
+    with worker.dataflow("app") as scope:
+        kept.equip(scope.ref.graph.extension(Durability))
+        for name in names.split():
+            terms = {"bins": BINS, "version": 3} | terms
+            scope.input_from(records).stateful_unary(keep, name=name, **terms)
+    return {view.name: view.store.states for view in worker.stateful}, kept.durable(begins=True)  # type: ignore[attr-defined]
+
+
+def test_an_operator_goes_on_and_a_new_one_begins_with_nothing() -> None:
+    states, durable = begun("count new")
+    assert states == {"count": KEPT.states, "new": {}}
+    operators = DurableOperator("count", BINS, 3), DurableOperator("new", BINS, 3)
+    assert durable == Durable(operators, 1.0, CHECKPOINT, KEPT.commit.time, KEPT.commit.next_worker)
+
+
+def test_whatever_has_changed_has_the_first_checkpoint_follow_none() -> None:
+    states, durable = begun("counts", ((("count", "counts"),), ()))
+    assert states == {"counts": KEPT.states} and durable.whole and durable.committed == CHECKPOINT
+    assert begun("new", ((), ("count",)))[0] == {"new": {}} and begun("new", ((), ("count",)))[1].whole
+    states, durable = begun(version=4, upgrade=lambda key, state, version: [state])
+    assert states["count"] == {key: [state] for key, state in KEPT.states.items()} and durable.whole
+    assert begun(bins=4)[0]["count"] == KEPT.states and begun(bins=4)[1].whole
+    states, durable = begun(hash=lambda key: len(key), rehash=True)
+    assert states["count"] == KEPT.states and durable.whole
+
+
+def test_what_cannot_go_on_is_refused() -> None:
+    with pytest.raises(StoreError, match="which the program does not have; did you mean 'cuont'"):
+        begun("cuont")
+    with pytest.raises(StoreError, match="of version 3, and the program has version 2: run the newer program"):
+        begun(version=2)
+    with pytest.raises(StoreError, match="give upgrade=f"):
+        begun(version=4)
+    with pytest.raises(StoreError, match=r"operator 'count' had key 'k\d+' in bin .*: give the hash= again"):
+        begun(hash=lambda key: len(key))
+    with pytest.raises(ProgramError, match=r"operator 'count': upgrade.* raised KeyError: 1, for key 'k"):
+        begun(version=4, upgrade=lambda key, state, version: {}[1])

@@ -1,0 +1,72 @@
+"""Each operator of a program finds its own states in a store, by name, or the resume is refused with what to do."""
+
+from typing import Any
+
+import pytest
+
+from megaflow.durable.commits import Commit, OperatorCut
+from megaflow.durable.inheritance import inherited, upgrade
+from megaflow.durable.restored import Heir, Restored, Terms
+from megaflow.errors import ProgramError, StoreError
+
+COUNT, TOTAL = OperatorCut("count", "", (3, None)), OperatorCut("sum", "", (3,), version=2)
+COMMIT = Commit(7, 3, 41, 2, operators=(COUNT, TOTAL), dropped=("old",))
+
+
+def heirs(*names: str, **versions: int) -> list[Heir]:
+    terms = {name: Terms(version, lambda key, state, version: state) for name, version in versions.items()}
+    return [Heir(name, 2, lambda bins, hash: hash or len, terms.get(name, Terms(2))) for name in names]
+
+
+def find(*names: str, renamed: tuple[tuple[str, str], ...] = (), dropped: tuple[str, ...] = ()) -> dict[str, Any]:
+    return inherited(COMMIT, heirs(*names, count=1, counts=1), renamed, dropped)
+
+
+def test_operators_go_on_by_name_and_new_ones_begin_with_nothing() -> None:
+    assert find("count", "sum", "new") == {"count": COUNT, "sum": TOTAL}
+
+
+def test_a_renamed_or_dropped_operator_is_found_or_left_and_the_second_time_too() -> None:
+    assert find("counts", "sum", renamed=(("count", "counts"),)) == {"counts": COUNT, "sum": TOTAL}
+    assert find("count", dropped=("sum",)) == {"count": COUNT}
+    assert find("count", "sum", renamed=(("words", "count"),), dropped=("old",)) == {"count": COUNT, "sum": TOTAL}
+
+
+@pytest.mark.parametrize(
+    "names, renamed, dropped, said",
+    [
+        ("count", (), (), "has the state of operator 'sum', which the program does not have; or give that "),
+        ("counts sum", (), (), "which the program does not have; did you mean 'counts'. Then add --rename-"),
+        ("sum a b", (), (), "'count', which the program does not have; new are 'a', 'b': --rename-state"),
+        ("count sum", (("count", "cuont"),), (), "no operator 'cuont'; did you mean 'count'. There are: count, sum"),
+        ("count sum x", (("count", "x"),), (), "--rename-state count=x: the program has operator 'count', too, and "),
+        ("sum", (("count", "sum"),), (), "count=sum: the store has the states of both 'count' and 'sum', and an opera"),
+        ("count sum x", (("cont", "x"),), (), "cont=x: the store has no operator 'cont'; did you mean 'count'. There"),
+        ("count sum", (), ("sum",), "--drop-state sum: the program has operator 'sum', whose state would be lost each"),
+        ("count sum", (), ("smu",), "--drop-state smu: the store has no operator 'smu'; did you mean 'sum'. There are"),
+    ],
+)
+def test_what_would_go_to_none_or_twice_is_refused(names: str, renamed: Any, dropped: Any, said: str) -> None:
+    with pytest.raises(StoreError, match=said):
+        find(*names.split(), renamed=renamed, dropped=dropped)
+
+
+def test_states_of_a_later_version_are_refused_and_those_of_an_earlier_one_without_an_upgrade() -> None:
+    older, newer = inherited(COMMIT, heirs("count", "sum", count=1, sum=2)), heirs("count", "sum", count=1, sum=1)
+    assert older.keys() == {"count", "sum"}
+    with pytest.raises(StoreError, match="operator 'sum' in the store are of version 2, and the program has vers"):
+        inherited(COMMIT, newer)
+    with pytest.raises(StoreError, match=r"of version 1, and the program has version 2: give upgrade="):
+        inherited(COMMIT, heirs("count", "sum"))
+
+
+def test_an_upgrade_replaces_or_forgets_states_and_says_which_it_fails_at() -> None:
+    def double(key: str, state: int, version: int) -> int | None:
+        return None if state == 3 else state * version * 2 // (state != 4)
+
+    [heir] = [Heir("count", 2, lambda bins, hash: hash or len, Terms(2, double))]
+    restored = Restored({0: {"a": 1, "b": 3}, 1: {}}, {})
+    upgrade(restored, heir, 1)
+    assert restored.states == {0: {"a": 2}, 1: {}}
+    with pytest.raises(ProgramError, match=r"'count': upgrade.* raised ZeroDivisionError: .*, for key 'c' and a"):
+        upgrade(Restored({1: {"c": 4}}, {}), heir, 1)
