@@ -141,6 +141,7 @@ class Origin:
 
     def __init__(self, path: str, chosen: str) -> None:
         """Open it; `chosen` is its name or number. Raises StoreError if there is no such one; OSError."""
+        self.path = path
         self.title = f"checkpoint {chosen} of {path}"
         self._folder: LocalFolder | None = open_to_look(path)
         try:

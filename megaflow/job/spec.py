@@ -115,6 +115,15 @@ class ChildSpec:
     sign_fd: int | None = None  # for the signs of life, likewise
 
 
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """All that a process must know which builds a program to see whether it can go on with its states."""
+
+    job: JobSpec
+    part: DurablePart  # its `commit` is what the job would go on from
+    has_lines: bool  # that are to be read
+
+
 def gc_threshold() -> int:
     """Return the allocations between two garbage collections of a worker. Raises UsageError for what is no number."""
     given = os.environ.get(GC_VARIABLE) or "1000000"

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from megaflow.cli.main import cli
 from megaflow.durable.incarnation import read_commits
-from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.local_folder import LOCK, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from megaflow.job.kept_states import read_state
@@ -204,6 +204,12 @@ def dataflow(flow):
 """
 
 
+def contents(*paths: Path) -> dict[str, bytes]:
+    """Return what is in these files, and in those of these folders."""
+    files = (file for path in paths for file in (path.iterdir() if path.is_dir() else [path]))
+    return {file.name: file.read_bytes() for file in files if file.name != LOCK}
+
+
 @pytest.mark.slow
 def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Callable[..., Run]) -> None:
     app, lines, out = (tmp_path / name for name in ("app.py", "lines", "out.jsonl"))
@@ -216,14 +222,18 @@ def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Ca
         return start(str(app), "--lines", str(lines), *more)
 
     end(run(FIRST), 0)
-    before = out.read_text()
-    assert "did you mean 'words'? Then add --rename-state count=words" in end(run(SECOND, "--processes", "2"), 1)
-    assert out.read_text() == before
+    before = contents(tmp_path / "store", out)
+    said = end(run(SECOND, "--processes", "2"), 1)
+    assert "did you mean 'words'? Then add --rename-state count=words" in said and "Traceback" not in said
+    refused = SECOND.replace(", rehash=True", "")
+    assert "give the hash= again" in end(run(refused, "--rename-state", "count=words"), 1)
+    assert "end_of_the_world" in end(run(FIRST.replace("flow.lines()", "flow.end_of_the_world()")), 1)
+    assert contents(tmp_path / "store", out) == before, "what is refused changes nothing"
     for _ in "12":
         end(run(SECOND, "--rename-state", "count=words"), 0)
     records = [json.loads(line)["record"] for line in out.read_text().splitlines()]
     totals = {word: [n for each, n in records if each == word] for word in "ab"}
-    assert totals == {"a": list(range(1, 9)), "b": list(range(1, 5))}
+    assert totals == {"a": list(range(1, 13)), "b": list(range(1, 7))}
     said = end(run(FIRST, "--rename-state", "words=count"), 1)
     assert "operator 'count' in the store are of version 2, and the program has version 1: run" in said
 

@@ -49,6 +49,7 @@ class Checkpointing:
         self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
+        self._length = 0  # of the output, in that
 
     def start(self, wake: Callable[[], None]) -> None:
         """Have commits begin; `wake` is called when `settle` has something to do, by a thread."""
@@ -88,8 +89,13 @@ class Checkpointing:
             self._parts.append(part)
 
     def end(self) -> None:
-        """Note that all workers have ended, and well. Raises StoreError if what they had is not kept."""
+        """Note that all workers have ended, and well; or were ended after the last checkpoint of a stop.
+
+        Raises StoreError if what they had is not kept.
+        """
         draft = self._draft
+        if self.stopped_at is not None:
+            self._output.cut_back(self._length)  # not before: until they were ended they have put out more
         if self._keeper is None or self.stopped_at is not None:
             return
         if draft is None or not draft.begun.at_end:
@@ -127,8 +133,7 @@ class Checkpointing:
                 self._failing_since = None
                 self._has_ended = draft.begun.at_end
                 if draft.begun.last:
-                    self.stopped_at = result.checkpoint
-                    self._output.cut_back(draft.length)
+                    self.stopped_at, self._length = result.checkpoint, draft.length
 
     def _draft_of(self, checkpoint: int) -> CommitDraft:
         if self._draft is None or self._draft.begun.checkpoint != checkpoint:

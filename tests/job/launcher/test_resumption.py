@@ -19,7 +19,7 @@ from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
-from megaflow.job.spec import AppFile, JobSpec, PickledFunction
+from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 
 LINE = "0123456789\n"
 
@@ -33,6 +33,7 @@ class Bench:
         self.lines, self.out = folder / "lines", folder / "out.jsonl"
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
+        self.rehearsed: list[Rehearsal] = []
 
     def run(self, output: str = "", app: str = "app.py", store: str = "store", **more: Any) -> Resumption:
         """Begin a job; it is lost at once."""
@@ -43,7 +44,7 @@ class Bench:
             stack.callback(keeper.close)
             writer = open_writer(output or f"jsonl:{self.out}", mode="new" if keeper.is_new else "resume")
             stack.callback(writer.close)
-            return resume(keeper, spec, writer, job_input, self.reports.append)
+            return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearsed.append)
 
     def leave(self, checkpoint: int, read: int, written: int, ended: bool = False) -> None:
         """Leave a checkpoint in the store, with so many bytes read and written."""
@@ -124,7 +125,7 @@ def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:
         keeper = open_store(spec, job_input)
         writer = open_writer(f"jsonl:{own}", mode=mode)
         assert keeper.is_new == (mode == "append")
-        resume(keeper, spec, writer, job_input, bench.reports.append)
+        resume(keeper, spec, writer, job_input, bench.reports.append, bench.rehearsed.append)
         writer.close()
         keeper.close()
         assert own.read_text() == "mine\n"
@@ -200,7 +201,7 @@ def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
     for incarnation in (1, 2):
         job_input = find_input(str(tmp_path / "lines"), 1, "replace")
         keeper = open_store(spec, job_input)
-        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None)
+        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None, lambda task: None)
         assert resumed.part.incarnation == incarnation
         keeper.close()
 
@@ -216,3 +217,5 @@ def test_what_is_said_of_operators_goes_to_the_workers_and_is_refused_where_it_c
     bench.leave(3, read=44, written=220)
     begun = bench.run(**more)
     assert begun.part is not None and (begun.part.renamed, begun.part.dropped) == tuple(more.values())
+    [rehearsal] = bench.rehearsed
+    assert rehearsal.part.commit == 3 and rehearsal.part.dropped == ("lines",) and rehearsal.has_lines
