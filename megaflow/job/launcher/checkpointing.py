@@ -68,7 +68,9 @@ class Checkpointing:
                 if self._draft is not None or self._committing is not None:
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
                 self._draft = CommitDraft(message)
-                self._output.put(self._mark(Mark(checkpoint, float("inf") if at_end else epoch)))
+                mark = Mark(checkpoint, float("inf") if at_end else epoch)
+                is_silent = self._output.form == "nothing"  # then no worker says which epochs are closed
+                self._output.put([mark] if is_silent else self._mark(mark))
             case messages.CheckpointReady(checkpoint):
                 self._draft_of(checkpoint).ready = message
                 self._commit_if_complete()
