@@ -165,7 +165,7 @@ class WorkerProgram:
                 self._kept.check(graph)
             last = graph.nodes[stream.port.node]
             graph.where = f"the output of {last.name!r}, {last.where}"
-            self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
+            self._output = JobOutput(stream.port, self._shared.launcher, spec.output, self._kept is not None)
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
