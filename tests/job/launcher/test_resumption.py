@@ -163,14 +163,18 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
     assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
 
 
-def test_other_code_is_said(bench: Bench) -> None:
+def test_other_code_is_said_and_rehearsed(bench: Bench) -> None:
     bench.run()
     app = bench.folder / "app.py"
     app.write_text("dataflow = 1")
     bench.leave(3, read=44, written=220, code=Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())}))
     assert bench.run().code is not None and "with other code" not in bench.reports[-1]
+    assert not bench.rehearsed  # it takes as long as a process to start
+    bench.run(dropped=("lines",))
+    assert len(bench.rehearsed) == 1
     app.write_text("dataflow = 2")
     assert bench.run(args=("x",)).code == Fingerprint("app.py:dataflow", ("x",), {"app.py": digest(app.read_bytes())})
+    assert len(bench.rehearsed) == 2
     assert bench.reports[-1].endswith("; with other code: app.py differs; the arguments are ['x'], the job's are []")
 
 
