@@ -41,7 +41,8 @@ ONLY_WITH_JOIN = {
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts")
+                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
+                 "take_over")
 } | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
@@ -156,6 +157,9 @@ def state() -> None:
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between; 0: never.")  # fmt: skip
+@option("--take-over", env="TAKE_OVER", is_flag=True,
+        help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
+        "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
 @repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
           help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
           "again with the same command.")  # fmt: skip
@@ -247,7 +251,7 @@ def run(
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "renamed", "dropped")
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "renamed", "dropped")
     for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]

@@ -5,17 +5,22 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
  2. The output is opened and locked, and compared with what the store says; so are the input's files.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
+With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
+with processes that send it outputs, until it wants to commit: then it is told that it is not its turn any more, and
+ends. What it writes to the output until then is in another file (see `output_copy`).
 """
 
 import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.local_folder import open_for_a_job
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
@@ -52,7 +57,8 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
-    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept)
+    open_folder = partial(open_for_a_job, take_over=spec.take_over)
+    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder)
 
 
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -95,7 +101,7 @@ def resume(
             f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
             "them, or leave these flags out"
         )
-    length = writer.hold()
+    length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
     named = () if found is None else found.spark
     if job_input.spark is None and named:
@@ -122,6 +128,9 @@ def resume(
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
         report(resumption_text(begun, found.written_at, again, time.time()))
+    if keeper.taken_from is not None:
+        tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
+        report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
     return Resumption(job_input, part, begun.ended and not job_input.splits and job_input.spark is None)
 
 

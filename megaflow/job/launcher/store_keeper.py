@@ -23,7 +23,7 @@ from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
-from megaflow.durable.local_folder import LocalFolder, open_for_a_job
+from megaflow.durable.local_folder import Holder, LocalFolder, open_for_a_job
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -79,6 +79,11 @@ class StoreKeeper:
     def is_new(self) -> bool:
         """Whether no job has begun with the store."""
         return self.found is None
+
+    @property
+    def taken_from(self) -> Holder | None:
+        """Whose place this launcher takes; None: nobody's, or nobody knows."""
+        return self._folder.taken_from
 
     @property
     def latest(self) -> Commit:

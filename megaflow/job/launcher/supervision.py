@@ -24,7 +24,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from megaflow.errors import ClusterError, PeerFailed, ProtocolError, StoreError
+from megaflow.errors import ClusterError, PeerFailed, ProtocolError, StoreError, StoreFenced
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
@@ -42,7 +42,8 @@ WAIT_SECONDS_MAX: Final = 5.0
 
 def is_loss(error: BaseException) -> bool:
     """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
-    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
+    is_ours = isinstance(error, PeerFailed | ProtocolError | StoreFenced)  # fenced: another launcher goes on
+    return isinstance(error, ClusterError | StoreError) and not is_ours
 
 
 class Starter(Protocol):
