@@ -48,7 +48,7 @@ lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move while it runs
 	@$(BIN)/python apps/demo.py
 
-bench: $(STAMP)  ## all workloads beside the plain Python loop and others (some 25 minutes); ONLY=S1,S4; ARGS=--quick
+bench: $(STAMP)  ## all workloads beside the plain Python loop and others (some 40 minutes); ONLY=S1,S4; ARGS=--quick
 	@$(BIN)/python apps/bench/suite.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 # Each by itself: one that has no wheel here does not keep the other out.

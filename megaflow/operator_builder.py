@@ -95,13 +95,14 @@ class OperatorBuilder:
         self._outputs.append(output)
         return output, Stream(port)
 
-    def build(self, build: Build, joinable: bool = False) -> None:
+    def build(self, build: Build, joinable: bool = False, *, stateless: bool = False) -> None:
         """Finish: `build(capabilities, info)` returns `logic()`, which reads the inputs and sends through the outputs.
 
         `capabilities` are the initial ones, one for each output in the order of `new_output`; while one is held the
         output is open at its time, so `release()` those that are not needed. Of a time that came by an input,
         `time.retain(output)` is the right to send at an output that depends on the input. On a worker that joins
         later the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
+        `stateless`: as that of `Stream.unary`.
         """
         self._check_open("build")
         if not callable(build):
@@ -114,7 +115,7 @@ class OperatorBuilder:
                 advances = dict.fromkeys(range(len(self._inputs)), self._checked(0))
             for number, summary in advances.items():
                 self._paths[number][output] = summary
-        finish(self._builder, self._inputs, self._outputs, build, joinable, hand_over=False)
+        finish(self._builder, self._inputs, self._outputs, build, joinable, stateless, hand_over=False)
 
     def _title(self) -> str:
         return f"{self._name} ({self._builder.where})"

@@ -58,15 +58,20 @@ class Scope:
         """The records of an iterable at the least time, on every worker that calls it; read bit by bit."""
         return Stream(sources.to_stream(self.ref, iterable("to_stream", records, "an iterable of records")))
 
-    def source(self, name: str, build: generic.SourceBuild[T], joinable: bool = False) -> Stream[T]:
+    def source(
+        self, name: str, build: generic.SourceBuild[T], joinable: bool = False, *, stateless: bool = False
+    ) -> Stream[T]:
         """A source of your own: `build(capability, info)` returns `logic(output)`.
 
         It runs once at the start, then whenever `info.activator` asks for it. While it holds its capability the
         stream stays open; it must release it to end. While `output.is_full()` it should send no more and return: it
         runs again when there is room. On a worker that joins later the capability is absent; with
         `joinable` it is filled, before `worker.bootstrap()` returns, if a member still holds one.
+
+        A job that keeps its state refuses it, since nobody can read its records again, unless `stateless=True` says
+        that none of them matters: after a crash it begins anew.
         """
-        return Stream(generic.operator(self.ref, name, [], build, joinable=joinable))
+        return Stream(generic.operator(self.ref, name, [], build, joinable=joinable, stateless=stateless))
 
     def replay(self, sources: Iterable[EventSource]) -> Stream[Any]:
         """The stream that was captured into these EventLinks, or into the files or sockets of these EventReaders.

@@ -245,37 +245,67 @@ class Stream(Generic[T]):
 
     # Operators by hand ------------------------------------------------------------------
 
-    def unary(self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
-        """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data."""
-        return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, notify=False))
+    def unary(
+        self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R], *, stateless: bool = False
+    ) -> Stream[R]:
+        """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data.
 
-    def unary_frontier(self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R]) -> Stream[R]:
+        A job that keeps its state (`--state`) does not know of what an operator of your own keeps from one time to the
+        next, and refuses it, unless `stateless=True` says that it keeps nothing: no state, and no record to be sent at
+        a later time than its own. That holds for all operators of your own.
+        """
+        inputs = [(self.port, pact)]
+        return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
+
+    def unary_frontier(
+        self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R], *, stateless: bool = False
+    ) -> Stream[R]:
         """Like `unary`, run also when `input.frontier` moves."""
-        return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build))
+        return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, stateless=stateless))
 
     def binary(
-        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
+        self,
+        other: Stream[U],
+        pact1: PactOrClass,
+        pact2: PactOrClass,
+        name: str,
+        build: generic.BinaryBuild[T, U, R],
+        *,
+        stateless: bool = False,
     ) -> Stream[R]:
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
         inputs = [(self.port, pact1), (_port("binary", other), pact2)]
-        return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False))
+        return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
 
     def binary_frontier(
-        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R]
+        self,
+        other: Stream[U],
+        pact1: PactOrClass,
+        pact2: PactOrClass,
+        name: str,
+        build: generic.BinaryBuild[T, U, R],
+        *,
+        stateless: bool = False,
     ) -> Stream[R]:
         """Like `binary`, run also when a frontier moves."""
         inputs = [(self.port, pact1), (_port("binary_frontier", other), pact2)]
-        return Stream(generic.operator(self.port.scope, name, inputs, build))
+        return Stream(generic.operator(self.port.scope, name, inputs, build, stateless=stateless))
 
     def unary_notify(
-        self, pact: PactOrClass, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = ()
+        self,
+        pact: PactOrClass,
+        name: str,
+        logic: generic.NotifyLogic[T, R],
+        init: Iterable[Time] = (),
+        *,
+        stateless: bool = False,
     ) -> Stream[R]:
         """An operator that is told when times are over: `logic(input, output, notificator)`.
 
         `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
         `f(capability, count)` for what is over. `init`: times that are asked for at the start.
         """
-        return self.unary_frontier(pact, name, generic.notified(logic, init))
+        return self.unary_frontier(pact, name, generic.notified(logic, init), stateless=stateless)
 
     def binary_notify(
         self,
@@ -285,13 +315,16 @@ class Stream(Generic[T]):
         name: str,
         logic: generic.BinaryNotifyLogic[T, U, R],
         init: Iterable[Time] = (),
+        *,
+        stateless: bool = False,
     ) -> Stream[R]:
         """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
-        return self.binary_frontier(other, pact1, pact2, name, generic.notified(logic, init))
+        build = generic.notified(logic, init)
+        return self.binary_frontier(other, pact1, pact2, name, build, stateless=stateless)
 
-    def sink(self, pact: PactOrClass, name: str, build: generic.SinkBuild[T]) -> None:
+    def sink(self, pact: PactOrClass, name: str, build: generic.SinkBuild[T], *, stateless: bool = False) -> None:
         """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""
-        generic.sink(self.port, pact, name, build)
+        generic.sink(self.port, pact, name, build, stateless)
 
     # State that moves -------------------------------------------------------------------
 

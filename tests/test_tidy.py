@@ -121,11 +121,10 @@ SHELL = (
 
 WALL_CLOCKS = {
     # module that reads the clock on the wall -> what for: never to wait, nor to tell what was first
-    "megaflow/cli/app_operators.py": "stands in for the worker's",
-    "megaflow/cli/drawing.py": "stands in for the worker's",
     "megaflow/cli/state.py": "how old checkpoints are",
     "megaflow/job/launcher/machine.py": "when a checkpoint was written",
     "megaflow/job/launcher/resumption.py": "how old a checkpoint is",
+    "megaflow/job/worker/dry_build.py": "stands in for a worker's",
     "megaflow/timely/runtime.py": "how long a bin was under way between machines",
 }
 

@@ -66,12 +66,12 @@ def count_ints(records: int) -> dict[str, Any]:
     return {"processor_seconds": time.process_time() - began, "records": outputs}
 
 
-def keys_of_ticks(rate: float, ticks: int, seed: int) -> list[list[int]]:
+def keys_of_ticks(rate: float, ticks: int, seed: int, keys: int = LATENCY_KEYS) -> list[list[int]]:
     """Draw the keys of the records that are due at each tick."""
     rng = random.Random(seed)
     ends = [round(rate * TICK_SECONDS * (tick + 1)) for tick in range(ticks)]
     return [
-        [rng.randrange(LATENCY_KEYS) for _ in range(end - start)] for start, end in itertools.pairwise((0, *ends))
+        [rng.randrange(keys) for _ in range(end - start)] for start, end in itertools.pairwise((0, *ends))
     ]
 
 

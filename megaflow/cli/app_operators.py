@@ -4,20 +4,16 @@ That loads the program, and with it the classes of its states. Each operator ask
 with nothing, and is noted.
 """
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from megaflow.cli.drawing import Draughtsman, Enough, build_flow
 from megaflow.durable.restored import Heir, Restored
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.app import find_app
+from megaflow.job.worker.dry_build import Enough, build_dry, draughtsman
 from megaflow.job.worker.flow import Flow, load
 from megaflow.megaphone.journal import Durability
-from megaflow.scope import Scope
-from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-from megaflow.timely.membership import founding
 
 
 class AppOperators:
@@ -28,7 +24,7 @@ class AppOperators:
         self._text = text
         self._found: dict[str, Heir] = {}  # by name
         app = find_app(text)
-        worker = Draughtsman(LocalFabric([0]).allocator(0), founding([0]), Scope, (time.monotonic, time.time), args)
+        worker = draughtsman(args)
         try:
             function = load(app)
 
@@ -36,7 +32,7 @@ class AppOperators:
                 flow.scope.ref.graph.extension(Durability).restore = self._note
                 return function(flow)
 
-            build_flow(worker, build, args)
+            build_dry(worker, build, args)
         except (KeyboardInterrupt, UsageError):
             raise
         except Enough:

@@ -42,7 +42,7 @@ NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
                  "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
-                 "take_over")
+                 "take_over", "from_checkpoint")
 } | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
@@ -150,6 +150,9 @@ def state() -> None:
 @option("--state", env="STATE", metavar="DIR", type=click.Path(file_okay=False),
         help="Keep the job's state in DIR, which is made if there is none: the same command goes on from there after "
         "a crash or a stop. Lines come from files or Spark.")  # fmt: skip
+@option("--from-checkpoint", env="FROM_CHECKPOINT", metavar="DIR:NAME",
+        help="With --state, if that is new: begin, as a job of its own, with what another job kept in its DIR at a "
+        "checkpoint of this name or number. Program and lines are that job's, the output is not.")  # fmt: skip
 @option("--checkpoint-every", env="CHECKPOINT_EVERY", metavar="SECONDS", type=float, default=1.0, show_default=True,
         help="With --state: how long from one checkpoint to the next, at least.")  # fmt: skip
 @option("--checkpoints-kept", env="CHECKPOINTS_KEPT", metavar="N", type=int, default=3, show_default=True,
@@ -204,7 +207,7 @@ def state() -> None:
 def run(
     app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
     no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
-    append: bool, state: str | None, **more: Any,
+    append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
@@ -233,7 +236,8 @@ def run(
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     more["renamed"] = renamings(more["renamed"])
-    spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state), **more)
+    spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
+                   origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
     started = show_started(spec.processes * spec.workers)
     summary = launch(
         spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
@@ -248,10 +252,18 @@ def run(
         click.get_current_context().exit(INTERRUPTED)
 
 
+def origin_of(text: str) -> tuple[str, str]:
+    """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
+    folder, _, name = text.rpartition(":")
+    if not folder or not name:
+        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
+    return os.path.abspath(folder), name
+
+
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "renamed", "dropped")
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
     for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]

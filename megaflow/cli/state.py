@@ -11,15 +11,20 @@ import click
 from megaflow.cli.json_records import to_json
 from megaflow.cli.options import answer, counted, option
 from megaflow.cli.text import bytes_text, table_text
+from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import Commit
+from megaflow.durable.incarnation import drop_name
 from megaflow.durable.inspection import StoreContent, inspect, verify
-from megaflow.durable.local_folder import LocalFolder, open_to_look
+from megaflow.durable.local_folder import LocalFolder, lock_holder, open_for_a_job, open_to_look
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
+from megaflow.job.job_file import Job, present
+from megaflow.job.side_door import ask_launcher
 
 DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path())
+DROP_SECONDS = 30.0  # for the launcher, which may be committing
 AS_JSON = option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
 
 
@@ -65,6 +70,39 @@ def verify_store(directory: str, as_json: bool) -> None:
     raise_damage(directory, content)
 
 
+@click.command("rm")
+@DIRECTORY
+@click.argument("name", metavar="NAME")
+def remove_name(directory: str, name: str) -> None:
+    """Let go of a checkpoint that is kept by NAME; it is kept no longer than others are.
+
+    If a job uses the store its launcher does it: the command has to run on that machine then.
+    """
+    open_to_look(directory).close_folder()  # whoever opens it for a job makes it, if there is none
+    try:
+        folder = open_for_a_job(directory)
+    except StoreError:
+        if (job := job_of(directory)) is None:
+            raise
+        answered = ask_launcher(job, DropName(name), NameDropped, DROP_SECONDS)
+        if answered.refused is not None:
+            raise StoreError(answered.refused) from None
+    else:
+        try:
+            drop_name(FolderStore(folder), name)
+        except OSError as error:
+            raise StoreError(f"the store {directory} cannot be written to: {error.strerror}") from error
+        finally:
+            folder.close_folder()
+    answer(f"no checkpoint of {directory} is kept as {name!r} any more")
+
+
+def job_of(directory: str) -> Job | None:
+    """Return the job on this machine that holds the lock of a store, if there is one."""
+    pid = lock_holder(directory)
+    return next((job for job, alive in present() if alive and job.pid == pid), None)
+
+
 @contextmanager
 def looking_at(directory: str) -> Iterator[LocalFolder]:
     """Open a store to look at it. Raises StoreError if it is none, or cannot be read."""
@@ -93,13 +131,14 @@ def content_text(directory: str, content: StoreContent) -> str:
     rows = [
         [commit.checkpoint, commit.time, age_text(now - commit.written_at), commit.incarnation, len(commit.files),
          sum(segment.keys for segment in commit.segments),
-         bytes_text(sum(segment.length for segment in commit.files)), "yes" if commit.ended else "no"]
+         bytes_text(sum(segment.length for segment in commit.files)), "yes" if commit.ended else "no",
+         ", ".join(names_of(content, commit))]
         for commit in content.commits
     ]  # fmt: skip
     newest = content.commits[-1] if content.commits else None
     parts = [f"store {directory}{f' of {newest.app}' if newest else ''}: {bytes_text(content.bytes)}"]
     if rows:
-        head = ["checkpoint", "epoch", "age", "incarnation", "segments", "keys written", "size", "ended"]
+        head = ["checkpoint", "epoch", "age", "incarnation", "segments", "keys written", "size", "ended", "name"]
         parts.append(table_text(head, rows))
     for operator in newest.operators if newest else ():
         parts.append(f"operator {operator.name}: {quantity(len(operator.bases), 'bin')}")
@@ -111,6 +150,11 @@ def content_text(directory: str, content: StoreContent) -> str:
         files = quantity(len(content.unnamed), "file")
         parts.append(f"{files} that no checkpoint names: under way, or left by a crash")
     return "\n".join(parts)
+
+
+def names_of(content: StoreContent, commit: Commit) -> list[str]:
+    """Return the names of a checkpoint: the newest commit has them all."""
+    return [name for name, number in content.commits[-1].named if number == commit.number]
 
 
 def age_text(seconds: float) -> str:
@@ -131,16 +175,17 @@ def store_record(directory: str, content: StoreContent) -> dict[str, Any]:
     return {
         "store": directory,
         "bytes": content.bytes,
-        "checkpoints": [checkpoint_record(commit) for commit in content.commits],
+        "checkpoints": [checkpoint_record(commit, names_of(content, commit)) for commit in content.commits],
         "unnamed": content.unnamed,
         "damage": content.damage,
     }
 
 
-def checkpoint_record(commit: Commit) -> dict[str, Any]:
+def checkpoint_record(commit: Commit, names: list[str]) -> dict[str, Any]:
     """Return a checkpoint for `--json`."""
     return {
         "checkpoint": commit.checkpoint,
+        "names": names,
         "commit": commit.number,
         "epoch": commit.time,
         "app": commit.app,
@@ -159,4 +204,4 @@ def checkpoint_record(commit: Commit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-COMMANDS = (list_checkpoints, verify_store)
+COMMANDS = (list_checkpoints, verify_store, remove_name)

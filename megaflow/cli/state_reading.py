@@ -29,7 +29,7 @@ from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreErro
 from megaflow.job.worker import json_lines
 from megaflow.megaphone.bins import BinStore
 
-CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N", type=int,
+CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N|NAME",
                     help="Which of the checkpoints that the store has; by default the newest one.")  # fmt: skip
 APP = option("--app", env="APP", metavar="FILE[:FUNCTION]",
              help="The program of the store, which is loaded, and its dataflow built: needed if it has a hash= of its "
@@ -46,7 +46,7 @@ ARGS = click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @APP
 @AS_JSON
 def get_state(
-    directory: str, operator: str, key: str, args: tuple[str, ...], checkpoint: int | None, app: str | None,
+    directory: str, operator: str, key: str, args: tuple[str, ...], checkpoint: str | None, app: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Show the state of one key of an operator.
@@ -102,7 +102,7 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
 @CHECKPOINT
 @APP
 def export_states(
-    directory: str, operator: str | None, args: tuple[str, ...], output: str | None, checkpoint: int | None,
+    directory: str, operator: str | None, args: tuple[str, ...], output: str | None, checkpoint: str | None,
     app: str | None,
 ) -> None:  # fmt: skip
     """Print all states, or those of one operator, as JSON lines.
@@ -170,7 +170,7 @@ def unwritable(path: str | None, error: OSError) -> MegaflowError:
 @click.argument("new", metavar="NEW", type=click.Path())
 @CHECKPOINT
 @AS_JSON
-def copy_a_store(directory: str, new: str, checkpoint: int | None, as_json: bool) -> None:
+def copy_a_store(directory: str, new: str, checkpoint: str | None, as_json: bool) -> None:
     """Copy a store, also that of a running job, to a new folder NEW: a backup that a job can go on from.
 
     With --checkpoint that one alone. Copy the outputs after it: what they have by then is at least what it says.

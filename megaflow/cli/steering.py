@@ -16,6 +16,7 @@ from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
+from megaflow.durable.commits import check_checkpoint_name
 from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
@@ -260,11 +261,18 @@ def explain(where: Where, as_json: bool) -> None:
 
 
 @click.command()
+@option("--name", env="CHECKPOINT_NAME", metavar="NAME",
+        help="Keep it by this name until megaflow state rm DIR NAME, however many come after it.")  # fmt: skip
 @steering
-def checkpoint(where: Where, as_json: bool) -> None:
-    """Have a job that was started with --state keep its state now; return when it is on the disk."""
+def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
+    """Have a job that was started with --state keep its state now; return when it is on the disk.
+
+    From one that has a name another job can begin: megaflow run --from-checkpoint DIR:NAME.
+    """
+    if name is not None:
+        check_checkpoint_name(name)
     with conversation(*where, tell_silence) as talk:
-        report = commands.take_checkpoint(talk)
+        report = commands.take_checkpoint(talk, name)
     answer(to_json(report) if as_json else text.checkpoint_text(report))
 
 

@@ -80,6 +80,7 @@ class CheckpointBegun:
     last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
     at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
+    names: tuple[str, ...] = ()  # that it is to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Committed:
     """A checkpoint is durable."""
 
     checkpoint: int
+    refused: tuple[tuple[str, str], ...] = ()  # (name that it was to have, why it has not)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,20 @@ class BusyReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DropName:
+    """Ask the launcher to have no checkpoint kept by this name, answered by `NameDropped`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameDropped:
+    """It is done, and durable."""
+
+    refused: str | None = None  # why it is not
+
+
+@dataclass(frozen=True, slots=True)
 class EndNow:
     """Have the launcher end the job at once, whatever its workers do; answered by `EndsNow`, before it has."""
 

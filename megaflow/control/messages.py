@@ -191,6 +191,8 @@ class StopJob:
 class CheckpointJob:
     """Make a checkpoint; `Done` carries the `CheckpointStatus` when it is committed."""
 
+    name: str | None = None  # by which it is kept until that is dropped; refused if another one has it
+
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:

@@ -1,7 +1,8 @@
 """Commits: what is durable, as one small file each, `000000000042.commit`.
 
 A commit names all that a job needs to go on from one checkpoint: the segments, where the inputs are, how long the
-outputs. The highest one counts, and those before it that it names. The launcher writes it, whole or not at all
+outputs. The highest one counts, and those before it that it names: the last few, and those of checkpoints that were
+given a name. The launcher writes it, whole or not at all
 (`store`), and repeats the newest under the next number, with an incarnation one higher, whenever it takes the store
 over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
 checkpoints may be given up.
@@ -22,15 +23,16 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
-from megaflow.errors import MegaflowError
+from megaflow.errors import MegaflowError, UsageError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
 COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()]]] = {"untaken": ()}
+LATER: Final[dict[str, tuple[()]]] = {"untaken": (), "named": ()}
 """Fields that the first stores of this format do not have, with what they say without."""
+CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _MAGIC: Final = b"mf-comm\n"
 _START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
@@ -107,11 +109,17 @@ class Commit:
     ended: bool = False  # the inputs have ended, and nothing is to follow
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
+    named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
         """All segments that it names."""
         return *self.segments, *(each.segment for each in self.untaken)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The numbers of the earlier commits that count beside this one, newest first."""
+        return tuple(sorted({*self.kept, *(number for _, number in self.named)} - {self.number}, reverse=True))
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
@@ -122,6 +130,8 @@ class Commit:
     def _check(self) -> None:
         assert self.number > 0 and self.incarnation > 0
         assert list(self.kept) == sorted(set(self.kept), reverse=True) and self.number > max(self.kept, default=0)
+        assert list(self.named) == sorted(dict(self.named).items())
+        assert all(0 < number <= self.number for _, number in self.named)
         assert all(each.checkpoint <= self.checkpoint for each in self.segments)
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
         assert len({each.name for each in self.files}) == len(self.files)
@@ -137,6 +147,15 @@ def commit_name(number: int) -> str:
     '000000000042.commit'
     """
     return f"{number:012}.commit"
+
+
+def check_checkpoint_name(name: str) -> None:
+    """Raise UsageError unless a checkpoint can have this name: it is no number, and no path."""
+    if not CHECKPOINT_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a checkpoint: give a letter, and up to 63 letters, digits, dots, dashes and "
+            "underscores"
+        )
 
 
 def commit_numbers(names: Iterable[str]) -> list[int]:

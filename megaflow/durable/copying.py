@@ -8,6 +8,8 @@
    Spark's record of what its batches hold comes before them, too, up to the newest batch that they have: of a later one
    that was answered Spark would think that it is in.
 4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
+
+A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
 """
 
 import contextlib
@@ -16,18 +18,19 @@ import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from megaflow.durable.commits import Commit, commit_name
+from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
-from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job
+from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.segments import SegmentRef, damaged
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import StoreDamaged, StoreError
 
 
-def open_to_copy(source: LocalFolder, chosen: int | None = None) -> Sequence[Commit]:
+def open_to_copy(source: LocalFolder, chosen: int | str | None = None) -> Sequence[Commit]:
     """Open what is to be copied: all that counts, or one checkpoint; return its commits, oldest first.
 
     Raises StoreError if there is no such checkpoint, StoreDamaged, OSError.
@@ -35,7 +38,8 @@ def open_to_copy(source: LocalFolder, chosen: int | None = None) -> Sequence[Com
 
     def select(content: StoreContent) -> Sequence[Commit]:
         if chosen is not None:
-            return [replace(find_checkpoint(source.path, content, chosen), kept=())]
+            commit = find_checkpoint(source.path, content, chosen)
+            return [replace(commit, kept=(), named=tuple(each for each in commit.named if each[1] == commit.number))]
         if content.damage:
             raise StoreDamaged("; ".join(content.damage))
         return content.commits
@@ -61,31 +65,45 @@ def copy_store(
     """
     check_empty(path)
     folder = open_for_a_job(path)
-    written: list[str] = []
     try:
         check_empty(path)  # by now nobody else makes a store there
         store = FolderStore(folder)
         try:
-            for segment in segments_of(commits):
-                written.append(segment.name)
-                store.put(segment.name, read_whole(FolderStore(source), segment))
-                copied(segment)
-            for query, batch in commits[-1].spark:
-                record = Path(source.path, SPARK, query)
-                if record.is_dir():  # else a job that goes on from the copy says that it is not there
-                    copy_record(record, Path(path, SPARK, query), batch)
-            for commit in reversed(commits):
-                written.append(commit_name(commit.number))
-                store.commit(commit_name(commit.number), commit.to_bytes())
+            _write(FolderStore(source), commits, store, copied, partial(_copy_records, source, commits[-1], path))
         except BaseException:
             with contextlib.suppress(OSError):
-                store.delete(reversed(written))
+                store.delete(sorted(store.list(), reverse=True))
             shutil.rmtree(os.path.join(path, SPARK), ignore_errors=True)
             raise
     except OSError as error:
         raise StoreError(f"{path} cannot be written to: {error.strerror}") from error
     finally:
         folder.close_folder()
+
+
+def _write(
+    source: Store,
+    commits: Sequence[Commit],
+    target: Store,
+    copied: Callable[[SegmentRef], None] = lambda segment: None,
+    before_commits: Callable[[], None] = lambda: None,
+) -> None:
+    """Put segments, and then commits, into a store that is empty."""
+    for segment in segments_of(commits):
+        target.put(segment.name, read_whole(source, segment))
+        copied(segment)
+    before_commits()
+    for commit in reversed(commits):
+        if not target.commit(commit_name(commit.number), commit.to_bytes()):
+            raise StoreError(f"another job has begun with the store: {commit_name(commit.number)} is there")
+
+
+def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
+    """Copy what Spark has recorded of the queries of a commit."""
+    for query, batch in commit.spark:
+        record = Path(source.path, SPARK, query)
+        if record.is_dir():  # else a job that goes on from the copy says that it is not there
+            copy_record(record, Path(path, SPARK, query), batch)
 
 
 def copy_record(source: Path, target: Path, newest: int) -> None:
@@ -116,3 +134,43 @@ def read_whole(store: Store, segment: SegmentRef) -> list[bytes]:
     if crc != segment.crc or sum(map(len, parts)) != segment.length:
         raise damaged(segment.name, 0, "it does not have its length or checksum")
     return parts
+
+
+class Origin:
+    """A checkpoint of another store, with which the store of a new job begins. To be closed."""
+
+    def __init__(self, path: str, chosen: str) -> None:
+        """Open it; `chosen` is its name or number. Raises StoreError if there is no such one; OSError."""
+        self.path = path
+        self.title = f"checkpoint {chosen} of {path}"
+        self._folder: LocalFolder | None = open_to_look(path)
+        try:
+            self.commit = open_to_copy(self._folder, chosen)[0]
+            if self.commit.spark:
+                raise StoreError(f"{self.title} has read from Spark, from which no other job can go on")
+        except BaseException:
+            self.close()
+            raise
+
+    def check_output(self, name: str) -> None:
+        """Raise StoreError for an output that is the other job's file."""
+        if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
+            raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
+
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...]) -> Commit:
+        """Begin a store that has no commit, for a job with these outputs; return its commit.
+
+        What is there is of an attempt that was broken off, and removed. Raises StoreDamaged or OSError, StoreError if
+        another job has begun with the store.
+        """
+        assert self._folder is not None, "it is open"
+        store.delete(store.list())
+        commit = replace(self.commit, outputs=outputs, tokens=(), named=())
+        _write(FolderStore(self._folder), [commit], store)
+        return commit
+
+    def close(self) -> None:
+        """Let go of it, once or again."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.close_folder()

@@ -15,8 +15,10 @@ read:
     acknowledged checkpoint or the one in doubt.
 
 What is removed, and when
- 4. Kept are the newest commits of the last few checkpoints; the highest one names the others. Nothing else that looks
-    like a commit counts: a launcher that slept may have found a number free (2), and have ended before it saw why.
+ 4. Kept are the newest commits of the last few checkpoints, and those of checkpoints that have a name, until it is
+    dropped; the highest one names the others. A commit that repeats a checkpoint takes over its names, since what it
+    repeats may be one that a launcher which slept takes back. Nothing else that looks like a commit counts: a launcher
+    that slept may have found a number free (2), and have ended before it saw why.
  5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
     unless a kept commit names them too. So each commit that counts has all of its segments, at every moment.
  6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
@@ -81,7 +83,7 @@ def read_commits(store: Store) -> list[Commit]:
         try:
             for number in numbers[-1:]:
                 commits.append(read_commit(store, number))
-                commits += [read_commit(store, older) for older in commits[0].kept]
+                commits += [read_commit(store, older) for older in commits[0].others]
             for commit in commits:
                 for segment in commit.files:
                     check_present(commit, segment, files)
@@ -136,18 +138,23 @@ class Incarnation:
         """Whether a commit later than `latest` may be what is recovered: that of checkpoint `tried`."""
         return self._doubtful is not None or self._number > self.latest.number
 
-    def commit(self, commit: Commit) -> Commit:
+    def commit(self, commit: Commit, names: Iterable[str] = (), dropped: Iterable[str] = ()) -> Commit:
         """Make a checkpoint durable; return the commit as it is written, numbered and of this incarnation.
 
-        Raises OSError: nothing has changed, the checkpoint may be given up. CommitInDoubt: it must not be; call this
-        again with the same one. StoreFenced: another launcher has the store, and this one must stop.
+        It gets these `names`, which no checkpoint has; names that are `dropped` keep none any more. Raises OSError:
+        nothing has changed, the checkpoint may be given up. CommitInDoubt: it must not be; call this again with the
+        same one. StoreFenced: another launcher has the store, and this one must stop.
         """
         assert not self.in_doubt or self.tried == commit.checkpoint, "another commit is in doubt"
         self.tried = commit.checkpoint
         self._settle()
+        number = self._number + 1
+        given = {name: of for name, of in self.latest.named if name not in {*dropped}} | dict.fromkeys(names, number)
+        named = ((name, number if self._repeats(commit, of) else of) for name, of in sorted(given.items()))
         written = replace(
-            commit, number=self._number + 1, incarnation=self.latest.incarnation, kept=self._to_keep(commit.checkpoint)
-        )
+            commit, number=number, incarnation=self.latest.incarnation, kept=self._to_keep(commit.checkpoint),
+            named=tuple(named),
+        )  # fmt: skip
         written._check()
         try:
             if not self._store.commit(commit_name(written.number), written.to_bytes()):
@@ -180,10 +187,15 @@ class Incarnation:
         """Let segments of this incarnation that no commit will name be removed after the next commit."""
         self._doomed.update(names)
 
+    def drop_name(self, name: str) -> None:
+        """Have no checkpoint kept by this name. Raises StoreError if there is none that has it, and as `commit`."""
+        check_named(self.latest, name)
+        self.commit(self.latest, dropped=[name])
+
     def collect(self) -> None:
         """Remove what is not kept; to be called after a commit. Raises OSError: it is tried again the next time."""
         assert not self.in_doubt, "a commit is in doubt"
-        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.kept})
+        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others})
         if old:
             self._store.delete(map(commit_name, old))
         for number in old:
@@ -206,6 +218,10 @@ class Incarnation:
             found = SEGMENT_FILE.fullmatch(name)
             if found is not None and int(found[1]) == latest.incarnation and int(found[3]) < first.get(found[2], 0):
                 self._doomed.add(name)
+
+    def _repeats(self, commit: Commit, number: int) -> bool:
+        """Tell whether a commit that is to be written is of the checkpoint of one that is there: see rule 4."""
+        return number in self._commits and self._commits[number][0] == commit.checkpoint
 
     def _to_keep(self, checkpoint: int) -> tuple[int, ...]:
         """The numbers of the commits to be kept beside a new one of this checkpoint, newest first."""
@@ -298,3 +314,22 @@ def begin(
         incarnation._doom_what_is_left()
         incarnation.collect()
     return incarnation
+
+
+def check_named(commit: Commit, name: str) -> None:
+    """Raise StoreError unless one of the checkpoints that count has this name: `commit` is the newest of them."""
+    if name not in dict(commit.named):
+        there = ", ".join(name for name, _ in commit.named) or "none"
+        raise StoreError(f"no checkpoint has the name {name!r}; there are: {there}")
+
+
+def drop_name(store: Store, name: str) -> None:
+    """Do so in a store that is locked, and that no job uses. Raises StoreError if there is no such name; OSError."""
+    found = read_commits(store)
+    if not found:
+        raise StoreError(f"the store is empty, so no checkpoint has the name {name!r}")
+    check_named(found[0], name)
+    incarnation = begin(store, found[0].app, kept=len(found[0].kept) + 1, found=found)
+    incarnation.drop_name(name)
+    with contextlib.suppress(OSError):
+        incarnation.collect()

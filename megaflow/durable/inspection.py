@@ -40,7 +40,7 @@ def inspect(store: Store) -> StoreContent:
             number = pending.pop()
             try:
                 commits[number] = commit = read_commit(store, number)
-                pending += [each for each in commit.kept if number == numbers[-1]]
+                pending += [each for each in commit.others if number == numbers[-1]]
             except FileNotFoundError:
                 damage.append(str(missing(numbers[-1], commit_name(number))))
             except StoreError as error:

@@ -255,3 +255,16 @@ def _holder(lock: int) -> Holder | None:
         return Holder(int(told["pid"]), str(told["host"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def lock_holder(path: str | os.PathLike[str]) -> int | None:
+    """Return the process on this machine that took the lock of a store last; None if it is another's, or not known."""
+    try:
+        lock = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        holder = _holder(lock)
+        return holder.pid if holder is not None and holder.host == socket.gethostname() else None
+    finally:
+        os.close(lock)

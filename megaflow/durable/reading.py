@@ -36,8 +36,8 @@ class Unreadable:
     bytes: int  # what one of these takes, about
 
 
-def open_checkpoint(folder: LocalFolder, chosen: int | None = None) -> Commit:
-    """Open the segments of a checkpoint, of the newest one by default, to be read until the folder is closed.
+def open_checkpoint(folder: LocalFolder, chosen: int | str | None = None) -> Commit:
+    """Open the segments of a checkpoint, by number or name, or of the newest, to be read until the folder is closed.
 
     Raises StoreError if there is no such checkpoint, StoreDamaged, OSError.
     """
@@ -59,15 +59,22 @@ def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[
                     raise missing(commit.number, name) from error
 
 
-def find_checkpoint(path: str, content: StoreContent, chosen: int | None) -> Commit:
-    """Return the commit of a checkpoint, by default of the newest one. Raises StoreError if there is none."""
-    found = [each for each in content.commits if chosen in (None, each.checkpoint)]
-    if found:
-        return found[-1]
+def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) -> Commit:
+    """Return the commit of a checkpoint, by number or name, or of the newest one. Raises StoreError if it is not there.
+
+    The name may be a number in digits.
+    """
+    names = dict(content.commits[-1].named) if content.commits else {}
+    wanted = int(chosen) if isinstance(chosen, str) and chosen.isdecimal() else chosen
+    for commit in reversed(content.commits):
+        if wanted in (None, commit.checkpoint) or (isinstance(wanted, str) and names.get(wanted) == commit.number):
+            return commit
     if content.damage:
         raise StoreDamaged("; ".join(content.damage))
-    there = ", ".join(map(str, sorted({each.checkpoint for each in content.commits})))
-    raise StoreError(f"the store {path} has no checkpoint {chosen}; it has {there}")
+    there = ", ".join(map(str, [*sorted({each.checkpoint for each in content.commits}), *names]))
+    near = get_close_matches(str(chosen), names, n=1)
+    question = f"; did you mean {near[0]!r}? It" if near else "; it"
+    raise StoreError(f"the store {path} has no checkpoint {chosen}{question} has {there}")
 
 
 def find_operator(commit: Commit, name: str) -> OperatorCut:

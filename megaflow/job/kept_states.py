@@ -12,14 +12,15 @@ from megaflow.megaphone.bins import BinStore, stable_hash
 def read_state(
     directory: str | os.PathLike[str],
     operator: str,
-    checkpoint: int | None = None,
+    checkpoint: int | str | None = None,
     *,
     hash: Callable[[Any], int] = stable_hash,
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each (key, state) that an operator had at a checkpoint of the store `directory`, by default the newest one.
 
     By bin, and in no promised order within one. `operator` is its `name=`, which `megaflow state ls` shows; `hash` is
-    the operator's. A job may be using the store: what is read is the one checkpoint that counted at the first step.
+    the operator's; `checkpoint` is a number or a name. A job may be using the store: what is read is the one checkpoint
+    that counted at the first step.
 
     Lazy: nothing is read before the first step, then what has changed since the bins were last written whole, and after
     that one bin at a time. The files stay open until the iterator ends or is closed. The objects are the caller's.

@@ -76,6 +76,7 @@ class JobSpec:
     take_over: bool = False  # whether to take the store from a launcher that has it
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
+    origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,15 @@ class ChildSpec:
     durable: DurablePart | None = None  # None: nothing is
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
     sign_fd: int | None = None  # for the signs of life, likewise
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """All that a process must know which builds a program to see whether it can go on with its states."""
+
+    job: JobSpec
+    part: DurablePart  # its `commit` is what the job would go on from
+    has_lines: bool  # that are to be read
 
 
 def gc_threshold() -> int:

@@ -10,6 +10,7 @@ from megaflow.testing.network import Network
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.explain import unsent
 from megaflow.timely.order import Time
+from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reference import PathSummaries, frontier_by_brute_force, path_summaries
 from megaflow.timely.worker import Worker as EngineWorker
@@ -30,9 +31,11 @@ class Monitor:
     _read: int = 0  # how many broadcasts are in the truth
 
     def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool, at_rest: bool = False) -> None:
-        """Check ownership, and frontiers if `thorough`: `at_rest` they are exact. Raises Violation."""
+        """Check ownership, and queues and frontiers if `thorough`: `at_rest` they are exact. Raises Violation."""
         self._check_owners(workers)
         self._account(workers)
+        for graph in (graph for worker in workers if thorough for graph in worker.graphs()):
+            graph.handoffs._check()
         if thorough and len(workers) > 1:
             for number in self._truth:
                 running = [(worker.index, g) for worker in workers for g in worker.graphs() if g.number == number]
@@ -58,8 +61,14 @@ class Monitor:
     def _check_frontiers(self, running: list[tuple[int, Graph]], at_rest: bool) -> None:
         """Compare what workers show of one dataflow with what all counts imply, sent or not."""
         number, builder = running[0][1].number, running[0][1].builder
-        counts = [(location, time, count) for (location, time), count in self._truth[number]]
-        counts += [(location, time, delta) for _, graph in running for (location, time), delta in unsent(graph)]
+        sums = ChangeBatch(self._truth[number])
+        for _, graph in running:
+            sums.extend(unsent(graph))
+        least: dict[int, Antichain] = {}
+        for (location, time), count in sums:
+            if count > 0:
+                least.setdefault(location, Antichain()).insert(time)
+        counts = [(location, time, 1) for location, times in least.items() for time in times.elements]
         for location, name in enumerate(builder.names):
             truth = frontier_by_brute_force(builder, counts, location, self._paths[number])
             for index, graph in running:

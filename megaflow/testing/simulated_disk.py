@@ -67,6 +67,7 @@ class SimulatedDisk:
         self.failing = 0.0  # the share of steps that fail, beside what is to happen
         self.names: dict[str, DiskFile] = {}  # as processes see them
         self.failures = 0  # syncs of the folder that failed
+        self.forgets_names = True  # whether such a sync does, so that no later one saves what it was to save
         self._durable: dict[str, DiskFile] = {}  # what the disk has for certain, before the changes
         self._changes: list[_NameChange] = []  # of names, in order
         self._views: list[SimulatedFolder] = []
@@ -114,8 +115,8 @@ class SimulatedDisk:
         self.failures += fails
         for change in self._changes:
             if not change.synced:
-                change.spoiled |= fails
-                change.synced = not change.spoiled
+                change.spoiled |= fails and self.forgets_names
+                change.synced = not (fails or change.spoiled)
         while self._changes and self._changes[0].synced:
             _apply(self._changes.pop(0), self._durable)
 
@@ -134,6 +135,8 @@ def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
 
 class SimulatedFolder:
     """A process's view of the disk: a `megaflow.durable.store.Folder`."""
+
+    taken_from = None  # nobody has a lock
 
     def __init__(self, disk: SimulatedDisk, ended: Callable[[], None] = lambda: None) -> None:
         self.crashed = False
@@ -175,6 +178,7 @@ class SimulatedFolder:
         fails_after = self._step(f"truncate to {length} bytes")
         opened = self._files[file]
         opened.content = opened.content[:length]
+        opened.spoiled = opened.spoiled and length > opened.stays  # else what is not certain is cut off
         opened.stays = min(opened.stays, length)
         opened.dirty = True
         if fails_after:

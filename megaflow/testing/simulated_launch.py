@@ -186,10 +186,13 @@ class SimulatedLaunch:
             writer.form = self.form
             return writer, Resumption(self._input)
         self._views = [disk.open(self.kill) for disk in (storage.store, storage.output)]
-        self.keeper = SteppedStore(storage, app_name(self._spec), self._views[0], world.now)
+        self.keeper = SteppedStore(storage, app_name(self._spec), self._views[0], world.now, world.random)
         kept = storage.writer(self._views[1], "new" if self.keeper.is_new else "resume")
         try:
-            return kept, resume(self.keeper, self._spec, kept, self._input, self.reports.append)
+            resumption = resume(
+                self.keeper, self._spec, kept, self._input, self.reports.append, rehearse=lambda rehearsal: None
+            )  # fmt: skip
+            return kept, resumption
         except BaseException:
             kept.close()
             raise

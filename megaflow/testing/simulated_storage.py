@@ -21,7 +21,7 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
-from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper
+from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.untaken_lines import LinesCut
@@ -39,10 +39,10 @@ class JobStorage:
 
     def __init__(self, random: Random, every_seconds: float = 0.01, kept: int = 2) -> None:
         self.every_seconds, self.kept = every_seconds, kept
-        self.random = random
         self.seconds = random.choice([0.0, 0.01, 0.05])  # that a commit takes at most
         self.store = SimulatedDisk(random)
         self.output = SimulatedDisk(random, beside=self.store)
+        self.output.forgets_names = False  # a file that is to keep its name could not be saved from that
         self.live: SteppedStore | None = None  # of the newest launcher
         self.acknowledged: object = None  # what tells the newest commit that was; None: there is none
         self.tried: object = None  # the one that is being committed
@@ -65,6 +65,17 @@ class JobStorage:
         """Lose what a disk may lose. All processes have ended."""
         self.store.lose_power()
         self.output.lose_power()
+
+    def copy_output(self) -> None:
+        """Give who writes there from now on a copy; nothing of the output waits for a sync then."""
+        before, self.output = self.output, SimulatedDisk(self.output.rng, beside=self.store)
+        self.output.forgets_names = False
+        if OUTPUT in before.names:
+            view = self.output.open()
+            file = view.create(OUTPUT)
+            view.write(file, before.names[OUTPUT].content)
+            view.sync(file)
+            view.sync_names()
 
     @property
     def lines(self) -> str:
@@ -89,10 +100,13 @@ class JobStorage:
 class SteppedStore(StoreKeeper):
     """The launcher's keeper of the store, whose thread's work is done step by step."""
 
-    def __init__(self, storage: JobStorage, app: str, view: SimulatedFolder, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, storage: JobStorage, app: str, view: SimulatedFolder, clock: Callable[[], float], random: Random
+    ) -> None:
         folder: Any = view
         self._storage = storage
         self._clock = clock
+        self._random = random
         self.due: float | None = None  # seconds of the clock: when it goes on
         super().__init__(STORE, app, storage.kept, lambda path: folder)
 
@@ -124,14 +138,14 @@ class SteppedStore(StoreKeeper):
     def commit(self, commit: Commit, *rest: Any) -> None:
         """Have a checkpoint committed, in a while."""
         super().commit(commit, *rest)
-        self.due = self._clock() + self._storage.random.random() * self._storage.seconds
+        self.due = self._clock() + self._random.random() * self._storage.seconds
 
     def step(self) -> None:
         """Commit, or find out about a commit in doubt."""
         storage = self._storage
         task = self._tasks[0]
-        if storage.live is self and task is not None:
-            storage.tried = told(task[0])
+        if storage.live is self and isinstance(task, ToCommit):
+            storage.tried = told(task.commit)
         self.work()
         self.due = None if self._doubtful is None else self._clock() + DOUBT_SECONDS
         result = self._results[-1] if self._results and self._doubtful is None else None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from apps.bench import encoding, latency, processor_time, rounds
+from apps.bench import durable_rates, durable_restart, encoding, latency, processor_time, rounds
 from apps.bench.backpressure import drift
 from apps.bench.random_keys import KEYS_QUICK, MEMORY, RATE, RECORDS_PER_KEY, write_numbers
 from apps.bench.random_keys import steps as number_steps
@@ -136,7 +136,7 @@ def test_contenders_take_turns_and_what_fails_is_told_and_left_out() -> None:
 
 
 def test_every_workload_is_there_and_its_goals_are_told_in_words() -> None:
-    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in (*range(1, 11), 18)]
+    assert [workload.id for workload in WORKLOADS] == [f"S{number}" for number in (*range(1, 11), *range(14, 17), 18)]
     assert [workload.id for workload in chosen("s9,S2")] == ["S2", "S9"] and chosen("") == list(WORKLOADS)
     assert all(goal.text() for workload in WORKLOADS for goal in workload.goals)
     assert all(workload.goals for workload in WORKLOADS)
@@ -251,3 +251,17 @@ def test_what_was_due_while_the_program_stalled_is_late_for_all_that_time(monkey
 def test_latency_is_measured_across_two_processes() -> None:
     [figures] = latency.run_program("program", rate=200, seconds=1).values()
     assert 0 < figures[latency.P50][0] <= figures[latency.P99][0] <= figures[latency.MAX][0]
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_latency_is_measured_beside_checkpoints_and_a_restart_from_the_command_to_the_first_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    [figures] = durable_rates.run_latency("program", rate=200, seconds=1, keys=100, kept=True).values()
+    assert 0 < figures[latency.P50][0] <= figures[latency.P99][0]
+    kept = durable_restart.Kept(tmp_path, "dicts", keys=100, processes=1)
+    for _ in range(2):
+        [found] = durable_restart.restart(kept, "restart", processes=2).values()
+        assert found[durable_restart.START][0] > 0

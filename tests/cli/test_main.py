@@ -706,3 +706,13 @@ def test_an_empty_part_of_pythonpath_is_not_the_current_directory(
     module.leave_out_current_directory()
     assert os.environ["PYTHONPATH"] == left.replace("HERE", str(tmp_path))
     assert (str(tmp_path) in sys.path) is kept
+
+
+def test_a_job_of_its_own_needs_a_folder_and_a_checkpoint(tmp_path: Path) -> None:
+    run = ("run", "apps/wordcount.py", "--lines", "x")
+    done = CliRunner().invoke(cli, [*run, "--from-checkpoint", "kept:nightly"])
+    assert done.exit_code == 2 and "--from-checkpoint is about what --state keeps" in done.stderr
+    for text in ("kept", ":nightly", "kept:"):
+        done = CliRunner().invoke(cli, [*run, "--state", str(tmp_path / "new"), "--from-checkpoint", text])
+        assert done.exit_code == 2 and f"--from-checkpoint {text}: give DIR:NAME, a job's" in done.stderr
+    assert not (tmp_path / "new").exists()

@@ -1,6 +1,7 @@
 """`megaflow state get | export | copy`: what is taken out of a store."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from megaflow.cli.main import cli
+from megaflow.durable.local_folder import open_for_a_job
 from megaflow.timely.communication.codec import user_types
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
@@ -172,3 +174,44 @@ def test_copy_makes_a_store_and_refuses_a_folder_in_use(store: Path, tmp_path: P
     one = state("copy", store, tmp_path / "one", "--checkpoint", 1, "--json")
     assert json.loads(one.stdout)["checkpoint"] == 1
     assert json.loads(state("ls", tmp_path / "one", "--json").stdout)["checkpoints"][0]["checkpoint"] == 1
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Path:
+    """A store of six checkpoints, of which the second has a name."""
+    history = KeptHistory(tmp_path / "state")
+    for number in range(1, 7):
+        history.checkpoint({"n": number}, whole=range(4), names=["nightly"] if number == 2 else [])
+    history.close()
+    return tmp_path / "state"
+
+
+def test_a_checkpoint_is_chosen_by_its_name(named: Path, tmp_path: Path) -> None:
+    assert state("get", named, "count", "n", "--checkpoint", "nightly").stdout == "2\n"
+    wrong = state("get", named, "count", "n", "--checkpoint", "nigthly")
+    assert wrong.exit_code == 1
+    assert "has no checkpoint nigthly; did you mean 'nightly'? It has 2, 4, 5, 6, nightly" in wrong.stderr
+    assert state("copy", named, tmp_path / "copy", "--checkpoint", "nightly").exit_code == 0
+    assert state("get", tmp_path / "copy", "count", "n", "--checkpoint", "nightly").stdout == "2\n"
+    shown = state("ls", named)
+    assert [row.split()[0] for row in shown.stdout.splitlines()[2:6]] == ["2", "4", "5", "6"]
+    assert shown.stdout.splitlines()[2].endswith("  nightly")
+    records = json.loads(state("ls", named, "--json").stdout)["checkpoints"]
+    assert [(each["checkpoint"], each["names"]) for each in records] == [(2, ["nightly"]), (4, []), (5, []), (6, [])]
+
+
+def test_rm_lets_a_checkpoint_go_that_has_a_name(named: Path) -> None:
+    wrong = state("rm", named, "weekly")
+    assert wrong.exit_code == 1 and "no checkpoint has the name 'weekly'; there are: nightly" in wrong.stderr
+    done = state("rm", named, "nightly")
+    assert done.stdout == f"no checkpoint of {named} is kept as 'nightly' any more\n", done.output
+    assert [each["checkpoint"] for each in json.loads(state("ls", named, "--json").stdout)["checkpoints"]] == [4, 5, 6]
+    assert state("verify", named).exit_code == 0
+    assert state("rm", named / "none", "nightly").exit_code == 1 and not (named / "none").exists()
+
+
+def test_rm_in_a_store_that_is_locked_by_no_job_says_who_has_it(named: Path) -> None:
+    folder = open_for_a_job(named)
+    done = state("rm", named, "nightly")
+    assert done.exit_code == 1 and f"is in use by process {os.getpid()} on " in done.stderr
+    folder.close_folder()

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from megaflow.cli.main import cli
 from megaflow.durable.incarnation import read_commits
-from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.local_folder import LOCK, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
+from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -201,6 +204,12 @@ def dataflow(flow):
 """
 
 
+def contents(*paths: Path) -> dict[str, bytes]:
+    """Return what is in these files, and in those of these folders."""
+    files = (file for path in paths for file in (path.iterdir() if path.is_dir() else [path]))
+    return {file.name: file.read_bytes() for file in files if file.name != LOCK}
+
+
 @pytest.mark.slow
 def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Callable[..., Run]) -> None:
     app, lines, out = (tmp_path / name for name in ("app.py", "lines", "out.jsonl"))
@@ -213,13 +222,52 @@ def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Ca
         return start(str(app), "--lines", str(lines), *more)
 
     end(run(FIRST), 0)
-    before = out.read_text()
-    assert "did you mean 'words'? Then add --rename-state count=words" in end(run(SECOND, "--processes", "2"), 1)
-    assert out.read_text() == before
+    before = contents(tmp_path / "store", out)
+    said = end(run(SECOND, "--processes", "2"), 1)
+    assert "did you mean 'words'? Then add --rename-state count=words" in said and "Traceback" not in said
+    refused = SECOND.replace(", rehash=True", "")
+    assert "give the hash= again" in end(run(refused, "--rename-state", "count=words"), 1)
+    assert "end_of_the_world" in end(run(FIRST.replace("flow.lines()", "flow.end_of_the_world()")), 1)
+    assert contents(tmp_path / "store", out) == before, "what is refused changes nothing"
     for _ in "12":
         end(run(SECOND, "--rename-state", "count=words"), 0)
     records = [json.loads(line)["record"] for line in out.read_text().splitlines()]
     totals = {word: [n for each, n in records if each == word] for word in "ab"}
-    assert totals == {"a": list(range(1, 9)), "b": list(range(1, 5))}
+    assert totals == {"a": list(range(1, 13)), "b": list(range(1, 7))}
     said = end(run(FIRST, "--rename-state", "words=count"), 1)
     assert "operator 'count' in the store are of version 2, and the program has version 1: run" in said
+
+
+@pytest.mark.slow
+def test_a_job_of_its_own_begins_with_a_checkpoint_that_has_a_name(counted: Counted, start: Callable[..., Run]) -> None:
+    run = counted.run("--processes", "2", rate=100)
+    counted.await_more()
+    named = run.control("checkpoint", "--name", "first")
+    assert named.returncode == 0, named.stderr
+    counted.await_more()
+    assert run.control("checkpoint", "--name", "second").returncode == 0
+    again = run.control("checkpoint", "--name", "second")
+    assert again.returncode == 1 and "another checkpoint has the name 'second'" in again.stderr
+    dropped = CliRunner(env=run.environment).invoke(cli, ["state", "rm", str(counted.store), "second"])
+    assert dropped.exit_code == 0, dropped.output
+    copied = CliRunner().invoke(cli, ["state", "copy", str(counted.store), str(counted.folder / "copy")])
+    assert copied.exit_code == 0, copied.output
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    end(counted.run(), 0)
+    counted.check()
+
+    before = {path.name: path.read_bytes() for path in counted.store.iterdir()}
+    forked = start(
+        WORDCOUNT, "--lines", str(TEXT), "--output", f"jsonl:{counted.folder / 'own.jsonl'}", "--processes", "3",
+        "--state", str(counted.folder / "own"), "--from-checkpoint", f"{counted.store}:first",
+    )  # fmt: skip
+    assert "begins with checkpoint first of" in end(forked, 0)
+    words = dict(read_state(counted.store, "count"))
+    assert dict(read_state(counted.folder / "own", "count")) == words
+    with (counted.folder / "own.jsonl").open(encoding="utf-8") as lines:
+        totals = Counter(json.loads(line)["record"][0] for line in lines)
+    first = dict(read_state(counted.store, "count", "first"))
+    assert totals == Counter(words) - Counter(first) and totals.total() > 0
+    assert {path.name: path.read_bytes() for path in counted.store.iterdir()} == before
+    assert CliRunner().invoke(cli, ["state", "verify", str(counted.folder / "copy")]).exit_code == 0

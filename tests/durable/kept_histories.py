@@ -46,7 +46,12 @@ class KeptHistory:
         self._sequence = count(1)
 
     def checkpoint(
-        self, changes: dict[Any, Any], whole: Collection[int] = (), touched: Collection[Any] = (), **more: Any
+        self,
+        changes: dict[Any, Any],
+        whole: Collection[int] = (),
+        touched: Collection[Any] = (),
+        names: Collection[str] = (),
+        **more: Any,
     ) -> Commit:
         """Keep what has changed (None: is gone), the bins in `whole` as such, but for keys `touched` meanwhile."""
         latest = self._incarnation.latest
@@ -60,9 +65,9 @@ class KeptHistory:
         for bin in whole:
             keys = [key for key in self.states if self.bin_of_key(key) == bin and key not in deltas]
             blocks.append(pack(BlockKind.BIN, "count", bin, keys, [self.states[key] for key in keys]))
-        names = (segment_name(latest.incarnation, 0, next(self._sequence)) for _ in count())
+        files = (segment_name(latest.incarnation, 0, next(self._sequence)) for _ in count())
         written: list[SegmentRef] = []
-        for ref, parts in make_segments(CutHeader(number, 10 * number, number - 1 or None, 0), blocks, names):
+        for ref, parts in make_segments(CutHeader(number, 10 * number, number - 1 or None, 0), blocks, files):
             self._store.put(ref.name, parts)
             written.append(ref)
         before = latest.operators[0].bases if latest.operators else (None,) * self._bins
@@ -74,7 +79,7 @@ class KeptHistory:
             "outputs": (OutputLength(self._output, 0),), **more,
         }  # fmt: skip
         commit = Commit(number=0, incarnation=0, app=latest.app, written_at=1.0, **{"next_worker": 1, **fields})
-        self._incarnation.commit(commit)
+        self._incarnation.commit(commit, names)
         self._incarnation.collect()
         self.at[number] = dict(self.states)
         return self._incarnation.latest

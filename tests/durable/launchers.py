@@ -88,10 +88,11 @@ class Launcher:
         self._in_flight = commit, written
 
     def _commit(self, commit: Commit, written: Sequence[SegmentRef] = ()) -> bool:
+        names, dropped = self._history.names_for(commit, self.incarnation.latest)
         self._history.trying(self, commit)
         self.in_doubt = None
         try:
-            self.incarnation.commit(commit)
+            self.incarnation.commit(commit, names, dropped)
         except CommitInDoubt:
             self.in_doubt = commit
             return False
@@ -115,22 +116,41 @@ def _named(incarnation: int, worker: int) -> Callable[[int], str]:
 class History:
     """What was promised to the world, and what may be found after a crash."""
 
-    def __init__(self) -> None:
+    def __init__(self, naming: bool = False) -> None:
+        """With `naming` every third checkpoint gets a name by its stamp, and the older one of two names is dropped."""
+        self._naming = naming
         self.live: Launcher | None = None  # the last that began
         self.acknowledged = 0  # stamp of the newest; 0: none
         self._tried: int | None = None  # stamp that may be there, too
+        self._names: set[str] = set()  # that were given and not dropped
+        self._names_tried = self._names  # by what may be there, too
         self._stamps = count(1)
 
     def stamp(self) -> int:
         return next(self._stamps)
 
+    def names_for(self, commit: Commit, latest: Commit) -> tuple[list[str], list[str]]:
+        """The names that a checkpoint gets, and those that are dropped with it."""
+        if not self._naming or commit.time % 3:
+            return [], []
+        return [f"n{commit.time:06}"], [name for name, _ in latest.named][:-1]
+
+    def check_names(self, commits: list[Commit]) -> None:
+        """Each name is there with its checkpoint: `commits` are all that count, newest first."""
+        for name, number in commits[0].named if commits else ():
+            assert [f"n{each.time:06}" for each in commits if each.number == number] == [name]
+
     def trying(self, launcher: Launcher, commit: Commit | None) -> None:
         if launcher is self.live:
             self._tried = commit and commit.time
+            if commit is not None:
+                names, dropped = self.names_for(commit, launcher.incarnation.latest)
+                self._names_tried = (self._names - {*dropped}) | {*names}
 
     def acknowledge(self, launcher: Launcher, commit: Commit) -> None:
         assert launcher is self.live, "a launcher that was fenced acknowledges a checkpoint"
         self.acknowledged, self._tried = commit.time, None
+        self._names = self._names_tried
 
     def begun(self, launcher: Launcher) -> None:
         """A launcher has recovered the newest acknowledged checkpoint or one newer; from now on that is kept."""
@@ -138,7 +158,9 @@ class History:
         if self.live is not None and self.live.incarnation.latest.incarnation > latest.incarnation:
             return  # it has been fenced already, and will find out
         assert latest.time in (self.acknowledged, self._tried), (latest.time, self.acknowledged, self._tried)
-        self.live, self.acknowledged, self._tried = launcher, latest.time, None
+        names = self._names if latest.time == self.acknowledged else self._names_tried
+        assert {name for name, _ in latest.named} == names, (latest.named, names)
+        self.live, self.acknowledged, self._tried, self._names = launcher, latest.time, None, names
 
 
 def check_kept(store: Store) -> list[Commit]:
@@ -160,9 +182,9 @@ def check_content(store: Store, segment: SegmentRef) -> None:
 class Scene:
     """A disk, who uses it, and what was promised."""
 
-    def __init__(self, seed: int = 0, kept: int = 1, disk: RealDisk | None = None) -> None:
+    def __init__(self, seed: int = 0, kept: int = 1, disk: RealDisk | None = None, naming: bool = False) -> None:
         self.disk = disk or SimulatedDisk(random.Random(seed))
-        self.history = History()
+        self.history = History(naming)
         self.launchers: list[Launcher] = []  # that have not ended, fenced ones that do not know it included
         self._kept = kept
 
@@ -206,7 +228,7 @@ class Scene:
     def check(self) -> None:
         """What is kept is whole. Nothing happens to who looks."""
         happenings, self.disk.happenings = self.disk.happenings, {}
-        check_kept(self.open())
+        self.history.check_names(check_kept(self.open()))
         self.disk.happenings = happenings
 
     def check_end(self) -> None:
@@ -218,7 +240,9 @@ class Scene:
         for whole in (False, True) * self._kept:
             assert last.checkpoint(whole)
         newest, *_ = kept = check_kept(self.open())
-        assert len(kept) == self._kept and newest.time == self.history.acknowledged
+        self.history.check_names(kept)
+        assert len([each for each in kept if each.number in (newest.number, *newest.kept)]) == self._kept
+        assert newest.time == self.history.acknowledged
         self.disk.lose_power()
         assert self.launcher().incarnation.latest.time == newest.time
         content = inspect(self.open())

@@ -15,6 +15,7 @@ class RealDisk:
     """What `SimulatedDisk` is to a scene, with real files."""
 
     capacity = None  # what is set here is not kept
+    failing = 0.0  # of each operation: none fails by chance
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -49,6 +50,9 @@ class RealFolder(LocalFolder):
         super().__init__(disk.path)
         self.crashed = False
         self._disk = disk
+
+    def _ended(self) -> None:
+        """Nothing is this process's alone: no job is in a scene, so nobody holds a lock."""
 
 
 def stepped(name: str) -> Callable[..., Any]:

@@ -14,13 +14,14 @@ from megaflow.durable.commits import (
     SinkToken,
     SplitRemainder,
     UntakenLines,
+    check_checkpoint_name,
     commit_from_bytes,
     commit_name,
     commit_numbers,
     needed,
 )
 from megaflow.durable.segments import SegmentRef, segment_name
-from megaflow.errors import StoreDamaged, StoreError
+from megaflow.errors import StoreDamaged, StoreError, UsageError
 from megaflow.timely.communication.codec.encode import encode
 
 FULL = Commit(
@@ -42,8 +43,25 @@ FULL = Commit(
     watermark=-5,
     ended=True,
     untaken=(UntakenLines(SegmentRef(segment_name(3, 1, 18), 40, 1, 50, 9, 1), 3),),
+    named=(("before-upgrade", 42), ("nightly", 17)),
 )  # fmt: skip
 NAME = commit_name(42)
+
+
+def test_the_others_that_count_are_the_kept_ones_and_those_with_a_name() -> None:
+    assert replace(FULL, kept=(41, 17, 12)).others == (41, 17, 12)
+    assert replace(FULL, kept=(41,)).others == (41, 17)
+
+
+@pytest.mark.parametrize("name", ["nightly", "v1.2", "a", "before_the-upgrade", "x" * 64])
+def test_a_name_is_a_word(name: str) -> None:
+    check_checkpoint_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "7", "-x", ".", "a/b", "a b", "é", "x" * 65, "a\n"])
+def test_what_could_be_a_number_or_a_path_is_no_name(name: str) -> None:
+    with pytest.raises(UsageError, match="is no name for a checkpoint"):
+        check_checkpoint_name(name)
 
 
 def test_a_commit_comes_back_from_its_bytes() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from megaflow.durable.copying import copy_record, copy_store, open_to_copy
+from megaflow.durable.commits import OutputLength
+from megaflow.durable.copying import Origin, copy_record, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job, open_to_look
@@ -79,6 +80,34 @@ def test_a_job_may_go_on_before_and_while_it_is_copied(tmp_path: Path, history: 
     assert len(told) == 3
     assert latest(tmp_path / "copy")[0] == 11
     assert dict(read_state(tmp_path / "copy", "count")) == history.at[11]
+
+
+def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it(
+    tmp_path: Path, history: KeptHistory
+) -> None:
+    history.checkpoint({"rose": 4}, names=["nightly"])
+    go_on(history)
+    origin = Origin(str(tmp_path / "state"), "nightly")
+    with pytest.raises(StoreError, match=r"jsonl:out\.jsonl is that of checkpoint nightly of .*: name another file"):
+        origin.check_output("jsonl:out.jsonl")
+    origin.check_output("jsonl:new.jsonl")
+    before = files(tmp_path / "state")
+    folder = open_for_a_job(tmp_path / "new")
+    (tmp_path / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
+    outputs = (OutputLength("jsonl:new.jsonl", 17),)
+    origin.copy_into(FolderStore(folder), outputs)
+    origin.close()
+    begun = begin(FolderStore(folder), APP).latest
+    folder.close_folder()
+    assert (begun.checkpoint, begun.outputs, begun.kept, begun.named) == (4, outputs, (), ())
+    assert dict(read_state(tmp_path / "new", "count")) == history.at[4]
+    assert files(tmp_path / "state") == before
+
+
+def test_a_checkpoint_with_batches_of_spark_is_no_origin(tmp_path: Path, history: KeptHistory) -> None:
+    history.checkpoint({"rose": 4}, spark=(("query", 3),))
+    with pytest.raises(StoreError, match=r"checkpoint 4 of .* has read from Spark, from which no other job can go on"):
+        Origin(str(tmp_path / "state"), "4")
 
 
 def test_a_folder_that_holds_anything_is_refused_and_left_as_it_is(tmp_path: Path, history: KeptHistory) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from megaflow.durable.blocks import CutHeader
 from megaflow.durable.commits import commit_name, commit_numbers
-from megaflow.durable.incarnation import Incarnation, begin, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, drop_name, read_commits
+from megaflow.durable.inspection import inspect
 from megaflow.durable.segments import SegmentWriter
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
@@ -251,3 +252,48 @@ def test_a_launcher_that_slept_while_its_number_was_used_and_freed_again_is_fenc
     with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
         sleeper.commit(replace(sleeper.latest, checkpoint=1))
     assert set(scene.disk.names) == before
+
+
+def named_store(scene: Scene) -> Launcher:
+    """Of seven checkpoints the third has a name that is not dropped, the sixth one that is the newest."""
+    launcher = Launcher(scene.history, scene.open, kept=2)
+    for whole in (True, False, True, True, True, True, True):
+        launcher.checkpoint(whole)
+    return launcher
+
+
+def test_a_checkpoint_with_a_name_is_kept_with_its_segments_until_the_name_is_dropped() -> None:
+    scene = Scene(naming=True)
+    launcher = named_store(scene)
+    commits = check_kept(scene.open())
+    assert [each.checkpoint for each in commits] == [7, 6, 3]
+    assert [name for name, _ in commits[0].named] == ["n000003", "n000006"]
+    launcher.incarnation.drop_name("n000003")
+    assert [each.checkpoint for each in check_kept(scene.open())] == [7, 6]
+    launcher.incarnation.collect()
+    assert not inspect(scene.open()).unnamed
+    with pytest.raises(StoreError, match="no checkpoint has the name 'n000003'; there are: n000006"):
+        launcher.incarnation.drop_name("n000003")
+
+
+def test_names_go_from_one_incarnation_to_the_next_and_with_what_repeats_their_checkpoint() -> None:
+    scene = Scene(naming=True)
+    launcher = Launcher(scene.history, scene.open, kept=2)
+    for _ in range(3):
+        launcher.checkpoint(True)
+    for _ in range(3):
+        begun = Launcher(scene.history, scene.open, kept=2).incarnation.latest
+        assert begun.named == (("n000003", begun.number),)
+
+
+def test_a_name_is_dropped_in_a_store_that_no_job_uses() -> None:
+    scene = Scene(naming=True)
+    named_store(scene)
+    before = dict(scene.disk.names)
+    with pytest.raises(StoreError, match="no checkpoint has the name 'other'; there are: n000003, n000006"):
+        drop_name(scene.open(), "other")
+    assert scene.disk.names == before
+    drop_name(scene.open(), "n000003")
+    commits = check_kept(scene.open())
+    assert [each.checkpoint for each in commits] == [7, 6] and [name for name, _ in commits[0].named] == ["n000006"]
+    assert not inspect(scene.open()).unnamed

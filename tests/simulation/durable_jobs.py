@@ -6,8 +6,10 @@ recovery included; the disk is full for a while, or fails. The last one is left 
 1. the output has what one job would have put out that nothing happened to, in the order of each word: nothing is lost,
    nothing comes twice, no timer fires twice;
 2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`);
-3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason;
-4. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more.
+3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason; the
+   program's own fault is, at once;
+4. one that has ended or was stopped has put out what is committed, and no more;
+5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -35,29 +37,44 @@ SECONDS = 0.5  # that all lines take to come
 LIVES = 6
 
 
+def count(word: str, one: int, total: int | None) -> Any:
+    """Count."""
+    total = (total or 0) + one
+    return total, [(word, total)]
+
+
+def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+    """Put each count out, and once more some epochs later."""
+    seen = state or {"due": 0, "last": 0}
+    outputs: list[Any] = []
+    for value in values:
+        if isinstance(value, list):
+            seen["due"] -= 1
+            outputs.append((word, value[0], "again"))
+        else:
+            assert value == seen["last"] + 1, f"{word!r} has {value} after {seen['last']}"
+            seen["due"] += 1
+            seen["last"] = value
+            timers.at(time + 1 + value % 5, [value])
+            outputs.append((word, value, "now"))
+    return seen, outputs
+
+
 def dataflow(flow: Any) -> Any:
     """Running counts of words; and each count once more some epochs later, by a timer."""
-
-    def count(word: str, one: int, total: int | None) -> Any:
-        total = (total or 0) + one
-        return total, [(word, total)]
-
-    def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
-        seen = state or {"due": 0, "last": 0}
-        outputs: list[Any] = []
-        for value in values:
-            if isinstance(value, list):
-                seen["due"] -= 1
-                outputs.append((word, value[0], "again"))
-            else:
-                assert value == seen["last"] + 1, f"{word!r} has {value} after {seen['last']}"
-                seen["due"] += 1
-                seen["last"] = value
-                timers.at(time + 1 + value % 5, [value])
-                outputs.append((word, value, "now"))
-        return seen, outputs
-
     words = flow.lines().map(lambda line: (line.split(" ")[0], 1))
+    counted = words.stateful_state_machine(count, bins=BINS, name="count")
+    return counted.stateful_unary(again, bins=BINS, name="again")
+
+
+def poisoned(flow: Any) -> Any:
+    """The same, with a fault of its own."""
+
+    def read(line: str) -> str:
+        assert not line.startswith("dog"), "poison"
+        return line
+
+    words = flow.lines().map(lambda line: (read(line).split(" ")[0], 1))
     counted = words.stateful_state_machine(count, bins=BINS, name="count")
     return counted.stateful_unary(again, bins=BINS, name="again")
 
@@ -81,6 +98,8 @@ class Plan:
     full: tuple[int, int, int] | None = None  # from when to when, in actions, the disk has no more room than this
     failing: tuple[int, float] | None = None  # from when on, in actions, this share of all steps on the store fails
 
+    poison: bool = False  # whether the program has a fault
+
     @property
     def is_quiet(self) -> bool:
         """Whether nothing happens but what clients ask for."""
@@ -95,6 +114,9 @@ def draw(random: Random, count: int) -> Plan:
     for _ in range(random.choice([0, 1, 1, 2, 2])):
         scripts = random.choices(SCRIPTS, [4, 3, 2, 4, 1, 1], k=4)
         plan.clients.append((random.random() * SECONDS / 4, scripts[: random.randint(1, 4)]))
+    if random.random() < 0.05:
+        plan.poison = True
+        return plan
     chance = random.random()
     if chance < 0.15:
         plan.actions.append((random.randint(20, 900), "stop"))
@@ -142,6 +164,7 @@ class Lives:
         self.seen: Counter[str] = Counter()
         self.storage = JobStorage(self.random)
         self.count = self.random.randint(*count)
+        self.actions = 0  # of the last life
         self._seed = seed
         self._folder = folder
         self._lives = 0
@@ -163,25 +186,34 @@ class Lives:
             path.write_text("".join(some), encoding="utf-8")
         self._paths += map(str, paths)
 
-    def job(self, **options: Any) -> SimulatedJob:
+    def job(self, flow: Callable[[Any], Any] = dataflow, **options: Any) -> SimulatedJob:
         """Make the next one."""
         self._lives += 1
         seed = self._seed * 10 + self._lives
-        return SimulatedJob(seed, dataflow, storage=self.storage, paths=self._paths, **options)
+        return SimulatedJob(seed, flow, storage=self.storage, paths=self._paths, **options)
 
     def live(self, plan: Plan) -> SimulatedLaunch:
         """Let one follow a plan, to its end."""
-        job, storage = self.job(**plan.options), self.storage
+        job, storage = self.job(poisoned if plan.poison else dataflow, **plan.options), self.storage
         prepare(plan, job, storage)
         launch = job.run()
+        self.actions = job.actions
         storage.store.happenings.clear()
         storage.fill(None)
         storage.store.failing = 0.0
         has_suffered = bool(job.killed) or launch.is_killed or not plan.is_quiet
         error = launch.error
-        assert has_suffered or error is None, error
-        assert not isinstance(error, ProtocolError), error
-        assert not isinstance(error, PeerFailed) or "Input/output" in str(error), error
+        if plan.poison and isinstance(error, PeerFailed):
+            assert "poison" in str(error) and not any("restart" in report for report in launch.reports), launch.reports
+        else:
+            assert has_suffered or error is None, error
+            assert not isinstance(error, ProtocolError), error
+            assert not isinstance(error, PeerFailed) or "Input/output" in str(error), error
+        if launch.outcome in ("ended", "stopped"):
+            assert launch.keeper is not None
+            latest, length = launch.keeper.latest, len(storage.lines)
+            assert latest.ended is (launch.outcome == "ended"), latest
+            assert latest.outputs[0].length == length, f"the output has {length} bytes, not {latest.outputs[0].length}"
         self.check_output()
         self.seen["acknowledged"] += storage.acknowledged is not None
         self.seen[launch.outcome] += 1

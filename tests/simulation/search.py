@@ -25,6 +25,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         partitions,
         scenarios,
         stores,
+        two_launchers,
     )
 
     return {
@@ -47,6 +48,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "components": loops.run_components,
         "stores": stores.run,
         "folders": folders.run,
+        "two launchers": two_launchers.run,
     }
 
 

@@ -77,6 +77,50 @@ FAULTS_OF_CHECKPOINTS = {
     "a worker's part is complete when one operator has written": Fault(
         "CutPacker.take", "self._missing.discard(cut.operator)", "self._missing.clear()"
     ),
+    "control goes on at the checkpoint's epoch": Fault(
+        "Controller.__init__",
+        "durable.epoch + 1",
+        "durable.epoch",
+        (Fault("WorkerProgram._found", "durable.epoch + 1", "durable.epoch"),),
+    ),
+}
+FAULTS_OF_LAUNCHERS = {
+    "a commit comes before the output is synced": Fault("JsonLinesWriter.sync", "self._file.sync()", "None"),
+    "a commit comes before the output's name is": Fault("JsonLinesWriter.sync", "self._file.sync_name()", "None"),
+    "a commit says that the output is as long as it is when it is written": Fault(
+        "Checkpointing._commit_if_complete",
+        "0 if self._output.is_in_memory else draft.length",
+        "self._output._writer._file.size()",
+    ),
+    "the output's mark is an epoch late": Fault(
+        "Checkpointing.take", "float('inf') if at_end else epoch", "float('inf') if at_end else epoch + 1"
+    ),
+    "the output's mark is an epoch early": Fault(
+        "Checkpointing.take", "float('inf') if at_end else epoch", "float('inf') if at_end else epoch - 1"
+    ),
+    "a job that goes on does not cut the output back": Fault("resume", "writer.cut_back(committed)", "None"),
+    "a life that follows a loss does not cut the output back": Fault(
+        "Supervision._recover", "self.output.cut_back(keeper.length)", "None"
+    ),
+    "a job that is stopped leaves more than is committed": Fault(
+        "Checkpointing.end", "self._output.cut_back(self._length)", "None"
+    ),
+    "a loss is followed by the same incarnation": Fault(
+        "StoreKeeper._begin_anew", "self._incarnation.begin_anew()", "self._incarnation"
+    ),
+    "a life that follows a loss reads what the one before began with": Fault(
+        "go_on", "latest.checkpoint > since", "False"
+    ),
+    "a program's fault is taken for a loss": Fault(
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError)", "True"
+    ),
+    "a last part that comes before its checkpoint has begun is dropped": Fault(
+        "Checkpointing.ended", "part is not None", "part is not None and self._draft is not None"
+    ),
+    "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
+    "a commit that failed is told as one that is durable": Fault(
+        "StoreKeeper._fail", "CommitFailed(commit.checkpoint, reason)", "Committed(commit.checkpoint)"
+    ),
 }
 
 
@@ -97,6 +141,15 @@ def test_a_planted_fault_is_found_within_200_durable_jobs(name: str) -> None:
     check_found(FAULTS_OF_CHECKPOINTS[name], "durable jobs")
 
 
-@pytest.mark.parametrize("name", FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_LAUNCHERS)
+def test_a_planted_fault_of_a_launcher_is_found_within_200_durable_jobs(name: str) -> None:
+    check_found(FAULTS_OF_LAUNCHERS[name], "durable jobs")
+
+
+ALL_FAULTS = FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS | FAULTS_OF_LAUNCHERS
+
+
+@pytest.mark.parametrize("name", ALL_FAULTS)
 def test_what_a_fault_of_jobs_makes_wrong_is_there_once(name: str) -> None:
-    planted((FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS)[name])
+    planted(ALL_FAULTS[name])

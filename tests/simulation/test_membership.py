@@ -10,12 +10,12 @@ from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation,
 from megaflow.timely import Pipeline
 from tests.simulation.membership import draw_hand_overs, run, run_processes
 
-SEEDS = 500
-HAND_OVER_SEEDS = 200
+SEEDS = 150
+HAND_OVER_SEEDS = 100
 _FAST = 25
 _SEEDS_PER_TEST = 25
 _FAST_HAND_OVERS = 10
-SEEDS_OF_SEVERAL = 48
+SEEDS_OF_SEVERAL = 24
 _FAST_OF_SEVERAL = 4
 
 

@@ -5,7 +5,7 @@ import pytest
 from megaflow.testing import SimulatedCluster
 from tests.simulation.scenarios import Log, build, draw, run
 
-SEEDS = 1000
+SEEDS = 300
 _FAST = 100
 _SEEDS_PER_TEST = 25
 

@@ -11,7 +11,7 @@ from megaflow.errors import BuildError, UsageError
 from megaflow.testing import HandOver, Join, Leave, SimulatedCluster
 from tests.simulation import partitions
 
-SEEDS = 500
+SEEDS = 250
 _SEEDS_PER_TEST = 20
 _FAST = 40
 

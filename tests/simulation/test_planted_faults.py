@@ -362,6 +362,12 @@ FAULTS_OF_STORES = {
     "segments go though a kept commit names them": Fault(
         "Incarnation.collect", "self._doomed.difference_update(...)", "None"
     ),
+    "a commit goes though its checkpoint has a name": Fault(
+        "Incarnation.collect", "self.latest.others", "self.latest.kept"
+    ),
+    "a name stays with a commit that is repeated": Fault("Incarnation.commit", "self._repeats(commit, of)", "False"),
+    "a new incarnation forgets the names": Fault("Incarnation.commit", "self.latest.named", "()"),
+    "commits with names are not known to who begins": Fault("read_commits", "commits[0].others", "commits[0].kept"),
     "segments go before the commits that name them": Fault(
         "Incarnation.collect", "self._store.delete(map(commit_name, old))", "None"
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.graphs import run
 
-GRAPHS = 1000
+GRAPHS = 500
 _GRAPHS_PER_TEST = 25
 _FAST = 200
 

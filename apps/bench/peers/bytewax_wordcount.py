@@ -1,9 +1,10 @@
 """Running counts on Bytewax, every record emitting its key's new count.
 
-    python apps/bench/peers/bytewax_wordcount.py FILE words|numbers PROCESSES THREADS
+    python apps/bench/peers/bytewax_wordcount.py FILE words|numbers PROCESSES THREADS [state=DIR]
 
-Each worker reads its share of the lines, in batches. Timed is from the first batch read to the last count that has come
-out, over all workers, without the processes' start.
+Each worker reads its share of the lines, in batches. With a folder, and one process, its state is kept there, with a
+snapshot each second. Timed is from the first batch read to the last count that has come out, over all workers, without
+the processes' start.
 Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
 """
 
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from bytewax._bytewax import cluster_main
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.recovery import RecoveryConfig, init_db_dir
 
 BATCH_LINES = 500
 KIBIBYTES_PER_MEBIBYTE = 1024
@@ -118,9 +121,15 @@ def dataflow(path: Path, kind: str) -> Dataflow:
     return flow
 
 
-def run(path: Path, kind: str, addresses: list[str], process: int, threads: int) -> dict[str, Any]:
+def run(
+    path: Path, kind: str, addresses: list[str], process: int, threads: int, folder: str | None = None
+) -> dict[str, Any]:
     """Be one process."""
-    cluster_main(dataflow(path, kind), addresses, process, worker_count_per_proc=threads)
+    more: dict[str, Any] = {}
+    if folder is not None:
+        init_db_dir(Path(folder), threads)
+        more = {"recovery_config": RecoveryConfig(folder), "epoch_interval": timedelta(seconds=1)}
+    cluster_main(dataflow(path, kind), addresses, process, worker_count_per_proc=threads, **more)
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
     peak = sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / KIBIBYTES_PER_MEBIBYTE
@@ -138,6 +147,10 @@ def free_addresses(count: int) -> list[str]:
 
 def main(path: str, kind: str, processes: str, threads: str, *place: str) -> None:
     """Start the other processes, or be one of them (`place`: the process and all addresses)."""
+    if place and place[0].startswith("state="):
+        only = run(Path(path), kind, [], 0, int(threads), place[0].removeprefix("state="))
+        print(json.dumps({**only, "seconds": only["ended"] - only["began"]}))
+        return
     if place:
         print(json.dumps(run(Path(path), kind, list(place[1:]), int(place[0]), int(threads))))
         return

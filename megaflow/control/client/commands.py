@@ -89,9 +89,9 @@ def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> re
     return cast(reports.BootstrapReport, conversation.ask(messages.BootstrapWorker(server, worker)))
 
 
-def take_checkpoint(conversation: Conversation) -> reports.CheckpointStatus:
-    """Have a durable job take a checkpoint; return what is known of it when it is committed."""
-    return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob()))
+def take_checkpoint(conversation: Conversation, name: str | None = None) -> reports.CheckpointStatus:
+    """Have a durable job take a checkpoint, perhaps by a name; return what is known of it when it is committed."""
+    return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob(name)))
 
 
 def stop_job(conversation: Conversation) -> None:

@@ -47,11 +47,11 @@ from megaflow.control.coordinator.job_state import CheckpointState
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.messages import Accepted, CommitBatch, Refused, Split
+from megaflow.control.messages import Accepted, CheckpointJob, CommitBatch, Refused, Split
 from megaflow.control.reports import CheckpointStatus, workers_text
-from megaflow.durable.commits import UntakenLines
+from megaflow.durable.commits import UntakenLines, check_checkpoint_name
 from megaflow.durable.segments import SegmentRef
-from megaflow.errors import CommandRefused
+from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
 
 PACE: Final = 20
@@ -94,6 +94,12 @@ class UnderWay:
     spark: tuple[tuple[str, int], ...] = ()  # query, newest batch that is in
     seconds: float = 0.0  # that the slowest worker spent
     ready: bool = False  # the launcher has it
+
+
+def name_of(asked: Asked) -> str | None:
+    """Return the name that a checkpoint is to have for which a client has asked."""
+    body = asked.request.body
+    return body.name if isinstance(body, CheckpointJob) else None
 
 
 class Checkpoints:
@@ -145,6 +151,11 @@ class Checkpoints:
             raise CommandRefused(
                 f"job {self._job!r} keeps nothing, so there are no checkpoints: start it with --state FOLDER"
             )
+        if (name := name_of(asked)) is not None:
+            try:
+                check_checkpoint_name(name)
+            except UsageError as error:
+                raise CommandRefused(str(error)) from error
         if len(self._asked) >= ASKED_MAX:
             raise CommandRefused(f"{ASKED_MAX} requests wait for the next checkpoint already; ask again later")
         self._asked.append(asked)
@@ -194,8 +205,9 @@ class Checkpoints:
         assert self._durable is not None
         cuts = set(self._roster.members.ids if self._durable.operators else ())
         positions = set(self._roster.sources)
+        names = tuple(sorted({name for name in map(name_of, asked) if name is not None}))
         spark = self._commits.newest
-        command = self._next(table, out, last=last)
+        command = self._next(table, out, last=last, names=names)
         epoch = self._stream.issue([command], out, now)
         self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions, spark=spark)
         out += [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
@@ -205,7 +217,12 @@ class Checkpoints:
         return [self._next(table, out, at_end=True)] if self._durable is not None else []
 
     def _next(
-        self, table: RoutingTable, out: list[Instruction], last: bool = False, at_end: bool = False
+        self,
+        table: RoutingTable,
+        out: list[Instruction],
+        last: bool = False,
+        at_end: bool = False,
+        names: tuple[str, ...] = (),
     ) -> Checkpoint:
         """Tell the launcher of the next one; return its command, which is to be issued at once."""
         assert self._durable is not None
@@ -213,8 +230,11 @@ class Checkpoints:
         self._number += 1
         self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
         operators = self._durable.operators
-        newest = self._commits.newest
-        out.append(CheckpointBegun(number, epoch, since, operators, table, self._next_worker, last, at_end, newest))
+        out.append(
+            CheckpointBegun(
+                number, epoch, since, operators, table, self._next_worker, last, at_end, self._commits.newest, names
+            )
+        )
         return Checkpoint(number, since, at_end)
 
     # What workers and the launcher say
@@ -266,8 +286,10 @@ class Checkpoints:
         size = sum(segment.length for segment in files)
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
         self._committed_at, self._failing_since = now, None
-        out += [Mail(worker, answer) for worker in self._roster.members.ids]
-        out += [done(asked, self._kept) for asked in one.asked]
+        out += [Mail(worker, Committed(answer.checkpoint)) for worker in self._roster.members.ids]
+        for asked in one.asked:
+            why = dict(answer.refused).get(name_of(asked) or "")
+            out.append(done(asked, self._kept) if why is None else Reply(asked.client, Refused(asked.request.id, why)))
 
     def _fail(self, reason: str, out: list[Instruction], now: float) -> None:
         one, self._under_way = self._under_way, None

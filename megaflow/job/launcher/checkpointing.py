@@ -49,6 +49,7 @@ class Checkpointing:
         self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
+        self._length = 0  # of the output, in that
 
     def start(self, wake: Callable[[], None]) -> None:
         """Have commits begin; `wake` is called when `settle` has something to do, by a thread."""
@@ -67,7 +68,9 @@ class Checkpointing:
                 if self._draft is not None or self._committing is not None:
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
                 self._draft = CommitDraft(message)
-                self._output.put(self._mark(Mark(checkpoint, float("inf") if at_end else epoch)))
+                mark = Mark(checkpoint, float("inf") if at_end else epoch)
+                is_silent = self._output.form == "nothing"  # then no worker says which epochs are closed
+                self._output.put([mark] if is_silent else self._mark(mark))
             case messages.CheckpointReady(checkpoint):
                 self._draft_of(checkpoint).ready = message
                 self._commit_if_complete()
@@ -88,8 +91,13 @@ class Checkpointing:
             self._parts.append(part)
 
     def end(self) -> None:
-        """Note that all workers have ended, and well. Raises StoreError if what they had is not kept."""
+        """Note that all workers have ended, and well; or were ended after the last checkpoint of a stop.
+
+        Raises StoreError if what they had is not kept.
+        """
         draft = self._draft
+        if self.stopped_at is not None:
+            self._output.cut_back(self._length)  # not before: until they were ended they have put out more
         if self._keeper is None or self.stopped_at is not None:
             return
         if draft is None or not draft.begun.at_end:
@@ -127,8 +135,7 @@ class Checkpointing:
                 self._failing_since = None
                 self._has_ended = draft.begun.at_end
                 if draft.begun.last:
-                    self.stopped_at = result.checkpoint
-                    self._output.cut_back(draft.length)
+                    self.stopped_at, self._length = result.checkpoint, draft.length
 
     def _draft_of(self, checkpoint: int) -> CommitDraft:
         if self._draft is None or self._draft.begun.checkpoint != checkpoint:
@@ -143,7 +150,7 @@ class Checkpointing:
         assert draft.length is not None, "it is complete"
         output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
         commit, left = draft.commit(keeper.latest, output, self._machine.wall())
-        keeper.commit(commit, left, draft.length)
+        keeper.commit(commit, left, draft.length, draft.begun.names)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
         now = self._machine.now()

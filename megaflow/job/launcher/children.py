@@ -42,9 +42,9 @@ from megaflow.timely.communication.tcp import address_text
 
 BOOT = (
     "import sys, typing; sys.path.insert(0, sys.argv.pop()); import megaflow; del sys.path[0]; "
-    "from megaflow.job.worker.child import main; sys.exit(main())"
+    "from megaflow.job.worker.{} import main; sys.exit(main())"
 )
-COMMAND = (sys.executable, "-P", "-c", BOOT, str(Path(__file__).parents[3]))
+COMMAND = (sys.executable, "-P", "-c", BOOT.format("child"), str(Path(__file__).parents[3]))
 EXIT_SECONDS = 5.0  # from its exit report to the end of a process
 ENDED_KEPT = 100  # many more than can be on their way
 STDERR = 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from megaflow.control.launcher_messages import EndNow, WhoIsBusy
+from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
@@ -98,6 +98,8 @@ def launch(
             WhoIsBusy: lambda request: who_is_busy(children),
             EndNow: early_end.end_now,
         }
+        if keeper is not None:
+            handlers[DropName] = keeper.drop_name
         starter = ProcessStarter(spec, job, children, received, listeners, output.form)
         lives = Supervision(
             spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper

@@ -2,7 +2,8 @@
 
 In this order, so that whatever is refused has changed nothing, and a crash in between is made good by the next start:
  1. The store is opened and locked, and read. A source that cannot be read again is refused.
- 2. The output is opened and locked, and compared with what the store says; so are the input's files.
+ 2. The output is opened and locked, and compared with what the store says; so are the input's files, and what the
+    program has of operators: in a rehearsal, for which a process builds it without running it.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
 With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
@@ -10,7 +11,10 @@ with processes that send it outputs, until it wants to commit: then it is told t
 ends. What it writes to the output until then is in another file (see `output_copy`).
 """
 
+import json
 import os
+import pickle
+import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,19 +22,22 @@ from functools import partial
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.errors import StoreError, UsageError
+from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
+from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.store_keeper import StoreKeeper
-from megaflow.job.spec import AppFile, JobSpec
+from megaflow.job.spec import AppFile, JobSpec, Rehearsal
 from megaflow.spark.kept_query import check_record, keep_query
 from megaflow.spark.query_spec import NOT_READ_AGAIN, SparkSpec
 
 MEGABYTE: Final = 1e6
+REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
 OTHER_LINES: Final = "name them by --lines again, or begin with another --state folder"
 
 
@@ -58,7 +65,28 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
     open_folder = partial(open_for_a_job, take_over=spec.take_over)
-    return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder)
+    origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    try:
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder, origin)
+    except BaseException:
+        if origin is not None:
+            origin.close()
+        raise
+
+
+def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
+    """Open what a new store is to begin with; None if `state` is not new. Raises UsageError or StoreError."""
+    if os.path.realpath(folder) == os.path.realpath(state):
+        raise UsageError(
+            f"--from-checkpoint and --state name the same folder, {state}: name a new one by --state for a job of its "
+            "own, or leave --from-checkpoint out to go on"
+        )
+    if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
+        return None
+    try:
+        return Origin(folder, checkpoint)
+    except OSError as error:
+        raise StoreError(f"the store {folder} cannot be read: {error.strerror}") from error
 
 
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -88,12 +116,31 @@ def app_name(spec: JobSpec) -> str:
     return f"{os.path.basename(app.path)}:{app.function}" if isinstance(app, AppFile) else app.name
 
 
+def rehearse_in_a_process(task: Rehearsal) -> None:
+    """Raise StoreError if a program cannot go on with its states, PeerFailed with the traceback if it cannot be built.
+
+    Blocks as long as building it takes, and a Python process to start.
+    """
+    done = subprocess.run(REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, check=False)
+    if done.returncode or not done.stdout:
+        raise ClusterError(f"the process that builds the program has ended with code {done.returncode}, without a word")
+    if (answer := json.loads(done.stdout)) is not None:
+        is_refused, text = answer
+        raise StoreError(text) if is_refused else PeerFailed(text)
+
+
 def resume(
-    keeper: StoreKeeper, spec: JobSpec, writer: Writer, job_input: JobInput, report: Callable[[str], None]
+    keeper: StoreKeeper,
+    spec: JobSpec,
+    writer: Writer,
+    job_input: JobInput,
+    report: Callable[[str], None],
+    rehearse: Callable[[Rehearsal], None] = rehearse_in_a_process,
 ) -> Resumption:
     """Take a store over, and bring input and output to where it is; `report` tells the user what came of it.
 
-    Raises StoreError if they are not what the store says; nothing has changed then.
+    Raises StoreError if they are not what the store says; nothing has changed then. `rehearse` raises what the program
+    has against it.
     """
     found = keeper.found
     if (spec.renamed or spec.dropped) and (found is None or found.checkpoint == 0):
@@ -111,6 +158,12 @@ def resume(
     check_record(keeper.path, named)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
+    part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
+    is_over = found is not None and found.ended and not job_input.splits and job_input.spark is None
+    if found is not None and found.checkpoint and not is_over:
+        has_lines = bool(job_input.splits) or job_input.spark is not None
+        folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
+        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines))
     if not writer.is_kept:
         report(
             f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "
@@ -119,11 +172,12 @@ def resume(
     begun = keeper.begin(writer.name, length)
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
-    part = DurablePart(
-        os.path.abspath(keeper.path), begun.incarnation, begun.number if begun.checkpoint else None,
-        spec.checkpoint_every, spec.renamed, spec.dropped,
-    )  # fmt: skip
-    if found is not None:
+    part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
+    if found is not None and keeper.origin is not None:
+        report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
+    elif found is not None:
+        if spec.origin is not None:
+            report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
@@ -131,7 +185,7 @@ def resume(
     if keeper.taken_from is not None:
         tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
         report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
-    return Resumption(job_input, part, begun.ended and not job_input.splits and job_input.spark is None)
+    return Resumption(job_input, part, is_over)
 
 
 def go_on(before: Resumption, keeper: StoreKeeper, since: int) -> Resumption:

@@ -5,7 +5,8 @@
 2. From `start` on the thread alone uses the store; `commit` gives it one checkpoint at a time, and `results` has what
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
-3. What is not needed any more is removed after a commit, before the next; if that fails, after the next.
+3. What is not needed any more is removed after a commit, before the next; if that fails, after the next. A name that
+   is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
 4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
    commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
    what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
@@ -16,14 +17,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
-from megaflow.durable.incarnation import Incarnation, begin, read_commits
-from megaflow.durable.local_folder import Holder, LocalFolder, open_for_a_job
+from megaflow.durable.copying import Origin
+from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits
+from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -32,22 +36,51 @@ DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
 FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
 
-Task: TypeAlias = tuple[Commit, tuple[Split, ...], int]
-"""A commit, but for its splits; what is left of these; how long the output is."""
+DROP_SECONDS_MAX: Final = 10.0  # for a commit without a name: many times what it takes
+
+
+@dataclass(frozen=True, slots=True)
+class ToCommit:
+    """A checkpoint."""
+
+    commit: Commit  # but for its splits
+    left: tuple[Split, ...]  # of these
+    length: int  # of the output
+    names: tuple[str, ...]  # that it is to have
+
+
+@dataclass(frozen=True, slots=True)
+class ToDrop:
+    """A name that is to keep no checkpoint any more."""
+
+    name: str
+    done: Future[None]  # for who has asked
+
+
+Task: TypeAlias = ToCommit | ToDrop
 
 
 class StoreKeeper:
     """A store that this launcher has locked. To be closed."""
 
     def __init__(
-        self, path: str, app: str, kept: int, open_folder: Callable[[str], LocalFolder] = open_for_a_job
+        self,
+        path: str,
+        app: str,
+        kept: int,
+        open_folder: Callable[[str], LocalFolder] = open_for_a_job,
+        origin: Origin | None = None,
     ) -> None:
-        """Open the store and read what it says. Raises StoreError, and nothing has changed then."""
+        """Open the store and read what it says. Raises StoreError, and nothing has changed then.
+
+        A new store begins with the `origin`, which is closed with it; by the caller if this raises.
+        """
         self.path = path
         self._app = app
         self._kept = kept
         self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
+        self.taken_from = self._folder.taken_from  # whose place this launcher takes; None: nobody's, or nobody knows
         self._wanted = threading.Condition()
         self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []
@@ -60,9 +93,14 @@ class StoreKeeper:
         self._thread = threading.Thread(target=self._run, name="megaflow-store", daemon=True)
         self._incarnation: Incarnation | None = None
         self.input = KeptInput(())  # set before `start`
+        self.origin = origin  # with which the store begins, if no job has begun with it
         try:
             self._found = read_commits(self._store)
-            self.found = self._found[0] if self._found else None  # the newest commit of those before
+            if self._found and origin is not None:
+                origin.close()
+                self.origin = None
+            newest = self._found[0] if self._found else None
+            self.found = newest if self.origin is None else self.origin.commit  # the newest commit of those before
             if self.found is not None and self.found.app != app:
                 raise StoreError(
                     f"the store {path} is of {self.found.app!r}, not of {app!r}: run that program, or name another "
@@ -78,12 +116,7 @@ class StoreKeeper:
     @property
     def is_new(self) -> bool:
         """Whether no job has begun with the store."""
-        return self.found is None
-
-    @property
-    def taken_from(self) -> Holder | None:
-        """Whose place this launcher takes; None: nobody's, or nobody knows."""
-        return self._folder.taken_from
+        return self.found is None or self.origin is not None
 
     @property
     def latest(self) -> Commit:
@@ -97,7 +130,10 @@ class StoreKeeper:
         return self._lengths[self.latest.checkpoint]
 
     def check_output(self, name: str, length: int) -> None:
-        """Raise StoreError unless an output, so long now, is the one that the store names."""
+        """Raise StoreError unless an output, so long now, is the one that the store names, or is not its origin's."""
+        if self.origin is not None:
+            self.origin.check_output(name)
+            return
         for said in self.found.outputs if self.found is not None else ():
             if said.output != name:
                 raise StoreError(
@@ -117,6 +153,9 @@ class StoreKeeper:
         """
         try:
             outputs = (OutputLength(output, length),)
+            if self.origin is not None:
+                self._found = [self.origin.copy_into(self._store, outputs)]
+                self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
@@ -130,11 +169,28 @@ class StoreKeeper:
         if self._thread.ident is None:
             self._thread.start()
 
-    def commit(self, commit: Commit, left: tuple[Split, ...], length: int) -> None:
-        """Have a checkpoint committed, with this left to be read and so much output. Does not block."""
+    def commit(self, commit: Commit, left: tuple[Split, ...], length: int, names: tuple[str, ...] = ()) -> None:
+        """Have a checkpoint committed, with this left to be read and so much output. Does not block.
+
+        It gets the `names` that no other one has; what becomes of the others is said with its result.
+        """
         with self._wanted:
-            self._tasks.append((commit, left, length))
+            self._tasks.append(ToCommit(commit, left, length, names))
             self._wanted.notify()
+
+    def drop_name(self, request: DropName) -> NameDropped:
+        """Have a name keep no checkpoint any more; blocks until that is durable, DROP_SECONDS_MAX at most."""
+        task = ToDrop(request.name, Future())
+        with self._wanted:
+            self._tasks.append(task)
+            self._wanted.notify()
+        try:
+            task.done.result(DROP_SECONDS_MAX)
+        except StoreError as error:
+            return NameDropped(str(error))
+        except TimeoutError:
+            return NameDropped(f"the store {self.path} is not written to now, so it is open what becomes of the name")
+        return NameDropped()
 
     def begin_anew(self) -> None:
         """Have a new incarnation begun, under which the job goes on from the newest commit; `begun_anew` tells when."""
@@ -162,6 +218,8 @@ class StoreKeeper:
         """Let go of the store, once; what is being written may be there or not."""
         if self._is_closed:
             return
+        if self.origin is not None:
+            self.origin.close()
         with self._wanted:
             self._is_closed = True
             self._wanted.notify()
@@ -201,6 +259,8 @@ class StoreKeeper:
                 return
             if result is not None:
                 self._results.append(result)
+        if isinstance(task, ToDrop) and result is None:
+            return  # who has asked knows
         with contextlib.suppress(OSError):  # the loop has ended
             self._wake()
 
@@ -209,30 +269,58 @@ class StoreKeeper:
         if task is None:
             self._begin_anew()
             return None
-        commit, left, length = task
-        incarnation = self._incarnation
-        assert incarnation is not None, "it has not begun"
+        if self._doubtful is None:
+            self._doubtful_since = time.monotonic()
+        if isinstance(task, ToDrop):
+            self._drop(task)
+            return None
+        commit, length = task.commit, task.length
         if self._doubtful is None:
             try:
-                commit = replace(commit, splits=self.input.remainders(left))
+                commit = replace(commit, splits=self.input.remainders(task.left))
             except OSError as error:
                 return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
-            self._doubtful_since = time.monotonic()
         commit, self._doubtful = self._doubtful or commit, None
         self._lengths[commit.checkpoint] = length
+        taken = dict(self.latest.named)
+        refused = tuple((name, taken_text(name)) for name in task.names if name in taken)
+        free = [name for name in task.names if name not in taken]
         try:
-            incarnation.commit(commit)
+            if not self._write(commit, lambda incarnation: incarnation.commit(commit, free)):
+                return None
+        except OSError as error:
+            return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
+        self._lengths = {commit.checkpoint: length}
+        return Committed(commit.checkpoint, refused)
+
+    def _drop(self, task: ToDrop) -> None:
+        """Drop a name. In doubt `_doubtful` is set, and it is to be done again."""
+        self._doubtful = None
+        try:
+            check_named(self.latest, task.name)
+        except StoreError as error:
+            task.done.set_exception(error)
+            return
+        try:
+            if self._write(self.latest, lambda incarnation: incarnation.drop_name(task.name)):
+                task.done.set_result(None)
+        except OSError as error:
+            task.done.set_exception(StoreError(f"the store {self.path} cannot be written to: {error.strerror}"))
+
+    def _write(self, commit: Commit, write: Callable[[Incarnation], object]) -> bool:
+        """Write a commit, remove what is not needed then; in doubt set `_doubtful` and return False. Raises OSError."""
+        incarnation = self._incarnation
+        assert incarnation is not None, "it has begun"
+        try:
+            write(incarnation)
         except CommitInDoubt as error:
             if time.monotonic() - self._doubtful_since > DOUBT_SECONDS_MAX:
                 raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
             self._doubtful = commit
-            return None
-        except OSError as error:
-            return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
-        self._lengths = {commit.checkpoint: length}
+            return False
         with contextlib.suppress(OSError):
             incarnation.collect()
-        return Committed(commit.checkpoint)
+        return True
 
     def _begin_anew(self) -> None:
         self._doubtful = None
@@ -252,3 +340,11 @@ class StoreKeeper:
         mine = (segment.name for segment in commit.files if segment.checkpoint == commit.checkpoint)
         self._incarnation.give_up(mine)
         return CommitFailed(commit.checkpoint, reason)
+
+
+def taken_text(name: str) -> str:
+    """Say why a checkpoint cannot have a name."""
+    return (
+        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
+        "this one was taken, without a name"
+    )

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
 from megaflow.control.coordinator.checkpoints import Durable
@@ -15,7 +16,7 @@ from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Heir, Restored
+from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
@@ -23,7 +24,9 @@ from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.program import Worker
-from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.graph import Graph, Node
+
+ENGINE: Final = "megaflow"  # where a worker's own operators stand
 
 
 class KeptState:
@@ -55,18 +58,8 @@ class KeptState:
     def check(self, graph: Graph) -> None:
         """Raise BuildError for an operator whose part in the outputs no checkpoint would have."""
         for node in graph.nodes:
-            what = why = None
-            if node.carries is not None:
-                what = f"carries {node.carries} from one time to a later one"
-                why = "no checkpoint has these, so they would be lost in a crash"
-            elif node.loses is not None:
-                what = f"may drop or merge records ({node.loses})"
-                why = "what is read again after a crash would come out differently"
-            if what is not None:
-                raise BuildError(
-                    f"{node.title}, {node.where}: it {what}, and with --state {why}; keep states and set timers in "
-                    "stateful_unary or stateful_state_machine, or leave --state out"
-                )
+            if (objection := objection_to(node)) is not None:
+                raise BuildError(f"{node.title}, {node.where}: {objection}, or leave --state out")
 
     def keep_lines(self, cut: LinesCut) -> None:
         """Write Spark's lines that the source has not taken in; what comes of it is a report."""
@@ -102,10 +95,25 @@ class KeptState:
         if commit.checkpoint == 0:
             return Durable(operators, every, next_worker=commit.next_worker)
         untaken = untaken_batch(commit, self._worker.membership.ids)
-        found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
-        whole = len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))
+        whole = self._is_to_be_whole(commit)
         at = commit.checkpoint, commit.time, commit.next_worker
         return Durable(operators, every, *at, commit.spark, untaken, whole)
+
+    def rehearse(self) -> None:
+        """Raise StoreError if the operators that are built cannot go on with what the commit has.
+
+        What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads a
+        block of each bin.
+        """
+        self._is_to_be_whole(self._read())
+        for heir in self._durability.heirs.values():
+            if (wrong := self._recover().misplaced(heir)) is not None:
+                raise misplaced(heir.name, *wrong)
+
+    def _is_to_be_whole(self, commit: Commit) -> bool:
+        heirs = self._durability.heirs.values()
+        found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
+        return len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))
 
     def _read(self) -> Commit:
         assert self._part.commit is not None
@@ -129,3 +137,29 @@ class KeptState:
 
     def _encoding_seconds(self) -> float:
         return sum(journal.seconds for _, journal in self._journals())
+
+
+def objection_to(node: Node) -> str | None:
+    """Say why an operator may not be in a durable job, and what to do instead; None if it may."""
+    states = "keep states and set timers in stateful_unary or stateful_state_machine"
+    if node.carries is not None:
+        return (
+            f"it carries {node.carries} from one time to a later one, and with --state no checkpoint has these, so "
+            f"they would be lost in a crash; {states}"
+        )
+    if node.loses is not None:
+        return (
+            f"it may drop or merge records ({node.loses}), and with --state what is read again after a crash would "
+            f"come out differently; {states}"
+        )
+    if not node.targets and node.by_hand is not False and node.where != ENGINE:
+        return (
+            "it sends records that nobody can read again after a crash, which --state is for; let them come by "
+            "flow.lines(), say that none of them matters by scope.source(…, stateless=True)"
+        )
+    if node.by_hand:
+        return (
+            "it is written by hand, and with --state no checkpoint has what it keeps from one time to the next; "
+            f"{states}, say that it keeps nothing by stateless=True"
+        )
+    return None

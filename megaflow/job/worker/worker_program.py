@@ -28,7 +28,7 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
-from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.source_operator import LineSource, epoch_of
@@ -152,7 +152,7 @@ class WorkerProgram:
         spec, function = self._shared.spec, self._shared.app.function()
         with self._worker.dataflow(spec.name) as scope:
             graph = scope.ref.graph
-            graph.where = "megaflow"
+            graph.where = ENGINE
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None

@@ -25,24 +25,25 @@ from megaflow.job.launcher.machine import Machine
 class Bench:
     """What is around: a store that commits when it is told what becomes of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: str = "text", leaves: bool = True) -> None:
         self.marks: list[Mark] = []
         self.told: list[Committed | CommitFailed] = []
         self.reports: list[str] = []
         self.asked: list[Commit] = []  # to be committed
         self._results: list[Committed | CommitFailed] = []
         self.keeper: Any = SimpleNamespace(
-            latest=Commit(1, 0, 0, 1), path="kept", commit=lambda commit, left, length: self.asked.append(commit),
+            latest=Commit(1, 0, 0, 1), path="kept",
+            commit=lambda commit, left, length, names: self.asked.append(commit),
             results=self._drain,
         )  # fmt: skip
         self.cut_back: list[int] = []
         self._synced: list[tuple[Mark, int]] = []
         output: Any = SimpleNamespace(
-            name="-", is_in_memory=False, put=self.marks.extend, cut_back=self.cut_back.append,
+            name="-", form=form, is_in_memory=False, put=self.marks.extend, cut_back=self.cut_back.append,
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         self.checkpoints = Checkpointing(
-            self.keeper, output, lambda mark: [mark], self.told.append, self.reports.append, Machine()
+            self.keeper, output, lambda mark: [mark] if leaves else [], self.told.append, self.reports.append, Machine()
         )
 
     def begin(self, number: int, since: int | None = None, **more: bool) -> None:
@@ -129,8 +130,10 @@ def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
     bench.sync(1)
     assert bench.checkpoints.stopped_at is None
     bench.settle(Committed(1))
-    assert bench.checkpoints.stopped_at == 1 and bench.cut_back == [100] and not bench.checkpoints.is_waiting
+    assert bench.checkpoints.stopped_at == 1 and not bench.checkpoints.is_waiting
+    assert bench.cut_back == []  # the workers still put out
     bench.checkpoints.end()
+    assert bench.cut_back == [100]
 
 
 def test_the_end_waits_for_the_parts_of_all_workers_and_for_the_output(bench: Bench) -> None:
@@ -168,3 +171,12 @@ def test_what_does_not_belong_to_it_is_refused(bench: Bench) -> None:
     bench.begin(1)
     with pytest.raises(ProtocolError, match="checkpoint 2 begins while another one is under way"):
         bench.begin(2)
+
+
+def test_where_no_output_is_wanted_none_is_waited_for() -> None:
+    bench = Bench("nothing", leaves=False)
+    bench.begin(1)
+    assert [mark.checkpoint for mark in bench.marks] == [1]
+    bench.ready(1)
+    bench.sync(1)
+    assert [commit.checkpoint for commit in bench.asked] == [1]

@@ -19,7 +19,7 @@ from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
-from megaflow.job.spec import AppFile, JobSpec, PickledFunction
+from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 
 LINE = "0123456789\n"
 
@@ -33,17 +33,18 @@ class Bench:
         self.lines, self.out = folder / "lines", folder / "out.jsonl"
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
+        self.rehearsed: list[Rehearsal] = []
 
-    def run(self, output: str = "", app: str = "app.py", **more: Any) -> Resumption:
+    def run(self, output: str = "", app: str = "app.py", store: str = "store", **more: Any) -> Resumption:
         """Begin a job; it is lost at once."""
-        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / "store"), **more)
+        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / store), **more)
         job_input = find_input(str(self.lines), 1, "replace")
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
             writer = open_writer(output or f"jsonl:{self.out}", mode="new" if keeper.is_new else "resume")
             stack.callback(writer.close)
-            return resume(keeper, spec, writer, job_input, self.reports.append)
+            return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearsed.append)
 
     def leave(self, checkpoint: int, read: int, written: int, ended: bool = False) -> None:
         """Leave a checkpoint in the store, with so many bytes read and written."""
@@ -115,6 +116,66 @@ def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back
     assert "checkpoint 3, 0 s old" in resumption_text(begun, 1000.0, 0, 400.0)
 
 
+def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_alone(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    kept = {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()}
+    own, origin = f"jsonl:{bench.folder / 'own.jsonl'}", (str(bench.folder / "store"), "3")
+    forked = bench.run(own, store="new", origin=origin)
+    assert forked.part.folder == str(bench.folder / "new") and forked.part.commit is not None
+    assert forked.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not forked.is_over
+    assert bench.reports[-1].startswith(f"begins with checkpoint 3 of {bench.folder}/store: goes on from checkpoint 3,")
+    assert bench.out.read_text() == LINE * 100, "the output of the other job"
+
+    (bench.folder / "own.jsonl").write_text("what a lost job has written\n")
+    again = bench.run(own, store="new", origin=origin)
+    assert (again.part.incarnation, again.job_input) == (forked.part.incarnation + 1, forked.job_input)
+    assert (bench.folder / "own.jsonl").read_text() == ""
+    assert "has a store, and the job goes on with that: --from-checkpoint counts for a new one" in bench.reports[-2]
+    assert {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()} == kept
+
+
+def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    own = bench.folder / "own.jsonl"
+    own.write_text("mine\n")
+    spec = JobSpec(
+        AppFile("/anywhere/app.py", "dataflow"), state=str(bench.folder / "new"),
+        origin=(str(bench.folder / "store"), "3"),
+    )  # fmt: skip
+    for mode, more in (("append", "lost\n"), ("resume", "")):
+        job_input = find_input(str(bench.lines), 1, "replace")
+        keeper = open_store(spec, job_input)
+        writer = open_writer(f"jsonl:{own}", mode=mode)
+        assert keeper.is_new == (mode == "append")
+        resume(keeper, spec, writer, job_input, bench.reports.append, bench.rehearsed.append)
+        writer.close()
+        keeper.close()
+        assert own.read_text() == "mine\n"
+        own.write_text("mine\n" + more)
+
+
+def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench: Bench) -> None:
+    bench.run()
+    bench.leave(3, read=44, written=220)
+    store = str(bench.folder / "store")
+    with pytest.raises(UsageError, match=r"--from-checkpoint and --state name the same folder, .*/store: name a new"):
+        bench.run("none", origin=(store, "3"))
+    bench.out.write_text("")
+    with pytest.raises(StoreError, match=r"out\.jsonl is that of checkpoint 3 of .*/store: name another file"):
+        bench.run(store="new", origin=(store, "3"))
+    with pytest.raises(StoreError, match="has no checkpoint 9; it has 0, 3"):
+        bench.run("none", store="new2", origin=(store, "9"))
+    assert not (bench.folder / "new2").exists()
+    with pytest.raises(StoreError, match=r"is of 'app\.py:dataflow', not of 'other\.py:dataflow'"):
+        bench.run("none", app="other.py", store="new", origin=(store, "3"))
+    bench.lines.write_text("x" + LINE * 10)
+    with pytest.raises(StoreError, match="has changed in its first 44 bytes"):
+        bench.run("none", store="new", origin=(store, "3"))
+    assert not [path for path in (bench.folder / "new").iterdir() if path.name != "lock"]
+
+
 def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=110, written=1100, ended=True)
@@ -164,7 +225,7 @@ def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
     for incarnation in (1, 2):
         job_input = find_input(str(tmp_path / "lines"), 1, "replace")
         keeper = open_store(spec, job_input)
-        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None)
+        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None, lambda task: None)
         assert resumed.part.incarnation == incarnation
         keeper.close()
 
@@ -180,3 +241,5 @@ def test_what_is_said_of_operators_goes_to_the_workers_and_is_refused_where_it_c
     bench.leave(3, read=44, written=220)
     begun = bench.run(**more)
     assert begun.part is not None and (begun.part.renamed, begun.part.dropped) == tuple(more.values())
+    [rehearsal] = bench.rehearsed
+    assert rehearsal.part.commit == 3 and rehearsal.part.dropped == ("lines",) and rehearsal.has_lines

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import begin, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_to_look
@@ -34,11 +35,11 @@ class Bench:
     def begin(self, output: str = OUT, length: int = 0) -> Commit:
         return self.keeper.begin(output, length)
 
-    def commit(self, checkpoint: int) -> Committed | CommitFailed:
+    def commit(self, checkpoint: int, *names: str) -> Committed | CommitFailed:
         begun = self.keeper.latest
         self.keeper.commit(
             Commit(begun.number, checkpoint, 10 * checkpoint, begun.incarnation, app=begun.app, outputs=begun.outputs),
-            self.keeper.input.to_read, 100 * checkpoint,
+            self.keeper.input.to_read, 100 * checkpoint, names,
         )
         assert self.woken.acquire(timeout=WAIT_SECONDS)
         (result,) = self.keeper.results()
@@ -116,6 +117,47 @@ def test_a_commit_in_doubt_is_told_when_it_is_known(bench: Bench, monkeypatch: p
     monkeypatch.setattr(LocalFolder, "sync_names", fails_at_first)
     assert bench.commit(1) == Committed(1) and not failures
     assert bench.read()[0].checkpoint == 1
+
+
+def test_a_name_keeps_a_checkpoint_until_it_is_dropped(bench: Bench) -> None:
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    assert bench.commit(1, "nightly", "upgrade") == Committed(1)
+    for checkpoint in (2, 3, 4):
+        assert bench.commit(checkpoint) == Committed(checkpoint)
+    again = bench.commit(5, "nightly", "weekly")
+    assert isinstance(again, Committed) and [name for name, _ in again.refused] == ["nightly"]
+    assert again.refused[0][1].startswith("another checkpoint has the name 'nightly': give another one, or drop that")
+    assert [commit.checkpoint for commit in bench.read()] == [5, 4, 1]
+    assert bench.keeper.drop_name(DropName("nightly")) == NameDropped()
+    assert [commit.checkpoint for commit in bench.read()] == [5, 4, 1], "it has another name"
+    assert bench.keeper.drop_name(DropName("upgrade")) == NameDropped()
+    assert [commit.checkpoint for commit in bench.read()] == [5, 4]
+    refused = bench.keeper.drop_name(DropName("nightly")).refused
+    assert refused == "no checkpoint has the name 'nightly'; there are: weekly"
+    assert bench.commit(6) == Committed(6)
+
+
+def test_a_name_whose_dropping_is_in_doubt_is_dropped_once_that_is_known(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_keeper, "DOUBT_SECONDS", 0.0)
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    bench.commit(1, "nightly")
+    bench.commit(2)
+    sync, failures = LocalFolder.sync_names, [1, 2]
+
+    def fails_at_first(folder: LocalFolder) -> None:
+        if failures:
+            failures.pop()
+            raise OSError(errno.EIO, "Input/output error")
+        sync(folder)
+
+    monkeypatch.setattr(LocalFolder, "sync_names", fails_at_first)
+    assert bench.keeper.drop_name(DropName("nightly")) == NameDropped() and not failures
+    assert bench.commit(3) == Committed(3)
+    assert not bench.read()[0].named and [commit.checkpoint for commit in bench.read()] == [3, 2]
 
 
 def test_another_launcher_ends_this_one(bench: Bench) -> None:

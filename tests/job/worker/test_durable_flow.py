@@ -9,13 +9,15 @@ import pytest
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.store import FolderStore
 from megaflow.errors import BuildError
-from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.megaphone.journal import Durability
+from megaflow.operator_builder import OperatorBuilder
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing.simulated_disk import SimulatedDisk
 from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.pact import Pipeline
 from tests.job.by_hand import Clock, lone_worker
 
 
@@ -31,7 +33,10 @@ def build(flow: Callable[[Scope, Stream[Any]], object]) -> None:
     records: InputHandle[Any] = InputHandle()
     with worker.dataflow("app") as scope:
         kept.equip(scope.ref.graph.extension(Durability))
-        flow(scope, scope.input_from(records))
+        scope.ref.graph.where = ENGINE
+        lines = scope.input_from(records)
+        scope.ref.graph.where = None
+        flow(scope, lines)
         kept.check(scope.ref.graph)
 
 
@@ -40,7 +45,36 @@ def loop(scope: Scope, words: Stream[Any]) -> None:
     words.concat(back).filter(lambda word: False).connect_loop(handle)
 
 
+def passing(capability: Any, info: Any) -> Callable[..., None]:
+    """Passes all on."""
+
+    def logic(input: Any, output: Any) -> None:
+        for time, batch in input:
+            with output.session(time) as session:
+                session.give_vec(batch)
+
+    return logic
+
+
+def swallowing(info: Any) -> Callable[..., None]:
+    return lambda input: [None for _ in input].clear()
+
+
+def assembled(scope: Scope, words: Stream[Any], **more: Any) -> None:
+    builder = OperatorBuilder(scope, "Mine")
+    builder.new_input(words, Pipeline)
+    builder.build(lambda capabilities, info: lambda: None, **more)
+
+
 REFUSED = {
+    "Mine, .*: it is written by hand": lambda scope, words: words.unary(Pipeline, "Mine", passing),
+    "Own, .* no checkpoint has what it": lambda scope, words: words.unary_frontier(Pipeline, "Own", passing),
+    "Both, .*it keeps nothing by": lambda scope, words: words.binary(words, Pipeline, Pipeline, "Both", passing),
+    "End, .*: it is written by hand": lambda scope, words: words.sink(Pipeline, "End", swallowing),
+    "Mine, .*test_durable_flow.py:..: it is written by hand": assembled,
+    "Clock, .*: it sends records that nobody": lambda scope, words: scope.source("Clock", passing),
+    "ToStream, .*: it sends records that nobody": lambda scope, words: scope.to_stream([1]),
+    "Input, .* let them come by flow.lines": lambda scope, words: scope.new_input(),
     "Delay, .*: it carries records to": lambda scope, words: words.delay(lambda word, time: time + 1),
     "DelayBatch, .*: it carries records to": lambda scope, words: words.delay_batch(lambda time: time + 1),
     "Reclock, .*: it carries records that wait for a tick": lambda scope, words: words.reclock(words),
@@ -59,3 +93,17 @@ def test_what_no_checkpoint_has_is_refused_by_name_place_and_reason(said: str) -
 
 def test_what_has_nothing_of_earlier_times_is_not_refused() -> None:
     build(lambda scope, words: words.map(lambda word: (word, 1)).buffer())
+
+
+def test_what_its_author_says_keeps_nothing_is_not_refused() -> None:
+    def flow(scope: Scope, words: Stream[Any]) -> None:
+        given = {"stateless": True}
+        words.unary(Pipeline, "A", passing, **given).unary_frontier(Pipeline, "B", passing, **given)
+        words.binary(words, Pipeline, Pipeline, "C", passing, **given).sink(Pipeline, "D", swallowing, **given)
+        words.binary_frontier(words, Pipeline, Pipeline, "E", passing, **given)
+        words.unary_notify(Pipeline, "F", print, **given)
+        words.binary_notify(words, Pipeline, Pipeline, "G", print, **given)
+        scope.source("H", passing, **given)
+        assembled(scope, words, **given)
+
+    build(flow)

@@ -39,21 +39,22 @@ def operator(
     build: _Build,
     notify: bool = True,
     joinable: bool = False,
+    stateless: bool = False,
 ) -> Port[Any]:
     """Build an operator with these inputs and one output. Without inputs it runs once at the start, then on request."""
     function(str(name), build, "build")
     builder = NodeBuilder(scope, name)
     sources = [builder.new_input(port, pact, notify=notify) for port, pact in inputs]
     output, result = builder.new_output()
-    finish(builder, sources, [output], lambda capabilities, info: build(capabilities[0], info), joinable)
+    finish(builder, sources, [output], lambda capabilities, info: build(capabilities[0], info), joinable, stateless)
     return result
 
 
-def sink(port: Port[T], pact: PactOrClass, name: str, build: SinkBuild[T]) -> None:
+def sink(port: Port[T], pact: PactOrClass, name: str, build: SinkBuild[T], stateless: bool = False) -> None:
     """Build an operator with one input and no output; it runs when data arrives or the frontier moves."""
     function(str(name), build, "build")
     builder = NodeBuilder(port.scope, name)
-    finish(builder, [builder.new_input(port, pact)], [], lambda capabilities, info: build(info))
+    finish(builder, [builder.new_input(port, pact)], [], lambda _, info: build(info), stateless=stateless)
 
 
 def notified(logic: Callable[..., None], init: Iterable[Time]) -> _Build:
@@ -77,13 +78,15 @@ def finish(
     outputs: Sequence[Output[Any]],
     build: Callable[[list[Capability], OperatorInfo], Callable[..., None]],
     joinable: bool = False,
+    stateless: bool = False,
     hand_over: bool = True,
 ) -> None:
     """Finish an operator of the user's: capability references end, and open sessions flush, when its logic returns.
 
-    `hand_over`: the logic is called with the inputs and the outputs; else it knows them. Raises BuildError if `build`
-    returns nothing that can be called.
+    `stateless`: nothing of it outlives a time, as the user says. `hand_over`: the logic is called with the inputs and
+    the outputs; else it knows them. Raises BuildError if `build` returns nothing that can be called.
     """
+    builder.node.by_hand = not stateless
     ports = (*inputs, *outputs) if hand_over else ()
     takes = "of its inputs and its output" if hand_over else "without arguments"
 

@@ -1,0 +1,168 @@
+"""S15 and S16: how long the output stands still: at a restart by hand, and when one of two processes is killed.
+
+A job has read a million numbers, each once, and has told nothing; what it keeps is in a store. Then its file grows, by
+numbers that it knows. S15: the same command again, with as many processes and with more, until the first of the new
+counts is in the file. S16: the job reads slowly, and checkpoints come each second; a worker process is killed, and the
+launcher brings the job back by itself: from the kill until the file has more than it had then.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from apps.bench.processes import children_of
+from apps.bench.report import Found, Goal
+from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, one, usual_environment
+
+STILL, START = "s without output", "s to the first new output"
+KEYS, KEYS_QUICK = 1_000_000, 20_000
+TAIL = 1000  # lines, known numbers
+RATE, RATE_QUICK = 5_000, 1_000  # lines a second, while a process is killed
+KINDS = ("ints", "dicts")
+PROCESSES = (2, 3)  # that go on from what two have kept
+KILLED = "killed, two processes"
+LOOK_SECONDS = 0.002
+PATIENCE_SECONDS = 120.0
+TAIL_SECONDS = 60  # that the lines last which are read while a process is killed
+BEFORE_SECONDS = 2.5  # that a job runs, with output, before it is killed
+
+
+class Kept:
+    """A store, its job's input and its output, which each turn finds as they were after a million numbers."""
+
+    def __init__(self, folder: Path, kind: str, keys: int, processes: int) -> None:
+        self._kind, self.keys = kind, keys
+        self.lines, self.out, self.store, self._saved = (
+            folder / f"{kind}.{name}" for name in ("txt", "jsonl", "store", "saved")
+        )
+        self._write(range(keys), "w")
+        with self.run(processes) as job:
+            check(job, job.wait(PATIENCE_SECONDS))
+        self._length = self.lines.stat().st_size
+        shutil.copytree(self.store, self._saved)
+
+    def again(self, tail: Sequence[int]) -> None:
+        """Bring all back, with lines to be read."""
+        shutil.rmtree(self.store)
+        shutil.copytree(self._saved, self.store)
+        os.truncate(self.lines, self._length)
+        os.truncate(self.out, 0)
+        self._write(tail, "a")
+
+    def _write(self, numbers: Sequence[int], mode: str) -> None:
+        with self.lines.open(mode, encoding="ascii") as lines:
+            lines.writelines(f"{number}\n" for number in numbers)
+
+    @contextmanager
+    def run(self, processes: int, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the command while the block does."""
+        app = ROOT / "apps" / "bench" / "durable_apps.py"
+        command = [
+            sys.executable, "-m", "megaflow", "run", f"{app}:{self._kind}", "--lines", str(self.lines), "--state",
+            str(self.store), "--output", f"jsonl:{self.out}", "--processes", str(processes), *words,
+        ]  # fmt: skip
+        with tempfile.TemporaryFile() as said:
+            job = subprocess.Popen(command, stderr=said, env=usual_environment(), start_new_session=True)
+            try:
+                yield job
+            except BaseException as error:
+                said.seek(0)
+                error.add_note(said.read().decode(errors="replace"))
+                raise
+            finally:
+                job.kill()
+                job.wait()
+
+    def await_output(self, job: "subprocess.Popen[bytes]", length: int) -> None:
+        """Wait until the output is longer than that. Raises ChildProcessError if the job ends before."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not self.out.exists() or self.out.stat().st_size <= length:
+            if job.poll() is not None and self.out.stat().st_size <= length:
+                raise ChildProcessError(f"the job has ended without output: exit code {job.returncode}")
+            if time.monotonic() > until:
+                raise TimeoutError("no output came")
+            time.sleep(LOOK_SECONDS)
+
+
+def check(job: "subprocess.Popen[bytes]", code: int) -> None:
+    """Raise ChildProcessError unless it has ended well."""
+    if code:
+        raise ChildProcessError(f"{job.args!r} has failed: exit code {code}")
+
+
+def restart(kept: Kept, row: str, processes: int) -> Found:
+    """Give the command again; return how long the first new output took."""
+    kept.again([number % kept.keys for number in range(TAIL)])
+    began = time.monotonic()
+    with kept.run(processes) as job:
+        kept.await_output(job, 0)
+        seconds = time.monotonic() - began
+        check(job, job.wait(PATIENCE_SECONDS))
+    return one(row, {START: seconds})
+
+
+def kill_one(kept: Kept, row: str, rate: int) -> Found:
+    """Kill one of two processes; return how long the output stood still."""
+    kept.again([number % kept.keys for number in range(rate * TAIL_SECONDS)])
+    with kept.run(2, "--rate", str(rate)) as job:
+        kept.await_output(job, 0)
+        time.sleep(BEFORE_SECONDS)
+        os.kill(max(children_of(job.pid)), signal.SIGKILL)
+        began, length = time.monotonic(), kept.out.stat().st_size
+        try:
+            kept.await_output(job, length)
+        except ChildProcessError as error:
+            if job.returncode == os.EX_TEMPFAIL:
+                raise Absent("the launcher does not bring a job back by itself") from error
+            raise
+        return one(row, {STILL: time.monotonic() - began})
+
+
+def restart_row(kind: str, processes: int) -> str:
+    """Return the name of a contender."""
+    return f"{kind}, two processes, then {processes}"
+
+
+def open_restarts(setting: Setting) -> Sequence[Step]:
+    """Keep a million of each kind; return who takes turns."""
+    steps = []
+    for kind in KINDS:
+        kept = Kept(setting.folder, kind, setting.size(KEYS, KEYS_QUICK), 2)
+        for processes in PROCESSES:
+            steps.append(step(restart, kept, restart_row(kind, processes), processes))
+    return steps
+
+
+def open_killed(setting: Setting) -> Sequence[Step]:
+    """Keep a million ints; return the one who is killed."""
+    kept = Kept(setting.folder, "ints", setting.size(KEYS, KEYS_QUICK), 2)
+    return [step(kill_one, kept, KILLED, setting.size(RATE, RATE_QUICK))]
+
+
+def step(run: Callable[[Kept, str, int], Found], kept: Kept, row: str, number: int) -> Step:
+    """Return a step that runs so."""
+    return Step(row, lambda: run(kept, row, number))
+
+
+S15 = Workload(
+    "S15",
+    "a restart with a million keys: from the command to the first new output",
+    open_restarts,
+    tuple(Goal(restart_row("ints", processes), START, 3.0) for processes in PROCESSES),
+    base=None,
+    notes=("the store is in the system's memory, as it is when a process has just been killed",),
+)
+S16 = Workload(
+    "S16",
+    "one of two processes is killed, a million keys: how long the output stands still",
+    open_killed,
+    (Goal(KILLED, STILL, 3.0),),
+    base=None,
+)

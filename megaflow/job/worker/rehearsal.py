@@ -1,0 +1,68 @@
+"""A rehearsal: whether a program can go on with what a store has, before anything of the store or the output changes.
+
+A process of its own loads the program and builds its dataflow on a lone worker, as `megaflow graph` does. All that the
+workers would refuse when they build, but for what is said at `KeptState.rehearse`, is refused here. They ask again:
+between the two the program may have changed.
+
+1. It gets its task by standard input and answers by what was standard output. Both are the null device for the
+   program, whose words are not shown: it will say them again.
+2. It reads the store, as workers do, and writes nothing.
+"""
+
+import json
+import os
+import pickle
+import sys
+
+from megaflow.errors import MegaflowError, PeerFailed, StoreError
+from megaflow.job.spec import Rehearsal
+from megaflow.job.worker.dry_build import Enough, build_dry, draughtsman
+from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.lifeline import die_with_parent
+from megaflow.megaphone.journal import Durability
+from megaflow.timely.dataflow.error_notes import format_user_traceback
+
+STDIN, STDOUT, STDERR = range(3)
+
+
+def rehearse(task: Rehearsal) -> MegaflowError | None:
+    """Build a program; return why it cannot go on with its states, or with the traceback why it cannot be built."""
+    args = task.job.args
+    worker = draughtsman(args)
+    kept = KeptState(worker, task.part)
+    app = App(task.job.app)
+
+    def build(flow: Flow) -> None:
+        durability = flow.scope.ref.graph.extension(Durability)
+        kept.equip(durability)
+        durability.restore = None  # nothing is loaded
+        build_flow(app.function(), flow, task.has_lines)
+        kept.check(flow.scope.ref.graph)
+
+    try:
+        app.function()
+        build_dry(worker, build, args)
+        kept.rehearse()
+    except StoreError as error:
+        return error
+    except Enough:
+        return PeerFailed("the dataflow function steps its worker: leave that to megaflow")
+    except BaseException as error:
+        return PeerFailed(format_user_traceback(error, task.job.debug))
+    return None
+
+
+def main() -> None:
+    """Do what standard input says, and answer."""
+    die_with_parent()
+    task = pickle.load(sys.stdin.buffer)
+    assert isinstance(task, Rehearsal), "the launcher sends nothing else"
+    answer = os.dup(STDOUT)
+    null = os.open(os.devnull, os.O_RDWR)
+    for file in (STDIN, STDOUT, STDERR):
+        os.dup2(null, file)
+    error = rehearse(task)
+    with open(answer, "w") as pipe:
+        json.dump(None if error is None else [isinstance(error, StoreError), str(error)], pipe)
+    os._exit(0)  # whatever threads the program has started

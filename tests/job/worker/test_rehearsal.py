@@ -1,0 +1,77 @@
+"""A program that cannot go on with its states is told so before it begins, and nothing is changed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.durable.incarnation import DurablePart
+from megaflow.errors import ClusterError, PeerFailed, StoreError
+from megaflow.job.launcher import resumption
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec, Rehearsal
+from megaflow.job.worker.rehearsal import rehearse
+from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk
+
+__all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
+
+
+def keep(key: Any, value: Any, state: Any) -> Any:
+    return value, []
+
+
+def flow_of(**more: Any) -> Any:
+    def dataflow(flow: Any) -> Any:
+        pairs = flow.lines().map(lambda line: (line, 1))
+        return pairs.stateful_state_machine(keep, **{"name": "count", "bins": 4, **more})
+
+    return dataflow
+
+
+def task(folder: Path, dataflow: Any, has_lines: bool = True, **more: Any) -> Rehearsal:
+    history = KeptHistory(folder)
+    number = history.checkpoint(dict.fromkeys("abcdefgh", 1)).number
+    history.close()
+    return Rehearsal(JobSpec(pickle_app(dataflow)), DurablePart(str(folder), 0, number, **more), has_lines)
+
+
+@pytest.mark.parametrize(
+    "more, error, said",
+    [
+        ({"name": "cuont"}, StoreError, "did you mean 'cuont'? Then add --rename-state count=cuont"),
+        ({"hash": len}, StoreError, "give the hash= again that it had"),
+        ({"version": 2}, StoreError, "give upgrade=f"),
+        ({"bins": 3}, PeerFailed, "the number of bins must be a power of two"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_reason(more: Any, error: type, said: str, tmp_path: Path) -> None:
+    before = task(tmp_path, flow_of(**more))
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = rehearse(before)
+    assert type(found) is error and said in str(found)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_what_fits_is_not_refused(tmp_path: Path) -> None:
+    assert rehearse(task(tmp_path / "0", flow_of())) is None
+    assert rehearse(task(tmp_path / "1", flow_of(bins=8, version=2, upgrade=max, hash=len, rehash=True))) is None
+    assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) is None
+
+
+def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: Path) -> None:
+    def wrong(flow: Any) -> Any:
+        return flow.lines().no_such_method()
+
+    found = rehearse(task(tmp_path / "0", wrong))
+    assert isinstance(found, PeerFailed) and "no_such_method" in str(found) and "test_rehearsal.py" in str(found)
+    found = rehearse(task(tmp_path / "1", lambda flow: flow.control.stateful_state_machine(keep, name="count", bins=4)))
+    assert "never called flow.lines()" in str(found)
+    assert "which the program does not have" in str(rehearse(task(tmp_path / "2", lambda flow: flow.lines())))
+
+
+def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="did you mean 'cuont'"):
+        resumption.rehearse_in_a_process(task(tmp_path / "0", flow_of(name="cuont")))
+    monkeypatch.setattr(resumption, "REHEARSAL", ("false",))
+    with pytest.raises(ClusterError, match="has ended with code 1, without a word"):
+        resumption.rehearse_in_a_process(task(tmp_path / "1", flow_of()))

@@ -1,0 +1,114 @@
+"""A crash after every operation of the disk and after every message of short jobs, each followed by a job that goes on.
+
+A script is a job with a few lines, and what clients ask of it: moves, a join, a leave, a hand-over, a stop, or nothing
+but the end. It is run once without a crash, and counted. Then for each k, by the same seed, up to the k-th operation of
+the disk, or the k-th action (a message arrives, or somebody does what follows from one): there all are killed, with
+what is written left as it is, or with a loss of power, drawn in several ways; or one process is. What follows is left
+alone, and ends with the output of the run without a crash, from a checkpoint that was promised: see `durable_jobs`.
+In `recovery` the job is one that goes on from another that was killed in its middle.
+
+By hand: python -m tests.simulation.crash_points runs all; with a number, every so many of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove_first
+from tests.simulation.durable_jobs import Lives, Plan, checkpoint
+
+LINES = 8, 12
+RECOVERY_ACTIONS = 150  # of a life that goes on: later it is as any other
+
+Script = list[Callable[[Talk], Waits]]
+SCRIPTS: dict[str, tuple[dict[str, Any], Script]] = {
+    "end": ({"processes": 2, "workers": 2}, [checkpoint]),
+    "moves": ({"processes": 2}, [move, checkpoint, move]),
+    "join": ({"processes": 1}, [add, checkpoint]),
+    "hand-over": ({"processes": 3}, [checkpoint, remove_first, balance]),
+    "stop": ({"processes": 2}, [move]),
+    "recovery": ({"processes": 2}, [move]),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One crash."""
+
+    script: str
+    place: str  # "steps" on the disk, or "actions"
+    number: int
+    how: str  # a method of SimulatedJob, or what happens on the disk
+    draw: int = 0  # of what a loss of power leaves
+
+
+def play(name: str, folder: Path, case: Case | None = None) -> tuple[int, int]:
+    """Run a script, with a crash, and then to the end; return how many steps and actions there were without."""
+    lives = Lives(1 + [*SCRIPTS].index(name), folder, LINES)
+    storage = lives.storage
+    storage.store.rng = storage.output.rng = Random(0 if case is None else case.draw)
+    storage.seconds = 0.01
+    options, scripts = SCRIPTS[name]
+    plan = Plan({"rate": 40.0, **options}, [(0.02, scripts)])
+    if name == "stop":
+        plan.actions.append((250, "stop"))
+    if name == "recovery":
+        lives.live(Plan({"rate": 40.0, "processes": 3}, [], [(500, "kill_all")]))
+    if case is not None:
+        (plan.steps if case.place == "steps" else plan.actions).append((case.number, case.how))
+        plan.actions.sort(key=lambda each: each[0])
+    before = storage.steps
+    lives.live(plan)
+    counts = storage.steps - before, lives.actions
+    lives.end()
+    return counts
+
+
+def run(case: Case) -> None:
+    """Run a case. Raises AssertionError, naming it."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="megaflow-crash-") as folder:
+            play(case.script, Path(folder), case)
+    except Exception as error:
+        raise AssertionError(f"{case}: {error!r}") from error
+
+
+def cases(*scripts: str) -> Iterator[Case]:
+    """All crashes of these scripts, or of all."""
+    for name in scripts or SCRIPTS:
+        with tempfile.TemporaryDirectory(prefix="megaflow-crash-") as folder:
+            steps, actions = play(name, Path(folder))
+        for number in range(1, steps + 1):
+            yield Case(name, "steps", number, "kill_all")
+            yield Case(name, "steps", number, "crash")
+            for draw in range(3):
+                yield Case(name, "steps", number, "lose_power", draw)
+        for number in range(1, min(actions, RECOVERY_ACTIONS if name == "recovery" else actions) + 1):
+            yield Case(name, "actions", number, "kill_all")
+            yield Case(name, "actions", number, "kill_one")
+            yield Case(name, "actions", number, "lose_power")
+
+
+def main(stride: int = 1, first: int = 0) -> None:
+    """Run every so many cases from one on, and print how many of each kind."""
+    began, counts, failed = time.process_time(), Counter[str](), 0
+    for case in [*cases()][first::stride]:
+        counts[f"{case.script}, {case.place}"] += 1
+        try:
+            run(case)
+        except AssertionError as error:
+            failed += 1
+            print(error)
+    print(dict(counts), f"{counts.total()} crashes, {failed} failed, {time.process_time() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

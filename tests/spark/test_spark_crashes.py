@@ -1,0 +1,174 @@
+"""Durable jobs that Spark feeds, on real processes: whatever is killed, each line that arrives counts once.
+
+By hand, with another seed: MEGAFLOW_SEED=7 pytest -m spark tests/spark/test_spark_crashes.py.
+"""
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
+from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # Java is started twice or three times
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+WAIT_SECONDS = 2 * STATUS_SECONDS  # for Spark to begin anew, on a busy machine
+LINES_PER_FILE = 150
+WORDS = [f"w{number}" for number in range(50)]
+
+
+class Fed:
+    """A count of words in files that arrive all the time."""
+
+    def __init__(self, folder: Path, random: Random) -> None:
+        self.folder, self.random = folder, random
+        self.store, self.out, self.input = folder / "store", folder / "out.jsonl", folder / "in"
+        self.input.mkdir()
+        self.wanted: Counter[str] = Counter()
+
+    def run(self) -> Run:
+        lines = f"spark:text:{self.input}?maxFilesPerTrigger=3&trigger=0.05"
+        return Run(
+            self.folder, WORDCOUNT, "--lines", lines, "--output", f"jsonl:{self.out}", "--state", str(self.store),
+            "--processes", "2", "--checkpoint-every", "0.3", "--rate", "5000",
+        )  # fmt: skip
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Have files arrive during the block, each at once and whole."""
+        ending, dice = threading.Event(), Random(self.random.random())
+
+        def write() -> None:
+            for number in range(100_000):
+                words = dice.choices(WORDS, k=LINES_PER_FILE)
+                hidden = self.input / f".{number}"
+                hidden.write_text("".join(f"{word}\n" for word in words))
+                hidden.rename(self.input / f"{number}.txt")
+                self.wanted.update(words)
+                if ending.wait(0.2 + 0.4 * dice.random()):
+                    return
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            writer.join()
+
+    def newest(self) -> int:
+        """The newest batch that is durable; -1 if none is."""
+        try:
+            folder = open_to_look(self.store)
+        except StoreError:
+            return -1
+        try:
+            return max((batch for _, batch in read_commits(FolderStore(folder))[0].spark), default=-1)
+        finally:
+            folder.close_folder()
+
+    def await_more(self, run: Run) -> None:
+        """Wait until more batches are durable than now; then a moment more."""
+        before = self.newest()
+        wait_until(lambda: self.newest() > before + 1 or run.process.poll() is not None, WAIT_SECONDS)
+        assert run.process.poll() is None, run.end()
+        time.sleep(self.random.random() * 0.3)
+
+    def await_all(self, run: Run) -> None:
+        """Wait until there is an output for each word that has arrived."""
+        words = sum(self.wanted.values())
+
+        def written() -> bool:
+            with self.out.open("rb") as lines:
+                return sum(1 for _ in lines) >= words
+
+        wait_until(lambda: written() or run.process.poll() is not None, WAIT_SECONDS)
+
+    def check(self) -> None:
+        """Compare with a plain count: each word has counted up to that, one by one."""
+        got: dict[str, list[int]] = defaultdict(list)
+        with self.out.open(encoding="utf-8") as lines:
+            for line in lines:
+                word, total = json.loads(line)["record"]
+                got[word].append(total)
+        assert got == {word: list(range(1, total + 1)) for word, total in self.wanted.items()}
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that any thread of this one has started."""
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def command_of(pid: int) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
+def victims(run: Run, what: str) -> list[int]:
+    """The processes of a job that are this."""
+    launcher = run.process.pid
+    java = [pid for pid in children_of(launcher) if "java" in command_of(pid).partition(" ")[0]]
+    match what:
+        case "launcher":
+            return [launcher]
+        case "java":
+            return java
+        case "worker":
+            return [pid for pid in children_of(launcher) if "megaflow" in command_of(pid) and pid not in java]
+        case _:  # a Python process of an executor: below Java and its daemon
+            daemons = [pid for each in java for pid in children_of(each) if "pyspark" in command_of(pid)]
+            return [worker for daemon in daemons for worker in children_of(daemon)] or daemons
+
+
+def kill_one(run: Run, what: str, random: Random) -> None:
+    wait_until(lambda: bool(victims(run, what)), WAIT_SECONDS)
+    with suppress(ProcessLookupError, IndexError):  # an executor's has ended by itself
+        os.kill(random.choice(victims(run, what)), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("killed", [("executor", "launcher"), ("worker", "java")], ids="-".join)
+def test_whatever_is_killed_each_line_that_arrives_counts_once(tmp_path: Path, killed: tuple[str, ...]) -> None:
+    random = Random(f"{killed} {os.environ.get('MEGAFLOW_SEED', 1)}")
+    fed = Fed(tmp_path, random)
+    run = fed.run()
+    try:
+        with fed.arriving():
+            for what in random.sample(killed, len(killed)):
+                fed.await_more(run)
+                kill_one(run, what, random)
+                if what == "launcher":
+                    run.end()
+                    run = fed.run()
+            fed.await_more(run)
+        fed.await_all(run)
+        run.process.send_signal(signal.SIGINT)
+        code, _, said = run.end()
+        assert code == 128 + signal.SIGINT and "stopped at checkpoint" in said[-1], said
+    finally:
+        run.process.finish()
+    fed.check()
