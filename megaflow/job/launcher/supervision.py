@@ -42,8 +42,9 @@ WAIT_SECONDS_MAX: Final = 5.0
 
 def is_loss(error: BaseException) -> bool:
     """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
-    is_ours = isinstance(error, PeerFailed | ProtocolError | StoreFenced)  # fenced: another launcher goes on
-    return isinstance(error, ClusterError | StoreError) and not is_ours
+    if isinstance(error, StoreFenced):
+        return False  # another launcher goes on
+    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
 
 
 class Starter(Protocol):
