@@ -13,7 +13,9 @@
     ├── StoreError            a store of durable state cannot be used
     │   ├── StoreDamaged      what is in it is not what was written
     │   ├── StoreFenced       another launcher has taken it over
+    │   ├── StoreUnfit        what is in it does not fit the program, or cannot be read: a worker says so
     │   └── CommitInDoubt     whether a commit is durable is not known
+    ├── OutputError           an output cannot be written
     ├── StateKept             a durable job has ended early: the same command goes on where its state is
     ├── NoAnswer              a job or worker did not answer in time
     │   └── JobRecovers       a durable job has lost a process, and is about to go on
@@ -84,8 +86,16 @@ class StoreFenced(StoreError):
     """Another launcher has taken the store over: this one has no part in the job any more."""
 
 
+class StoreUnfit(StoreError):
+    """A worker cannot begin with what is in a store; the same command would not help."""
+
+
 class CommitInDoubt(StoreError):
     """A disk failed so that a commit may be durable or not: it can be neither acknowledged nor given up."""
+
+
+class OutputError(MegaflowError):
+    """An output cannot be written: the disk is full, or fails."""
 
 
 class StateKept(MegaflowError):

@@ -69,15 +69,21 @@ class Aftermath:
         self._job.joined = []
         return not self._orphans and not self._stragglers
 
-    def look_at_output(self) -> bool:
-        """Look at what is committed; return whether that is all. The job does not run. Raises Unexpected."""
+    def look_at_output(self, has_stopped: bool = False) -> bool:
+        """Look at what is committed; return whether that is all. The job does not run. Raises Unexpected.
+
+        One that `has_stopped` has left no more than that.
+        """
         try:
             commit = self._job.committed()
         except StoreError as error:
             raise Unexpected(f"the store is damaged: {error}") from error
         if commit is None or not commit.outputs:
             return False
-        self._checker.look(commit.outputs[0].length)
+        length = commit.outputs[0].length
+        if has_stopped and (size := self._job.output_bytes()) != length:
+            raise Unexpected(f"the job has stopped with an output of {size} bytes, of which {length} are committed")
+        self._checker.look(length)
         if self._checker.wrong_count:
             raise Unexpected("a committed line is wrong")
         return commit.ended

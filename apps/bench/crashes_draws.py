@@ -8,8 +8,18 @@ WORKERS_MAX = 5
 STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
 
 # What is done -> weight.
-STRIKES = {"worker": 6, "added": 6, "by hand": 4, "launcher": 2, "all": 1, "stop": 1, "Ctrl-C": 1, "pause": 3}
-STEERING = {"status": 1, "balance": 3, "move": 5, "add": 5, "remove": 3, "join": 3, "checkpoint": 1, "backup": 3}
+STRIKES = {
+    "worker": 6,
+    "added": 6,
+    "by hand": 4,
+    "launcher": 2,
+    "all": 1,
+    "stop": 1,
+    "Ctrl-C": 1,
+    "pause": 3,
+    "command": 2,
+}
+STEERING = {"status": 1, "balance": 3, "move": 5, "add": 5, "remove": 4, "join": 3, "checkpoint": 1, "backup": 3}
 
 
 def drawn(rng: random.Random, weights: Mapping[str, int]) -> str:

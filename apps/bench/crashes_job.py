@@ -132,6 +132,10 @@ class UsersJob:
             return max(commit_numbers(os.listdir(self.store)), default=0)
         return 0
 
+    def output_bytes(self) -> int:
+        """Return how long the output is."""
+        return self.output.stat().st_size if self.output.exists() else 0
+
     def committed(self) -> Commit | None:
         """Return the newest commit, once the whole store is verified; None if there is none. Raises StoreError."""
         if not self.newest_commit():

@@ -173,6 +173,10 @@ class Storm:
             if self._may_end & {STOPPED, INTERRUPTED} or not job.launcher.said():
                 return  # a second one ends the job at once; before it says something, Python may still be starting
             victims = []
+        elif what == "command":
+            victims = [] if self._steering is None else [self._steering[1].pid]
+            if not victims:
+                return
         else:
             victims = self._rng.sample(living := job.living(what), min(1, len(living)))
             if not victims:
@@ -216,7 +220,7 @@ class Storm:
             self._aftermath.must_end(self._steering[1])
             self._steering = None
         self._aftermath.has_ended(launcher, code)
-        is_over = self._aftermath.look_at_output()
+        is_over = self._aftermath.look_at_output(has_stopped=code in (STOPPED, INTERRUPTED))
         if code not in self._may_end and not (is_over and code == 0):
             raise Unexpected(f"a run ended with {code}, of {sorted(self._may_end)}: {launcher}")
         return is_over

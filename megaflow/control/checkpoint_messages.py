@@ -18,7 +18,7 @@ The receiver checks every record, by `megaflow.control.shapes`; none is trusted 
 from dataclasses import dataclass
 
 from megaflow.control.messages import Split
-from megaflow.durable.commits import UntakenLines
+from megaflow.durable.commits import Fingerprint, UntakenLines
 from megaflow.durable.segments import SegmentRef
 
 
@@ -79,6 +79,7 @@ class CheckpointBegun:
     next_worker: int  # the lowest id that no worker has had
     last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
     at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
+    code: Fingerprint | None = None  # of the coordinator's process
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
     names: tuple[str, ...] = ()  # that it is to have
 

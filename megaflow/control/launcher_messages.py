@@ -90,6 +90,7 @@ class Failed:
 
     worker: int
     text: str
+    unfit: bool = False  # no traceback, but one line: the store and the program do not fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from megaflow.timely.communication.codec.encode import encode
 COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()]]] = {"untaken": (), "named": ()}
+LATER: Final[dict[str, tuple[()] | None]] = {"untaken": (), "named": (), "code": None}
 """Fields that the first stores of this format do not have, with what they say without."""
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -86,6 +86,15 @@ class SinkToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a process runs."""
+
+    app: str  # FILE:FUNCTION, without the folder
+    args: tuple[str, ...]
+    files: dict[str, str]  # loaded, relative to the app's folder -> digest of the bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """What a commit file says."""
 
@@ -107,6 +116,7 @@ class Commit:
     plan: bytes | None = None  # that was under way, encoded by who made it
     watermark: int | None = None
     ended: bool = False  # the inputs have ended, and nothing is to follow
+    code: Fingerprint | None = None  # of the program; None: not known, as in the first stores
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
     named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
@@ -244,6 +254,9 @@ def _built(hint: Any, value: Any, older: bool) -> Any:
             return tuple(_built(kinds[0], each, older) for each in value)
         if type(value) is tuple and len(value) == len(kinds):
             return tuple(_built(kind, each, older) for kind, each in zip(kinds, value, strict=True))
+    elif origin is dict:
+        if type(value) is dict:
+            return {_built(kinds[0], key, older): _built(kinds[1], each, older) for key, each in value.items()}
     elif type(value) is hint:
         return value
     raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")

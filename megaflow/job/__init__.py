@@ -3,6 +3,7 @@
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
 job_file, contact   how a running job is found; side_door: how its launcher is asked
 exit_report, sign_of_life    why a worker process ends; whether it is well
+program_code        whether two processes run the same code, and whether its files are what was loaded
 kept_states         what a job has kept, for tests and notebooks
 launcher/           runs in the launcher
 worker/             runs in each worker process

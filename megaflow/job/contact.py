@@ -14,7 +14,7 @@ from megaflow.timely.communication.secret import given_secret
 from megaflow.timely.communication.tcp import is_port, may_be_host
 
 RECOVERY_POLL_SECONDS = 0.1
-LOSS_SECONDS = 5.0  # from when a process is lost until the launcher has ended the others, and says that it goes on
+LOSS_SECONDS = 10.0  # from when a process is lost until the launcher has ended the others, and says that it goes on
 TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from megaflow.durable.commits import Fingerprint
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.worker.child import Process as ChildProcess
-from megaflow.job.worker.fingerprint import Fingerprint
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.program import Worker

@@ -17,8 +17,9 @@ from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import LOCK, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
+from megaflow.job.job_file import process_start
 from megaflow.job.kept_states import read_state
-from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -33,10 +34,13 @@ class Counted:
         self._start = start
         self.store, self.out = folder / "store", folder / "out.jsonl"
 
-    def run(self, *words: str, rate: int | None = None, every: float = 0.1) -> Run:
+    def run(
+        self, *words: str, app: str = WORDCOUNT, rate: int | None = None, every: float = 0.1,
+        store: Path | None = None, output: str | None = None,
+    ) -> Run:  # fmt: skip
         """Start the command; slow enough to be killed in the middle, if there is a `rate`."""
         return self._start(
-            WORDCOUNT, "--lines", str(TEXT), "--output", f"jsonl:{self.out}", "--state", str(self.store),
+            app, "--lines", str(TEXT), "--output", f"jsonl:{output or self.out}", "--state", str(store or self.store),
             "--checkpoint-every", str(every), *([] if rate is None else ["--rate", str(rate)]), *words,
         )  # fmt: skip
 
@@ -74,6 +78,18 @@ def counted(tmp_path: Path, start: Callable[..., Run]) -> Counted:
     return Counted(tmp_path, start)
 
 
+PROGRAM = """
+def count(word, one, total):
+    total = total or 0
+    total += one
+    return total, [(word, total)]
+
+def dataflow(flow):
+    words = flow.lines().flat_map(str.split).map(lambda word: (word, 1))
+    return words.stateful_state_machine(count, name="count")
+"""
+
+
 def end(run: Run, code: int) -> str:
     """Wait for its end; return what it said."""
     found, _, said = run.end()
@@ -93,8 +109,10 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
 
     run = counted.run("--processes", "3", rate=40)
     counted.await_more()
+    workers = [(each["pid"], process_start(each["pid"])) for each in run.status()["workers"]]
     run.process.kill()
     end(run, -signal.SIGKILL)
+    wait_until(lambda: not any(lives(*worker) for worker in workers), STOP_SECONDS)
 
     run = counted.run(rate=40)
     counted.await_more()
@@ -180,6 +198,32 @@ def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is
     assert "no checkpoint was taken since restart 1 of 1; its state is kept in" in said
     end(counted.run("--processes", "2"), 0)
     counted.check()
+
+
+@pytest.mark.slow
+def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mended(counted: Counted) -> None:
+    app = counted.folder / "app.py"
+    app.write_text(PROGRAM)
+    run = counted.run(app=str(app), rate=40)
+    counted.await_more()
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+
+    app.write_text(PROGRAM.replace("total +=", "assert word != 'return', 'a fault of the program'\n    total +="))
+    said = end(counted.run(app=str(app)), 1)
+    assert "; with other code: app.py differs\n" in said and "; restart " not in said
+    assert "AssertionError: a fault of the program" in said.partition("Traceback (most recent call last):")[2]
+
+    app.write_text(PROGRAM.replace('name="count"', 'name="words"'))
+    last = end(counted.run(app=str(app)), 1).splitlines()[-1]
+    assert last.startswith("megaflow: the store has the state of operator 'count', which the program does not have")
+
+    app.write_text(PROGRAM)
+    end(counted.run(app=str(app)), 0)
+    counted.check()
+    full = counted.folder / "full"
+    said = end(counted.run(app=str(app), store=full, output="/dev/full"), 75)
+    assert said.splitlines()[-1].endswith(f"its state is kept in {full}: run the same command again")
 
 
 FIRST = """

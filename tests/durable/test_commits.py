@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from megaflow.durable.commits import (
     Commit,
+    Fingerprint,
     OperatorCut,
     OutputLength,
     SinkToken,
@@ -42,6 +43,7 @@ FULL = Commit(
     plan=b"plan",
     watermark=-5,
     ended=True,
+    code=Fingerprint("app.py:dataflow", ("a", "\udcff"), {"app.py": "12ab"}),
     untaken=(UntakenLines(SegmentRef(segment_name(3, 1, 18), 40, 1, 50, 9, 1), 3),),
     named=(("before-upgrade", 42), ("nightly", 17)),
 )  # fmt: skip

@@ -33,8 +33,8 @@ FAULTS = {
     ),
     "a batch that is replayed after its commit enters again": Fault(
         "KeptState.durable",
-        "Durable(operators, every, *at, commit.spark, untaken, whole)",
-        "Durable(operators, every, *at, whole=whole)",
+        "Durable(operators, every, *at, code, commit.spark, untaken, whole)",
+        "Durable(operators, every, *at, code, whole=whole)",
     ),
     "the next coordinator does not know what is durable": Fault(
         "Commits.resume", "None if state.durable is None else dict(state.durable)", "None"

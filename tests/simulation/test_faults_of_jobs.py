@@ -105,17 +105,11 @@ FAULTS_OF_LAUNCHERS = {
     "a job that is stopped leaves more than is committed": Fault(
         "Checkpointing.end", "self._output.cut_back(self._length)", "None"
     ),
-    "a loss is followed by the same incarnation": Fault(
-        "StoreKeeper._begin_anew", "self._incarnation.begin_anew()", "self._incarnation"
-    ),
     "a life that follows a loss reads what the one before began with": Fault(
         "go_on", "latest.checkpoint > since", "False"
     ),
     "a program's fault is taken for a loss": Fault(
-        "is_loss", "not isinstance(error, PeerFailed | ProtocolError)", "True"
-    ),
-    "a last part that comes before its checkpoint has begun is dropped": Fault(
-        "Checkpointing.ended", "part is not None", "part is not None and self._draft is not None"
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)", "True"
     ),
     "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
     "a commit that failed is told as one that is durable": Fault(

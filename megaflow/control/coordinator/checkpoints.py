@@ -49,7 +49,7 @@ from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.messages import Accepted, CheckpointJob, CommitBatch, Refused, Split
 from megaflow.control.reports import CheckpointStatus, workers_text
-from megaflow.durable.commits import UntakenLines, check_checkpoint_name
+from megaflow.durable.commits import Fingerprint, UntakenLines, check_checkpoint_name
 from megaflow.durable.segments import SegmentRef
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
@@ -71,6 +71,7 @@ class Durable:
     committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
     epoch: int = 0  # of that one; control begins after it
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
+    code: Fingerprint | None = None  # what this process runs
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that is in
     untaken: CommitBatch | None = None  # what is left of these, where it is by now; to be issued first
     whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
@@ -229,10 +230,10 @@ class Checkpoints:
         number, since, epoch = self._number, self._since, self._stream.epoch
         self._number += 1
         self._next_worker = max(self._next_worker, *(id + 1 for id in self._roster.members.ids))
-        operators = self._durable.operators
+        operators, code, newest = self._durable.operators, self._durable.code, self._commits.newest
         out.append(
             CheckpointBegun(
-                number, epoch, since, operators, table, self._next_worker, last, at_end, self._commits.newest, names
+                number, epoch, since, operators, table, self._next_worker, last, at_end, code, newest, names
             )
         )
         return Checkpoint(number, since, at_end)

@@ -7,6 +7,8 @@
 3. After the last one of a stop, which keeps all that was taken in, the workers are ended: what they still have is read
    again by the next run, so the output is cut back to what is committed.
 4. At the end of all lines the workers that have ended bring their parts. The job has succeeded when that is committed.
+5. After a hand-over the next coordinator may say that one begins before the last one's word that the one before was
+   abandoned is here: it comes by another connection. One of which all is known is never abandoned.
 """
 
 from collections.abc import Callable
@@ -50,6 +52,7 @@ class Checkpointing:
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
         self._length = 0  # of the output, in that
+        self._begun = 0  # the last checkpoint that has
 
     def start(self, wake: Callable[[], None]) -> None:
         """Have commits begin; `wake` is called when `settle` has something to do, by a thread."""
@@ -65,8 +68,9 @@ class Checkpointing:
             return False
         match message:
             case messages.CheckpointBegun(checkpoint, epoch, at_end=at_end):
-                if self._draft is not None or self._committing is not None:
+                if self._committing is not None or (self._draft is not None and self._draft.ready is not None):
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
+                self._begun = checkpoint  # the word that one before was abandoned may come later: see rule 5
                 self._draft = CommitDraft(message)
                 mark = Mark(checkpoint, float("inf") if at_end else epoch)
                 is_silent = self._output.form == "nothing"  # then no worker says which epochs are closed
@@ -74,6 +78,8 @@ class Checkpointing:
             case messages.CheckpointReady(checkpoint):
                 self._draft_of(checkpoint).ready = message
                 self._commit_if_complete()
+            case messages.CheckpointAbandoned(checkpoint) if checkpoint < self._begun:
+                pass
             case messages.CheckpointAbandoned(checkpoint, reason):
                 self._draft_of(checkpoint)
                 self._draft = None

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from megaflow.errors import ClusterError, PeerFailed, PeerLost
+from megaflow.errors import ClusterError, MegaflowError, PeerLost
 from megaflow.job.exit_report import ExitReport, ReportPipe
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess, address_of
@@ -274,7 +274,7 @@ class Children:
         for child in children:
             child.release()
 
-    def blame(self, failures: Sequence[str], unreached: ClusterError | None = None) -> ClusterError | None:
+    def blame(self, failures: Sequence[MegaflowError], unreached: ClusterError | None = None) -> MegaflowError | None:
         """Return why the job failed, judging by those that have exited by themselves; None if it did not.
 
         A process that was killed is the cause of all that the others report. Next comes the first failure that was
@@ -291,7 +291,7 @@ class Children:
             if (child.exit_code or 0) < 0 and child.failure is None:
                 return self._loss_of(child, lost)
         if failures:
-            return PeerFailed(failures[0])
+            return failures[0]
         if lost is not None:
             dead = next((child for child in self.all if set(child.workers) & set(lost.workers)), None)
             return ClusterError(lost.text) if dead is None else self._loss_of(dead, lost)

@@ -60,7 +60,7 @@ class CommitDraft:
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
             segments=needed(operators, segments), outputs=(output,),
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
-            table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)),
+            table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
         )  # fmt: skip
         return commit, ready.splits
 

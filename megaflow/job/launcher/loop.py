@@ -28,7 +28,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 from megaflow.control import launcher_messages as messages
-from megaflow.errors import ClusterError, PeerLost, ProtocolError
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
@@ -86,7 +86,7 @@ class Loop:
         job, report, machine = self.job, self.report, self.machine
         self._merge = EpochMerge(worker for child in self.children.members for worker in child.workers)
         self.summary = RunSummary()
-        self._failures: list[str] = []  # what workers reported, the first one first
+        self._failures: list[MegaflowError] = []  # what workers reported, the first one first
         self._failing_since: float | None = None  # seconds of the machine's clock
         self._lost: ClusterError | None = None  # a worker that cannot be connected to
         self._connect_timeout_seconds = 0.0
@@ -255,9 +255,9 @@ class Loop:
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Draining():
                 self.early_end.drain(self.machine.now(), self._drain_timeout)
-            case messages.Failed(_, text):
+            case messages.Failed(_, text, unfit):
                 child.failure = text
-                self._failures.append(text)
+                self._failures.append(StoreUnfit(text) if unfit else PeerFailed(text))
                 self._fail()
             case messages.StartProcesses():
                 self._newcomers.start(message)

@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeAlias
 
-from megaflow.errors import MegaflowError, StoreError, UsageError
+from megaflow.errors import OutputError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
 from megaflow.job.launcher.launcher_input import STDIN, files_read
 from megaflow.job.launcher.output_copy import OutputCopy
@@ -56,7 +56,7 @@ class TextWriter(Writer):
         self._name = name
 
     def write(self, epoch: int, records: list[Any]) -> None:
-        """Write one line a record. As `flush` and `close`, raises MegaflowError if that fails."""
+        """Write one line a record. As `flush` and `close`, raises OutputError if that fails."""
         with self._failing():
             self._stream.write("\n".join(records) + "\n" if records else "")
 
@@ -78,7 +78,7 @@ class TextWriter(Writer):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise MegaflowError(
+            raise OutputError(
                 f"cannot write the job's output to {self._name}: {error.strerror}; all workers have been stopped, and "
                 "what was written may end within a line"
             ) from error

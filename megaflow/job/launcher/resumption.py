@@ -6,6 +6,7 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
     program has of operators: in a rehearsal, for which a process builds it without running it.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
+Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
 With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
 with processes that send it outputs, until it wants to commit: then it is told that it is not its turn any more, and
 ends. What it writes to the output until then is in another file (see `output_copy`).
@@ -22,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from megaflow.control.reports import quantity
-from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
@@ -32,8 +33,9 @@ from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
-from megaflow.spark.kept_query import check_record, keep_query
+from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
 from megaflow.spark.query_spec import NOT_READ_AGAIN, SparkSpec
 
 MEGABYTE: Final = 1e6
@@ -48,6 +50,7 @@ class Resumption:
     job_input: JobInput  # what is still to be read
     part: DurablePart | None = None  # for the worker processes; None: nothing is durable
     is_over: bool = False  # all lines were read, and there are no new ones
+    code: Fingerprint | None = None  # of the program's files; None: not known
 
 
 def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
@@ -173,6 +176,7 @@ def resume(
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
+    code = None if found is None or found.code is None else code_now(found.code, spec)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
     elif found is not None:
@@ -181,27 +185,38 @@ def resume(
         committed = begun.outputs[0].length if begun.outputs else 0
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
-        report(resumption_text(begun, found.written_at, again, time.time()))
+        text = resumption_text(begun, found.written_at, again, time.time())
+        report(f"{text}; with other code: {other}" if (other := difference(code, found.code)) else text)
     if keeper.taken_from is not None:
         tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
         report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
-    return Resumption(job_input, part, is_over)
+    return Resumption(job_input, part, is_over, code=code)
 
 
-def go_on(before: Resumption, keeper: StoreKeeper, since: int) -> Resumption:
+def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) -> Resumption:
     """Return what a job goes on with whose processes are lost: it had begun with `before`, from checkpoint `since`.
 
-    The keeper has begun anew. Raises StoreError if the input's files are not what was read.
+    The keeper has begun anew. Raises StoreError if the input's files are not what was read, ClusterError if the program
+    is not what was run.
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
+    code = before.code
     if latest.checkpoint > since:  # else there is still to be read what was
         found = (split for split in keeper.input.splits if os.path.exists(split.path))
         keeper.input = resumed_input(latest.splits, found)
+        code = latest.code
+    if code is not None and (other := difference(code_now(code, spec), code)):
+        raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
     number = latest.number if latest.checkpoint else None
+    job_input = replace(before.job_input, splits=keeper.input.to_read)
+    if isinstance(job_input.spark, KeptQuery):
+        check_record(keeper.path, latest.spark)
+        job_input = replace(job_input, spark=keep_query(keeper.path, latest.spark, job_input.spark.lines))
     return Resumption(
-        replace(before.job_input, splits=keeper.input.to_read),
+        job_input,
         replace(part, incarnation=latest.incarnation, commit=number),
+        code=code,
     )
 
 

@@ -24,7 +24,16 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from megaflow.errors import ClusterError, PeerFailed, ProtocolError, StoreError, StoreFenced
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    OutputError,
+    PeerFailed,
+    ProtocolError,
+    StoreError,
+    StoreFenced,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
@@ -44,7 +53,8 @@ def is_loss(error: BaseException) -> bool:
     """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
     if isinstance(error, StoreFenced):
         return False  # another launcher goes on
-    return isinstance(error, ClusterError | StoreError) and not isinstance(error, PeerFailed | ProtocolError)
+    is_any = isinstance(error, ClusterError | StoreError | OutputError)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
 
 
 class Starter(Protocol):
@@ -126,8 +136,8 @@ class Supervision:
         """End a life, and begin the next one. Raises what keeps that from being."""
         with self.signals.held():
             self.signals.can_drain = self.early_end.is_served = False
-            self.loop.close()
             addresses = self.children.begin_anew()
+        self.loop.close()
         if not addresses:
             raise loss
         self.selector, news = self.machine.selector(), self.machine.wakeup()
@@ -141,7 +151,10 @@ class Supervision:
                 yield from self._wait(None)
             self._count(loss, commit.checkpoint)
             self.output.cut_back(keeper.length)
-            self.begun = go_on(self.begun, keeper, self._since)
+            try:
+                self.begun = go_on(self.begun, keeper, self._since, self.spec)
+            except MegaflowError as error:
+                raise type(error)(f"{loss}; {error}") from loss
             self._since = commit.checkpoint
             restart = f"restart {self._losses} of {self.spec.restarts}"
             job = self.loop.job

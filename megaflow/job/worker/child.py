@@ -37,7 +37,7 @@ from typing import Any
 from megaflow.control.launcher_messages import Failed
 from megaflow.control.messages import JobSettings
 from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, LauncherDoor
-from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreError
 from megaflow.job.exit_report import ExitReport, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.sign_of_life import SignOfLife, write_sign
@@ -167,7 +167,9 @@ class Process:
             return  # it does not know this worker, whose failure does not concern the job
         deadline = time.monotonic() + FAREWELL_SECONDS
         try:
-            launcher.send(Failed(worker.index, format_user_traceback(error, self.spec.job.debug)))
+            unfit = isinstance(error, StoreError)
+            text = str(error) if unfit else format_user_traceback(error, self.spec.job.debug)
+            launcher.send(Failed(worker.index, text, unfit))
             worker.allocator.park(0)  # raises if the connections are closed already
             while not launcher.is_drained and time.monotonic() < deadline:
                 worker.allocator.park(FAREWELL_POLL_SECONDS)

@@ -6,6 +6,9 @@ The worker's thread encodes, slice by slice (`unwritten`); all that may wait for
 2. An error of the disk is a report, `CutFailed`. Any other is a fault of this program, and ends it: the error is raised
    where the worker asks for reports, or waits.
 3. The checkpoint at the job's end is reported to nobody here: `finish` returns what came of it, for the launcher.
+4. `finish` waits for the disk as long as that takes; so does `write`, once enough waits. A disk that hangs holds this
+   process up, but not the launcher, which kills it at the second Ctrl-C, at the end of `--drain-timeout` and for
+   `megaflow control stop --force`. Nothing is lost by that but what is not committed.
 """
 
 import contextlib

@@ -14,24 +14,15 @@ versions would mix unseen.
 4. Functions that travel pickled (notebooks) have no fingerprint, and are compared with nothing.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from megaflow.durable.commits import Fingerprint
 from megaflow.errors import ConfigMismatch, JoinDenied
+from megaflow.job.program_code import difference
 from megaflow.program import Worker
 
 TOPIC = "code"
-NAMED_MAX = 10  # files in a message
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What a process runs."""
-
-    app: str  # FILE:FUNCTION, without the folder
-    args: tuple[str, ...]
-    files: dict[str, str]  # loaded, relative to the app's folder -> digest of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +37,6 @@ class CodeJudged:
     """The answer: how that differs from what the coordinator's process runs, in words; None: it does not."""
 
     difference: str | None
-
-
-def difference(here: Fingerprint | None, there: Fingerprint | None, common_only: bool = False) -> str | None:
-    """Say how what a process runs ("here") differs from what the job runs; None if it does not, or cannot be told.
-
-    `common_only`: only by files that both have loaded.
-
-    >>> mine = Fingerprint("app.py:dataflow", (), {"app.py": "1", "more.py": "5"})
-    >>> difference(mine, Fingerprint("app.py:dataflow", ("x",), {"app.py": "2"}))
-    "app.py differs; more.py is loaded only here; the arguments are [], the job's are ['x']"
-    """
-    if here is None or there is None:
-        return None
-    parts = []
-    if here.app != there.app:
-        parts.append(f"the program is {here.app}, the job's is {there.app}")
-    common = here.files.keys() & there.files.keys()
-    parts += _named((name for name in common if here.files[name] != there.files[name]), "differs", "differ")
-    if not common_only:
-        parts += _named(there.files.keys() - common, "is loaded only by the job", "are loaded only by the job")
-        parts += _named(here.files.keys() - common, "is loaded only here", "are loaded only here")
-    if here.args != there.args:
-        parts.append(f"the arguments are {list(here.args)}, the job's are {list(there.args)}")
-    return "; ".join(parts) or None
-
-
-def _named(files: Iterable[str], one: str, several: str) -> list[str]:
-    names = sorted(files)
-    if not names:
-        return []
-    more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
-    return [f"{', '.join([*names[:NAMED_MAX], *more])} {one if len(names) == 1 else several}"]
 
 
 class CodeCheck:

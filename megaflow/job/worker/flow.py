@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from megaflow.durable.commits import Fingerprint
 from megaflow.errors import BuildError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.fingerprint import Fingerprint
 from megaflow.job.worker.source_record import SourceRecord
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker

@@ -11,7 +11,7 @@ from typing import Final
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
 from megaflow.control.coordinator.checkpoints import Durable
 from megaflow.control.messages import StageEnd, StageLines
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
 from megaflow.durable.local_folder import LocalFolder
@@ -81,8 +81,8 @@ class KeptState:
         """Wait until all is written; return what came of the checkpoint at the end, if there was one."""
         return self._keeper.finish()
 
-    def durable(self, begins: bool) -> Durable:
-        """Return what a coordinator must know; `begins`: it is the first one of this incarnation.
+    def durable(self, begins: bool, code: Fingerprint | None = None) -> Durable:
+        """Return what a coordinator must know, which runs `code`; `begins`: it is the first one of this incarnation.
 
         Raises StoreError if the operators cannot go on with what the commit has.
         """
@@ -90,14 +90,14 @@ class KeptState:
         operators = tuple(DurableOperator(heir.name, heir.bins, heir.terms.version) for heir in heirs)
         every = self._part.checkpoint_every
         if not begins or self._part.commit is None:
-            return Durable(operators, every)
+            return Durable(operators, every, code=code)
         commit = self._read()
         if commit.checkpoint == 0:
-            return Durable(operators, every, next_worker=commit.next_worker)
+            return Durable(operators, every, next_worker=commit.next_worker, code=code)
         untaken = untaken_batch(commit, self._worker.membership.ids)
         whole = self._is_to_be_whole(commit)
         at = commit.checkpoint, commit.time, commit.next_worker
-        return Durable(operators, every, *at, commit.spark, untaken, whole)
+        return Durable(operators, every, *at, code, commit.spark, untaken, whole)
 
     def rehearse(self) -> None:
         """Raise StoreError if the operators that are built cannot go on with what the commit has.

@@ -56,8 +56,11 @@ class JobOutput:
     a time once everything before it has been sent: the place to probe.
     """
 
-    def __init__(self, port: Port[Any], launcher: LauncherDoor, form: Form) -> None:
-        """Raises BuildError for a stream inside a loop or scope."""
+    def __init__(self, port: Port[Any], launcher: LauncherDoor, form: Form, durable: bool = False) -> None:
+        """`durable`: the launcher waits for closed epochs, be there records or not.
+
+        Raises BuildError for a stream inside a loop or scope.
+        """
         if port.scope.depth:
             raise BuildError("the output of a dataflow must have the times of its root scope: leave() the scope first")
         self.records = 0  # that have come out
@@ -70,7 +73,7 @@ class JobOutput:
         self._output: Output[Any]
         self._output, self.sent = builder.new_output()
         builder.build(self._make)
-        if self._render is not None:
+        if self._render is not None or durable:
             EpochCloser(self.sent, launcher)
 
     def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:

@@ -12,13 +12,13 @@
 import os
 import sys
 from collections.abc import Sequence
-from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-DIGEST_BYTES = 16
+from megaflow.job.program_code import digest
+
 LIBRARIES = (os.path.dirname(os.__file__), str(Path(__file__).parents[2]))
 INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries, in whatever environment
 
@@ -60,7 +60,7 @@ class SourceRecord:
 
     def note(self, file: str, data: bytes) -> None:
         """Note that these bytes of a file are run."""
-        self.digests[file.removeprefix(self._folder)] = blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+        self.digests[file.removeprefix(self._folder)] = digest(data)
 
     def _is_beside(self, file: str) -> bool:
         if not file.startswith(self._folder) or file.startswith(self._libraries):

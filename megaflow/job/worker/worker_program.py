@@ -165,7 +165,7 @@ class WorkerProgram:
                 self._kept.check(graph)
             last = graph.nodes[stream.port.node]
             graph.where = f"the output of {last.name!r}, {last.where}"
-            self._output = JobOutput(stream.port, self._shared.launcher, spec.output)
+            self._output = JobOutput(stream.port, self._shared.launcher, spec.output, self._kept is not None)
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
@@ -198,7 +198,7 @@ class WorkerProgram:
     def _found(self) -> None:
         """Coordinate a job that begins, perhaps from a checkpoint."""
         spec, processes = self._shared.spec, self._worker.rescaling.processes.values()
-        durable = None if self._kept is None else self._kept.durable(begins=True)
+        durable = None if self._kept is None else self._kept.durable(True, self._code.code)
         if durable is not None and durable.committed is not None:
             self._control.advance_to(durable.epoch + 1)
         self._coordinate(
@@ -213,7 +213,8 @@ class WorkerProgram:
     def _succeed(self, state: JobState) -> None:
         """Coordinate a job that another worker has coordinated."""
         self._control.receive(state.epoch)
-        self._coordinate(state=state, durable=None if self._kept is None else self._kept.durable(begins=False))
+        durable = None if self._kept is None else self._kept.durable(False, self._code.code)
+        self._coordinate(state=state, durable=durable)
         word = Coordinates(*self._shared.spec.address)
         self._shared.launcher.send(word)
         for worker in self._worker.membership.ids:

@@ -169,8 +169,18 @@ def test_what_does_not_belong_to_it_is_refused(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="checkpoint 1 is not under way"):
         bench.ready(1)
     bench.begin(1)
+    bench.ready(1)
     with pytest.raises(ProtocolError, match="checkpoint 2 begins while another one is under way"):
         bench.begin(2)
+
+
+def test_after_a_hand_over_the_next_one_may_begin_before_the_word_that_the_last_one_was_abandoned(bench: Bench) -> None:
+    bench.begin(1)
+    bench.begin(2)
+    bench.checkpoints.take(CheckpointAbandoned(1, "worker 1 has left"))
+    bench.ready(2)
+    bench.sync(2)
+    assert [commit.checkpoint for commit in bench.asked] == [2]
 
 
 def test_where_no_output_is_wanted_none_is_waited_for() -> None:

@@ -49,7 +49,7 @@ def blame(children: Children, *failures: str) -> str:
     for child in children.all:
         if child.process is not None:
             child.process.wait()
-    error = children.blame(failures)
+    error = children.blame(list(map(PeerFailed, failures)))
     return "" if error is None else str(error)
 
 
@@ -95,7 +95,7 @@ def test_the_first_failure_counts_if_nobody_was_killed(children: Children) -> No
     for child in children.all:
         assert child.process is not None
         child.process.wait()
-    error = children.blame(["ValueError: first", "ValueError: second"])
+    error = children.blame([PeerFailed("ValueError: first"), PeerFailed("ValueError: second")])
     assert isinstance(error, PeerFailed) and str(error) == "ValueError: first"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.messages import Split
-from megaflow.durable.commits import Commit, OutputLength
+from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.store import FolderStore
@@ -19,6 +19,7 @@ from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
+from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 
 LINE = "0123456789\n"
@@ -37,7 +38,7 @@ class Bench:
 
     def run(self, output: str = "", app: str = "app.py", store: str = "store", **more: Any) -> Resumption:
         """Begin a job; it is lost at once."""
-        spec = JobSpec(AppFile(f"/anywhere/{app}", "dataflow"), state=str(self.folder / store), **more)
+        spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
         job_input = find_input(str(self.lines), 1, "replace")
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
@@ -46,7 +47,7 @@ class Bench:
             stack.callback(writer.close)
             return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearsed.append)
 
-    def leave(self, checkpoint: int, read: int, written: int, ended: bool = False) -> None:
+    def leave(self, checkpoint: int, read: int, written: int, **more: Any) -> None:
         """Leave a checkpoint in the store, with so many bytes read and written."""
         self.out.write_text(LINE * 100)
         folder = open_for_a_job(self.folder / "store")
@@ -55,8 +56,8 @@ class Bench:
         left = [Split(0, str(self.lines), read, 110)] if read < 110 else []
         incarnation.commit(
             Commit(
-                1, checkpoint, 41, 1, app="app.py:dataflow", ended=ended, splits=KeptInput([whole]).remainders(left),
-                outputs=(OutputLength(f"jsonl:{self.out}", written),),
+                1, checkpoint, 41, 1, app="app.py:dataflow", splits=KeptInput([whole]).remainders(left),
+                outputs=(OutputLength(f"jsonl:{self.out}", written),), **more,
             )
         )  # fmt: skip
         folder.close_folder()
@@ -184,6 +185,17 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
         file.write("more\n")
     more = bench.run()
     assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
+
+
+def test_other_code_is_said(bench: Bench) -> None:
+    bench.run()
+    app = bench.folder / "app.py"
+    app.write_text("dataflow = 1")
+    bench.leave(3, read=44, written=220, code=Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())}))
+    assert bench.run().code is not None and "with other code" not in bench.reports[-1]
+    app.write_text("dataflow = 2")
+    assert bench.run(args=("x",)).code == Fingerprint("app.py:dataflow", ("x",), {"app.py": digest(app.read_bytes())})
+    assert bench.reports[-1].endswith("; with other code: app.py differs; the arguments are ['x'], the job's are []")
 
 
 def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:

@@ -119,6 +119,63 @@ def test_a_commit_in_doubt_is_told_when_it_is_known(bench: Bench, monkeypatch: p
     assert bench.read()[0].checkpoint == 1
 
 
+def begin_anew(bench: Bench) -> Commit:
+    bench.keeper.begin_anew()
+    while (begun := bench.keeper.begun_anew()) is None:
+        assert bench.woken.acquire(timeout=WAIT_SECONDS)
+    return begun
+
+
+def test_it_begins_anew_behind_what_is_being_committed_and_tells_nothing_of_that(bench: Bench) -> None:
+    bench.begin(length=50)
+    bench.keeper.start(bench.woken.release)
+    assert (begin_anew(bench).incarnation, bench.keeper.length) == (2, 50)
+    assert bench.commit(1) == Committed(1) and bench.keeper.length == 100
+    latest = bench.keeper.latest
+    bench.keeper.commit(Commit(0, 2, 20, 0, app=latest.app, outputs=latest.outputs), (), 200)
+    begun = begin_anew(bench)
+    assert (begun.incarnation, begun.checkpoint) in [(3, 1), (3, 2)], "it was under way, or had to wait"
+    assert bench.keeper.length == 100 * begun.checkpoint and bench.keeper.latest == begun == bench.read()[0]
+    assert bench.keeper.results() == []
+    assert bench.commit(3) == Committed(3)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_becomes_of_a_commit_in_doubt_is_what_the_store_has_when_it_begins_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    monkeypatch.setattr(store_keeper, "DOUBT_SECONDS", 2 * WAIT_SECONDS)
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    assert bench.commit(1) == Committed(1)
+    sync, doubted = LocalFolder.sync_names, threading.Event()
+
+    def fails(folder: LocalFolder) -> None:
+        monkeypatch.setattr(LocalFolder, "sync_names", sync)
+        if not is_there:
+            (bench.folder / "000000000003.commit").unlink()
+        doubted.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LocalFolder, "sync_names", fails)
+    latest = bench.keeper.latest
+    bench.keeper.commit(Commit(0, 2, 20, 0, app=latest.app, outputs=latest.outputs), (), 200)
+    assert doubted.wait(WAIT_SECONDS)
+    begun = begin_anew(bench)
+    assert (begun.incarnation, begun.checkpoint) == (2, 2 if is_there else 1)
+    assert bench.keeper.length == (200 if is_there else 100)
+
+
+def test_a_fenced_launcher_does_not_begin_anew(bench: Bench) -> None:
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    (bench.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
+    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), (), 0)
+    assert bench.woken.acquire(timeout=WAIT_SECONDS)
+    with pytest.raises(StoreError, match="another launcher has taken the store over"):
+        begin_anew(bench)
+
+
 def test_a_name_keeps_a_checkpoint_until_it_is_dropped(bench: Bench) -> None:
     bench.begin()
     bench.keeper.start(bench.woken.release)

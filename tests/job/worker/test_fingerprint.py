@@ -2,8 +2,10 @@
 
 import pytest
 
+from megaflow.durable.commits import Fingerprint
 from megaflow.errors import ConfigMismatch
-from megaflow.job.worker.fingerprint import CodeCheck, CodeShown, Fingerprint, difference
+from megaflow.job.program_code import difference
+from megaflow.job.worker.fingerprint import CodeCheck, CodeShown
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.timely.communication.codec.decode import decode

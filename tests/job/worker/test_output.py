@@ -55,6 +55,17 @@ class Bench:
         settle(self.worker)
 
 
+def test_a_durable_job_that_wants_no_records_is_told_of_closed_epochs() -> None:
+    launcher, worker = Launcher(), lone_worker(Clock())
+    handle: InputHandle[Any] = InputHandle()
+    with worker.dataflow() as scope:
+        JobOutput(scope.input_from(handle).port, cast(LauncherDoor, launcher), "nothing", durable=True)
+    handle.send("a record")
+    handle.advance_to(5)
+    settle(worker)
+    assert launcher.messages == [OutputClosed(0, 5)]
+
+
 def test_records_come_with_their_epochs_and_epochs_are_closed_in_order() -> None:
     launcher = Launcher()
     bench = Bench(launcher)
