@@ -8,6 +8,9 @@ In this order, so that whatever is refused has changed nothing, and a crash in b
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
 Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
+With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
+with processes that send it outputs, until it wants to commit: then it is told that it is not its turn any more, and
+ends. What it writes to the output until then is in another file (see `output_copy`).
 """
 
 import json
@@ -17,12 +20,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.local_folder import open_for_a_job
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
@@ -63,9 +68,10 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
+    open_folder = partial(open_for_a_job, take_over=spec.take_over)
     origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
     try:
-        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, origin=origin)
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder, origin)
     except BaseException:
         if origin is not None:
             origin.close()
@@ -146,7 +152,7 @@ def resume(
             f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
             "them, or leave these flags out"
         )
-    length = writer.hold()
+    length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
     named = () if found is None else found.spark
     if job_input.spark is None and named:
@@ -184,6 +190,9 @@ def resume(
         again = max(0, length - committed) if writer.is_kept else 0
         text = resumption_text(begun, found.written_at, again, time.time())
         report(f"{text}; with other code: {other}" if other else text)
+    if keeper.taken_from is not None:
+        tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
+        report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
     return Resumption(job_input, part, is_over, code=code)
 
 

@@ -18,7 +18,7 @@ from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
-from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 
@@ -91,6 +91,30 @@ def test_a_job_goes_on_where_the_last_one_was(bench: Bench) -> None:
     assert bench.out.read_text() == LINE * 20
     assert bench.reports[-1].startswith("goes on from checkpoint 3,")
     assert bench.reports[-1].endswith("; 880 bytes of the output are written again")
+
+
+def test_a_launcher_that_does_not_answer_is_named_by_who_takes_its_place(bench: Bench) -> None:
+    bench.leave(3, read=44, written=55)
+    older = open_for_a_job(bench.folder / "store")
+    output = open_writer(f"jsonl:{bench.out}", mode="resume")
+    output.hold()
+    with pytest.raises(StoreError, match="--take-over"):
+        bench.run()
+    begun = bench.run(take_over=True)
+    assert begun.part is not None and begun.part.incarnation == 2
+    last = bench.reports[-1]
+    assert last.startswith(f"takes the place of process {os.getpid()} on ") and last.endswith("when it wakes up")
+    output.write(9, ["of the sleeper"])
+    output.close()
+    assert bench.out.read_text() == LINE * 5
+    older.close_folder()
+    bench.run(take_over=True)
+    assert bench.reports[-1].startswith("goes on from checkpoint 3"), "nobody was there"
+
+
+def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back() -> None:
+    begun = Commit(7, 3, 41, 2, written_at=1000.0)
+    assert "checkpoint 3, 0 s old" in resumption_text(begun, 1000.0, 0, 400.0)
 
 
 def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_alone(bench: Bench) -> None:
