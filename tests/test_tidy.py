@@ -119,6 +119,14 @@ SHELL = (
     "megaflow/timely/worker.py",
 )
 
+WALL_CLOCKS = {
+    # module that reads the clock on the wall -> what for: never to wait, nor to tell what was first
+    "megaflow/cli/state.py": "how old checkpoints are",
+    "megaflow/job/launcher/machine.py": "when a checkpoint was written",
+    "megaflow/job/launcher/resumption.py": "how old a checkpoint is",
+    "megaflow/job/worker/dry_build.py": "stands in for a worker's",
+    "megaflow/timely/runtime.py": "how long a bin was under way between machines",
+}
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -279,6 +287,13 @@ def test_pure_modules_use_no_socket_thread_clock_or_dice() -> None:
 def test_only_the_shell_uses_sockets_threads_clocks_and_dice() -> None:
     outside = [module for module in MEGAFLOW if not module.name.startswith(SHELL)]
     assert [use for module in outside for use in shell_uses(module)] == []
+
+
+def test_nothing_is_decided_by_a_clock_that_somebody_may_set() -> None:
+    named = {
+        module.name for module in MEGAFLOW for node in module.nodes(ast.Attribute) if ast.unparse(node) == "time.time"
+    }
+    assert named == set(WALL_CLOCKS)
 
 
 def test_no_module_is_both_pure_and_shell() -> None:

@@ -42,7 +42,7 @@ NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
                  "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
-                 "from_checkpoint")
+                 "take_over", "from_checkpoint")
 } | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
@@ -160,6 +160,9 @@ def state() -> None:
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between; 0: never.")  # fmt: skip
+@option("--take-over", env="TAKE_OVER", is_flag=True,
+        help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
+        "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
 @repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
           help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
           "again with the same command.")  # fmt: skip
@@ -261,7 +264,7 @@ def origin_of(text: str) -> tuple[str, str]:
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "from_checkpoint", "renamed", "dropped")
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
     for name in kept if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]

@@ -269,8 +269,8 @@ class Incarnation:
 
     def _fenced(self, number: int) -> StoreFenced:
         return StoreFenced(
-            f"another launcher has taken the store over: {commit_name(number)} is not of incarnation "
-            f"{self.latest.incarnation}, which is this one; it stops"
+            f"another launcher has taken the store over, and goes on with the job: {commit_name(number)} is not of "
+            f"incarnation {self.latest.incarnation}, which is this launcher's; this one stops, and nothing is lost"
         )
 
     def _doom_what_is_left(self) -> None:

@@ -6,6 +6,8 @@
    however that ends; the file says which one that was.
 4. The lock keeps two launchers of one machine apart, so that the second is told before anything happens. Where it does
    not reach (some network file systems), the fence does: see `store`, rule 1.
+5. Who takes the store over from a launcher that does not answer replaces LOCK by a file that it has locked: the older
+   one, should it wake up, holds a lock that nobody asks for, and is fenced. Of two at once, one is refused.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +27,21 @@ from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError
 
 LOCK: Final = "lock"
+NEXT_LOCK: Final = "lock.next"  # while a store is taken over
 SPARK: Final = "spark"  # the folder with the records of Spark's queries
 _LOCK_BYTES_MAX: Final = 4096
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as its file says."""
+
+    pid: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host!r}"
 
 
 class LocalFolder:
@@ -37,6 +52,7 @@ class LocalFolder:
         self.path = os.fspath(path)
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: int | None = None  # open while it is held
+        self.taken_from: Holder | None = None  # whose lock was broken, if that is known
         self._open: dict[str, int] = {}  # file -> descriptor, of those that are kept open
 
     def close_folder(self) -> None:
@@ -47,25 +63,47 @@ class LocalFolder:
             os.close(self._lock)
             self._lock = None
 
-    def hold(self) -> None:
-        """Take the lock, until `close_folder`. Raises StoreError naming who has it."""
+    def hold(self, take_over: bool = False) -> None:
+        """Take the lock, until `close_folder`; `take_over`: though another launcher has it.
+
+        Raises StoreError naming who has it.
+        """
+        try:
+            self._lock, holder = self._locked(LOCK)
+            if self._lock is None and take_over:
+                self.taken_from = holder
+                self._lock, holder = self._locked(NEXT_LOCK)
+                if self._lock is not None:
+                    os.rename(NEXT_LOCK, LOCK, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            if self._lock is not None:
+                os.ftruncate(self._lock, 0)
+                os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+                return
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be locked: {error.strerror}; keep the store on a local file system"
+            ) from error
+        by = "" if holder is None else f" by {holder}"
+        raise StoreError(
+            f"the store {self.path} is in use{by}: wait until that job has ended, or name another folder; if it does "
+            "not answer any more, --take-over goes on in its place"
+        )
+
+    def _locked(self, name: str) -> tuple[int | None, Holder | None]:
+        """Open a file, which is made if there is none, and lock it; return None and who has it if it is locked."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(LOCK, flags, 0o600, dir_fd=self._folder)
+        lock = os.open(name, flags, 0o600, dir_fd=self._folder)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.stat(name, dir_fd=self._folder)):
+                return lock, None
         except OSError as error:
-            holder = _holder(lock)
-            os.close(lock)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-                raise StoreError(
-                    f"{self.path} cannot be locked: {error.strerror}; keep the store on a local file system"
-                ) from error
-            raise StoreError(
-                f"the store {self.path} is in use{holder}: wait until that job has ended, or name another folder"
-            ) from error
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-        self._lock = lock
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.ENOENT):
+                os.close(lock)
+                raise
+        holder = _holder(lock)  # or it has been replaced
+        os.close(lock)
+        return None, holder
 
     def keep_open(self, names: Iterable[str]) -> None:
         """Open these files, and no others, until `close_folder`: they can be read though they are removed.
@@ -129,7 +167,7 @@ class LocalFolder:
         for name in os.listdir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 status = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and name != LOCK:
+                if stat.S_ISREG(status.st_mode) and name not in (LOCK, NEXT_LOCK):
                     found[name] = status.st_size
         return found
 
@@ -150,8 +188,8 @@ class LocalFolder:
                 os.close(file)
 
 
-def open_for_a_job(path: str | os.PathLike[str]) -> LocalFolder:
-    """Open the folder of a store and take its lock; make the folder if there is none.
+def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False) -> LocalFolder:
+    """Open the folder of a store and take its lock, `take_over`: from whoever has it; make it if there is none.
 
     Raises StoreError if the store is in use, or the folder is another one's or holds something else. Nothing has
     changed then.
@@ -163,7 +201,7 @@ def open_for_a_job(path: str | os.PathLike[str]) -> LocalFolder:
         raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
     try:
         _check_is_store(folder, may_be_empty=True)
-        folder.hold()
+        folder.hold(take_over)
     except BaseException:
         folder.close_folder()
         raise
@@ -210,19 +248,13 @@ def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
     raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
 
 
-def _holder(lock: int) -> str:
-    """Return who holds a lock, for a message; nothing if its file does not tell."""
-    pid, host = _told(lock)
-    return "" if pid is None else f" by process {pid} on {host!r}"
-
-
-def _told(lock: int) -> tuple[int | None, str]:
-    """Return process and machine of who took a lock last, if its file tells."""
+def _holder(lock: int) -> Holder | None:
+    """Return who holds a lock; None if its file does not tell."""
     try:
         told = json.loads(os.pread(lock, _LOCK_BYTES_MAX, 0))
-        return int(told["pid"]), str(told["host"])
+        return Holder(int(told["pid"]), str(told["host"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return None, ""
+        return None
 
 
 def lock_holder(path: str | os.PathLike[str]) -> int | None:
@@ -232,7 +264,7 @@ def lock_holder(path: str | os.PathLike[str]) -> int | None:
     except OSError:
         return None
     try:
-        pid, host = _told(lock)
-        return pid if host == socket.gethostname() else None
+        holder = _holder(lock)
+        return holder.pid if holder is not None and holder.host == socket.gethostname() else None
     finally:
         os.close(lock)

@@ -6,7 +6,8 @@
    linked; when the coordinator has moved, or the job recovers from a loss, it replaces the same job's older file.
 3. A job lives as long as its launcher. A process id alone may have been reused, so the file also has the process's
    start time, and the namespace in which it has that id (a container has one of its own), where the operating system
-   tells them. A process that finds the file of a launcher that is gone removes it.
+   tells them. A process that finds the file of a launcher that is gone removes it; so does a launcher that takes the
+   place of one that does not answer.
 4. What cannot be judged stays, and its name is taken: the file of a launcher in another namespace, and what is no job
    file of this version, or no file at all; nothing is waited for, nor read at length, to find that out.
 5. Who removes or replaces a file has locked the folder and read whose it is: a job touches only its own.
@@ -84,8 +85,11 @@ def check_name(name: str) -> str:
     return name
 
 
-def publish(job: Job) -> Path:
-    """Write the job's file and return where it is. Raises CommandRefused if the name is taken."""
+def publish(job: Job, replaced: int | None = None) -> Path:
+    """Write the job's file and return where it is. Raises CommandRefused if the name is taken.
+
+    A launcher with the id `replaced` does not answer: its name is free.
+    """
     path = private_folder() / f"{job.name}.json"
     with _written_aside(job) as aside, _alone(path.parent):
         for _ in range(2):
@@ -93,14 +97,15 @@ def publish(job: Job) -> Path:
                 os.link(aside, path)
                 return path
             except FileExistsError:
-                _make_room(path)
+                _make_room(path, replaced)
     raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
 
 
-def _make_room(path: Path) -> None:
-    """Remove the file of a launcher that is gone. Raises CommandRefused for any other."""
+def _make_room(path: Path, replaced: int | None) -> None:
+    """Remove the file of a launcher that is gone, or replaced. Raises CommandRefused for any other."""
     other = read(path)
     alive = None if other is None else is_alive(other)
+    alive = alive and other is not None and other.pid != replaced
     if other is not None and alive:
         raise CommandRefused(
             f"a job named {other.name!r} is running already (process {other.pid}): choose another --name"
@@ -172,12 +177,12 @@ def _written_aside(job: Job) -> Iterator[str]:
             os.unlink(aside)
 
 
-def publish_numbered(job: Job) -> tuple[Job, Path]:
-    """Publish under the job's name or, if that is taken, under NAME-2, NAME-3, …"""
+def publish_numbered(job: Job, replaced: int | None = None) -> tuple[Job, Path]:
+    """Publish under the job's name or, if that is taken, under NAME-2, NAME-3, …; `replaced` as for `publish`."""
     for number in range(1, NAMES_MAX):
         named = job if number == 1 else replace(job, name=f"{job.name}-{number}")
         with contextlib.suppress(CommandRefused):
-            return named, publish(named)
+            return named, publish(named, replaced)
     raise CommandRefused(f"{NAMES_MAX} jobs named {job.name!r} are running")
 
 

@@ -73,6 +73,7 @@ class JobSpec:
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
     checkpoints_kept: int = CHECKPOINTS_KEPT
     restarts: int = 3  # after lost processes, without a checkpoint between
+    take_over: bool = False  # whether to take the store from a launcher that has it
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins

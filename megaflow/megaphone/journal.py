@@ -90,6 +90,7 @@ class Durability:
     """Whether and how the stateful operators of one dataflow are durable: an extension of its graph."""
 
     sink: CutSink | None = None  # None: they are not
+    spent: Callable[[], float] | None = None  # seconds of a processor, of the worker's thread; None: by the clock
     restore: Restore | None = None  # gives what each begins with; None: with nothing
     heirs: dict[str, Heir] = field(default_factory=dict)  # operators that keep something, by name
 
@@ -125,13 +126,19 @@ class _Interval:
 class Journal:
     """What S, F and the installer of one operator tell of what they are about to do, and the cuts that follow."""
 
-    def __init__(self, operator: str, store: BinStore, sink: CutSink, now: Callable[[], float]) -> None:
-        """`now` gives seconds that never go back. The bins that the store has are taken to be in a checkpoint."""
+    def __init__(
+        self, operator: str, store: BinStore, sink: CutSink, now: Callable[[], float], spent: Callable[[], float]
+    ) -> None:
+        """`now` gives seconds that never go back, `spent` those of a processor, which the pace of checkpoints follows.
+
+        The bins that the store has are taken to be in a checkpoint.
+        """
         self.wake: Callable[[], None] = lambda: None  # has S run soon; set when S is made
         self._operator = operator
         self._store = store
         self._sink = sink
         self._now = now
+        self._spent = spent
         self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
         self._at_end: tuple[FlatTime, Checkpoint] | None = None  # is to be cut when nothing more will happen
         self._firing: set[int] = set()  # bins with timers that were set before the end, and that will fire
@@ -139,7 +146,7 @@ class Journal:
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
-        self.seconds = 0.0  # that the last cut has taken up to now, by the clock
+        self.seconds = 0.0  # of a processor that the last cut has taken up to now
         self.records = 0  # that were applied since the last cut; written by S
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
         self._noting = Noting.SPARSE
@@ -206,9 +213,9 @@ class Journal:
     def touch(self, keys: Collection[Any]) -> None:
         """Note that S is about to apply something to these keys."""
         if self._unwritten is not None and self._unwritten.is_exposed:
-            began = self._now()
+            began = self._spent()
             self._unwritten.save(keys)
-            self.seconds += self._now() - began
+            self.seconds += self._spent() - began
         if self._noting is Noting.SPARSE:
             self._present.keys.update(keys)
 
@@ -294,11 +301,11 @@ class Journal:
         """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
         if (rest := self._unwritten) is None:
             return
-        began = self._now()
+        began, spent = self._now(), self._spent()
         rest.write_some()
         while not rest.is_written() and (all or self._now() < began + SLICE_SECONDS):
             rest.write_some()
-        self.seconds += self._now() - began
+        self.seconds += self._spent() - spent
         if rest.is_written():
             self._unwritten = None
             self._sink(rest.cut, None)
@@ -308,7 +315,7 @@ class Journal:
     def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
         """Fix what is to be written. Cost: linear in the keys and timers that have changed, and a list of the bins."""
         self.write(all=True)  # an older cut has been abandoned, or soon will be: its turn is over
-        began, self.seconds = self._now(), 0.0
+        began, self.seconds = self._spent(), 0.0
         self._freeze()
         number, since, store = checkpoint.number, checkpoint.since, self._store
         if since is not None:
@@ -338,5 +345,5 @@ class Journal:
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         some_left = any(each.left for each in changed)
         self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink)
-        self.seconds += self._now() - began
+        self.seconds += self._spent() - began
         self.wake()

@@ -232,7 +232,7 @@ def build(
     heir = Heir(name, bins, lambda count, other: BinStore(count, other or hash).bin_of_key, terms or Terms())
     if durability.sink is not None and terms is not None:
         durability.admit(heir, hears_default(scope, commands))
-        journal = Journal(name, store, durability.sink, context.now)
+        journal = Journal(name, store, durability.sink, context.now, durability.spent or context.now)
     numbering = numbering_of(scope, control)
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
     own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]

@@ -136,6 +136,8 @@ def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
 class SimulatedFolder:
     """A process's view of the disk: a `megaflow.durable.store.Folder`."""
 
+    taken_from = None  # nobody has a lock
+
     def __init__(self, disk: SimulatedDisk, ended: Callable[[], None] = lambda: None) -> None:
         self.crashed = False
         self._ended = ended

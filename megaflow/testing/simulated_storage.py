@@ -239,7 +239,7 @@ class SteppedCuts(CutKeeper):
     """A worker's keeper of its cuts, whose thread's work is done when the dice say so."""
 
     begin: Callable[[Callable[[], None], float], None]
-    _clock = staticmethod(lambda: 0.0)
+    clock = staticmethod(lambda: 0.0)
     _pending: deque[tuple[Piece | LinesCut, Block | None]] | None = None
 
     def write(self, cut: Piece | LinesCut, block: Block | None) -> None:

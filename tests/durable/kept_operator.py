@@ -33,7 +33,7 @@ class KeptOperator:
         def sink(cut: Piece, block: Block | None) -> None:
             blocks.extend([] if block is None else [block])
 
-        journal = Journal("count", bins, sink, lambda: 0.0)
+        journal = Journal("count", bins, sink, lambda: 0.0, lambda: 0.0)
         bins.watcher = journal
         self.store = FolderStore(SimulatedDisk(rng).open())
         names = (segment_name(1, 0, sequence) for sequence in count(1))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.durable.incarnation import begin
-from megaflow.durable.local_folder import LOCK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
@@ -90,6 +90,33 @@ def test_the_lock_goes_with_the_process_that_held_it(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code, path], timeout=60, check=False)
     assert ended.returncode == 9 and (path / LOCK).exists()
     open_for_a_job(path).close_folder()
+
+
+def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
+    tmp_path: Path
+) -> None:
+    path = tmp_path / "state"
+    older = open_for_a_job(path)
+    taken = open_for_a_job(path, take_over=True)
+    assert taken.taken_from is not None and taken.taken_from.pid == os.getpid()
+    assert set(os.listdir(path)) == {LOCK}
+    older.close_folder()
+    with pytest.raises(StoreError, match=r"in use by process .* --take-over goes on in its place"):
+        open_for_a_job(path)
+    taken.close_folder()
+    (path / NEXT_LOCK).touch()  # of one that died while it took the store over
+    for take_over in (True, False):
+        free = open_for_a_job(path, take_over)
+        assert free.taken_from is None and free.lengths() == {}
+        free.close_folder()
+
+
+def test_of_two_that_take_a_store_over_at_once_one_is_refused(folder: LocalFolder, tmp_path: Path) -> None:
+    other = LocalFolder(tmp_path / "state")
+    assert other._locked(NEXT_LOCK)[0] is not None
+    with pytest.raises(StoreError, match="is in use"):
+        open_for_a_job(tmp_path / "state", take_over=True)
+    other.close_folder()
 
 
 def test_a_child_does_not_keep_the_lock(tmp_path: Path) -> None:

@@ -100,6 +100,18 @@ def test_the_file_of_a_dead_launcher_is_removed_and_its_name_free() -> None:
     assert publish(job("a")) == path and find("a").pid == os.getpid()
 
 
+def test_a_launcher_that_does_not_answer_leaves_its_name_to_who_takes_its_place() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        path = publish(job("a", child.pid))
+        assert publish(job("a"), child.pid) == path and find("a").pid == os.getpid()
+        publish(job("b", child.pid))
+        assert publish_numbered(job("b"), child.pid)[0].name == "b"
+        assert publish_numbered(job("a"), child.pid)[0].name == "a-2", "it has a file of its own by now"
+    finally:
+        child.communicate(b"\n")
+
+
 def test_another_process_under_the_same_id_is_not_the_launcher() -> None:
     if process_start(os.getpid()) is None:
         pytest.skip("this system does not tell when a process began")

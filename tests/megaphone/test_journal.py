@@ -30,7 +30,7 @@ class Operator:
         self.woken = 0
         self.seconds = 0.0
         self.tick = tick
-        self.journal = Journal("count", self.store, self.sink, self.now)
+        self.journal = Journal("count", self.store, self.sink, self.now, self.now)
         self.journal.wake = self.wake
         self.store.watcher = self.journal
         self.since: dict[int, int | None] = {}

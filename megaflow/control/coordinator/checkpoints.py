@@ -20,7 +20,8 @@ A state machine of values, a part of the controller.
 6. One that is abandoned costs nothing but its time: the next one follows the same commit. Reports of it that still come
    bear its number, and are ignored.
 7. The next one is due `every` seconds after a commit, and not before PACE times what the slowest worker spent on the
-   last one; after a failure, `every` seconds after that.
+   last one; after a failure, `every` seconds after that. Each time that one had nothing new the wait is doubled, to
+   IDLE_SECONDS_MAX at most: what has changed meanwhile is not lost by that, only done again after a crash.
    A batch of Spark's that is wholly taken in and waits to be durable comes before that, but not before a failure's.
 8. At a stop there is a last one, after which the launcher ends the workers: nothing that was read later counts. At the
    end of all lines there is one of another kind, for which nobody reports here: see `checkpoint_messages`.
@@ -56,6 +57,7 @@ from megaflow.megaphone.routing import Checkpoint, RoutingTable
 
 PACE: Final = 20
 """A worker spends a twentieth of its time on checkpoints at most."""
+IDLE_SECONDS_MAX: Final = 60.0
 ASKED_MAX: Final = 100  # requests that wait for the next one
 
 
@@ -127,6 +129,8 @@ class Checkpoints:
         self._next_worker = durable.next_worker if durable is not None else 0
         self._asked: list[Asked] = []  # for the next one
         self._under_way: UnderWay | None = None
+        self._wait = durable.every_seconds if durable is not None else 0.0  # from a commit to the next one
+        self._splits: list[Split] | None = None  # that were left at the last one; None: there was none
         self._due: float | None = None  # seconds; None: nobody has said yet what time it is
         self._kept = CheckpointStatus(committed, durable.epoch if durable is not None else 0)
         self._committed_at: float | None = None  # seconds; None: as above
@@ -282,7 +286,8 @@ class Checkpoints:
         self._under_way = None
         self._since, self.stopped = one.number, one.last
         self._commits.kept(one.spark)
-        self._due = now + max(self._durable.every_seconds, PACE * one.seconds)
+        self._wait = self._wait_after(one)
+        self._due = now + max(self._wait, PACE * one.seconds)
         files = (*one.segments, *(each.segment for each in one.untaken))
         size = sum(segment.length for segment in files)
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
@@ -291,6 +296,14 @@ class Checkpoints:
         for asked in one.asked:
             why = dict(answer.refused).get(name_of(asked) or "")
             out.append(done(asked, self._kept) if why is None else Reply(asked.client, Refused(asked.request.id, why)))
+
+    def _wait_after(self, one: UnderWay) -> float:
+        """Return how long the next one waits for after this: longer and longer while there is nothing new."""
+        assert self._durable is not None
+        every, splits = self._durable.every_seconds, sorted(one.splits, key=lambda each: each.number)
+        is_new = bool(one.segments or one.untaken) or splits != self._splits
+        self._splits = splits
+        return every if is_new else max(every, min(2 * self._wait, IDLE_SECONDS_MAX))
 
     def _fail(self, reason: str, out: list[Instruction], now: float) -> None:
         one, self._under_way = self._under_way, None

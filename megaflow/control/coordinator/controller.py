@@ -1,7 +1,7 @@
 """What the coordinator decides: which commands are right, when they happen, when they are done, when all ends.
 
-A state machine of values. `handle` takes one event and the wall-clock time and returns what to do about it, in
-order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
+A state machine of values. `handle` takes one event and the time, of a clock that nobody sets, and returns what to do
+about it, in order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
 
 1. One place numbers commands, consecutively from 0, so that no two operators can see them in different orders.
 2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing. One that
@@ -107,7 +107,7 @@ class Controller:
             self._stream.begin(durable.epoch + 1)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take in one event at wall-clock time `now`; return what to do, in order."""
+        """Take in one event at `now`, seconds of a monotonic clock; return what to do, in order."""
         assert not self.handed_over, event
         out: list[Instruction] = []
         if self._state == "starting":

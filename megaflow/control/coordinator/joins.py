@@ -59,7 +59,7 @@ class Joining:
     """A process whose join has begun."""
 
     address: Address
-    began: float  # wall clock, seconds
+    began: float  # monotonic clock, seconds
     given_up: str | None = None  # why it is called off, if it is
     wishes: dict[int, int | None] = field(default_factory=dict)  # worker that wants its table -> from whom; None: any
 
@@ -81,7 +81,7 @@ class Joins:
         self._joining: dict[tuple[int, ...], Joining] = {}  # ids of a process whose join has begun
         self._unclaimed: list[tuple[Joined, Joining | None, float]] = []  # the last: when; to be told by address
         self._given_up: set[Address] = set()  # that are to be killed, and have not ended
-        self._changed = 0.0  # wall clock, seconds: the end of the last change of the membership
+        self._changed = 0.0  # monotonic clock, seconds: the end of the last change of the membership
 
     @property
     def under_way(self) -> bool:

@@ -23,7 +23,9 @@ engine's (`megaflow.timely.rescale.sequencer`), which says which process is due 
 6. A process that joins by hand is no client's request. Its workers say before they take part whether they wish for
    their tables, and then are given them without being asked for; others wait for a `bootstrap` of their own. A wish
    goes with its join: if that is given up, nothing is left of it, and no part is handed over before both are done.
-7. A hand-over that finds no rest within HAND_OVER_SECONDS is given up, and the process stays: all others wait for it.
+7. One leave is due at a time: the engine tells that a process has left, or stays, before it tells which one is due
+   next (see `megaflow.timely.rescale.change_queue`). So no rule here has to do with members that are gone.
+8. A hand-over that finds no rest within HAND_OVER_SECONDS is given up, and the process stays: all others wait for it.
 """
 
 from collections.abc import Callable, Iterable, Sequence

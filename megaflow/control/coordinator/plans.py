@@ -44,7 +44,7 @@ class Plans:
         """`kept` is what another coordinator has kept."""
         self.kept = kept
         self._runner: Hashable = None  # the client that makes the steps; None: nobody does
-        self._heard: float | None = None  # when it was heard of, wall clock, seconds; None: since the last `expire`
+        self._heard: float | None = None  # when it was heard of, seconds; None: since the last `expire`
 
     def check_free(self, client: Hashable) -> None:
         """Raise CommandRefused if another client is running a plan."""

@@ -27,7 +27,7 @@ class Question(Generic[T]):
     about: T
     silent: set[int]  # members that have not answered
     answers: dict[int, StatusAnswer]  # worker -> what it said
-    end: float  # seconds of the wall clock: those that are silent are not waited for any longer
+    end: float  # seconds of the monotonic clock: those that are silent are not waited for any longer
 
 
 class Questions(Generic[T]):

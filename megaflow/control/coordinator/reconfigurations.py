@@ -27,7 +27,7 @@ class Pending:
     epoch: int
     bins: int  # that change owner
     workers: frozenset[int]  # that it names, or that own bins it moves
-    start: float  # wall clock, seconds
+    start: float  # monotonic clock, seconds
     seconds: float | None = None  # until the probe had passed; None: it has not
     missing: int = 0  # reports of bins that have changed owner, one of each stateful operator, still to come
     bytes: int = 0

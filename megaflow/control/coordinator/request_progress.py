@@ -17,7 +17,7 @@ class Arrival:
 
     address: tuple[str, int]
     ids: tuple[int, ...]
-    joined: float  # wall clock, seconds
+    joined: float  # monotonic clock, seconds
     seconds: dict[str, float]  # phase -> duration
     bytes: int
     waiting: set[int]  # workers that know no table yet
@@ -30,7 +30,7 @@ class MembershipRequest:
     """What all kinds have in common."""
 
     asked: list[Asked]
-    start: float  # wall clock, seconds, when it began; of a removal, once it is due, when that was
+    start: float  # monotonic clock, seconds, when it began; of a removal, once it is due, when that was
     done: int = field(default=0, kw_only=True)
     steps: int = field(default=1, kw_only=True)
 

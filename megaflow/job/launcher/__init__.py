@@ -6,7 +6,7 @@ loop, wakeups       its loop, of one life, and what wakes it; machine: what it h
 children, newcomers    the processes it started, and those that join
 launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
-output_file         what `--output` names, and the files that it protects
+output_file         what `--output` names, and the files that it protects; output_copy: taken from another launcher
 store_keeper        the store of durable state; kept_input: what that says of the input's files
 resumption          how a job with a store begins
 checkpointing       checkpoints under way; commit_draft: what is known of one

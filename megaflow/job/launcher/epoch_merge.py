@@ -103,10 +103,10 @@ class Writer:
     is_kept = True  # whether it is there after a crash, or needs not be
     is_in_memory = False  # of this process: whoever resumes begins with none of it
 
-    def hold(self) -> int:
+    def hold(self, take_over: bool = False) -> int:
         """Keep others from writing there, as long as it is open; return how long it is before the job writes.
 
-        Raises StoreError if somebody else writes there.
+        `take_over`: also who writes there now, from `cut_back` on. Raises StoreError if somebody else writes there.
         """
         return 0
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, UsageError
+from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
@@ -92,7 +92,7 @@ def launch(
         if begun.is_over:
             report("all lines were read before, and there are no new ones: nothing is to be done")
             return RunSummary(seconds=time.monotonic() - began)
-        job = stack.enter_context(published(spec, *addresses[0]))
+        job = stack.enter_context(published(spec, *addresses[0], replaced_pid(keeper)))
         early_end = EarlyEnd(job.secret.encode(), children)
         handlers: dict[type, Callable[[Any], object]] = {
             WhoIsBusy: lambda request: who_is_busy(children),
@@ -113,7 +113,7 @@ def launch(
                 summary = lives.run()
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
-            if isinstance(error, KeyboardInterrupt):
+            if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
@@ -222,16 +222,22 @@ def check_crowd(option: str, count: int, spec: JobSpec) -> None:
         )
 
 
+def replaced_pid(keeper: StoreKeeper | None) -> int | None:
+    """Return the launcher of this machine in whose place a job goes on."""
+    other = None if keeper is None else keeper.taken_from
+    return other.pid if other is not None and other.host == socket.gethostname() else None
+
+
 @contextlib.contextmanager
-def published(spec: JobSpec, host: str, port: int) -> Iterator[Job]:
-    """Give the job; its file exists during the block."""
+def published(spec: JobSpec, host: str, port: int, replaced: int | None = None) -> Iterator[Job]:
+    """Give the job; its file exists during the block, in place of that of the launcher with the id `replaced`."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
     job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
-    job, path = publish_numbered(job) if spec.name is None else (job, publish(job))
+    job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job
     finally:

@@ -16,6 +16,7 @@ With a store of durable state
  6. A file that the store names already is opened to `resume`: whatever it has is neither refused nor replaced, but cut
     back to the length that the store says, and written on from there. One that is shorter than that is another file.
  7. Whatever else is written to (standard output, a pipe, a device) cannot be cut back: `is_kept` says so.
+ 8. A job that takes the place of one that does not answer goes on in a copy of the file: see `output_copy`.
 """
 
 import contextlib
@@ -24,12 +25,12 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
 from megaflow.errors import OutputError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
 from megaflow.job.launcher.launcher_input import STDIN, files_read
+from megaflow.job.launcher.output_copy import OutputCopy
 from megaflow.job.spec import Form
 
 STDOUT = 1
@@ -126,8 +127,10 @@ class OutputFile:
             return file.read(1) in (b"", b"\n")
 
     def remove(self) -> None:
-        """Take its name away, if it is there."""
-        Path(os.path.realpath(self.path)).unlink(missing_ok=True)
+        """Take its name away, if it still has that."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self.number)):
+                os.unlink(os.path.realpath(self.path))
 
 
 class JsonLinesWriter(TextWriter):
@@ -149,6 +152,7 @@ class JsonLinesWriter(TextWriter):
         super().__init__(self._file.stream, path)
         self._made = self._file.is_new  # by this, and still empty
         self._is_named = False  # in its folder, whatever happens
+        self._copy: OutputCopy | None = None  # until it has taken the file's name
         self.name = f"jsonl:{os.path.abspath(path)}"
         self.is_kept = self._file.is_regular
 
@@ -160,15 +164,19 @@ class JsonLinesWriter(TextWriter):
                 self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
             )
 
-    def hold(self) -> int:
+    def hold(self, take_over: bool = False) -> int:
         """Lock the file as long as it is open; return how long it is before this job writes.
 
-        Raises StoreError if another job has it.
+        `take_over`: a file that the store names is taken from whoever has it, by `cut_back`. Raises StoreError if
+        another job has it.
         """
         if not self.is_kept:
             return 0
         try:
-            self._file.hold()
+            if take_over and self._mode == "resume":
+                self._copy = OutputCopy(self._path)
+            else:
+                self._file.hold()
         except OSError as error:
             raise StoreError(
                 f"--output jsonl:{self._path} cannot be locked, another job may be writing to it ({error.strerror}): "
@@ -200,6 +208,9 @@ class JsonLinesWriter(TextWriter):
                     f"--output jsonl:{self._path} has {found} bytes, and {length} when its last checkpoint was taken: "
                     "put back the file that this job wrote, or begin with another --state folder"
                 )
+            if self._copy is not None:
+                self._copy.take_place(self._file.number, length)
+                self._let_go_of_copy()
             self._file.cut(length)
             self._mode, self._begun, self._made = "resume", False, self._made and length == 0
             self._file.sync()
@@ -218,10 +229,16 @@ class JsonLinesWriter(TextWriter):
 
     def close(self) -> None:
         """Close the file; one that was made for nothing goes."""
+        self._let_go_of_copy()
         if self._made and not self._begun:
             self._file.remove()
         with self._failing():
             self._stream.close()
+
+    def _let_go_of_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
 
     def _begin(self) -> None:
         if self._begun:

@@ -3,10 +3,14 @@
 In this order, so that whatever is refused has changed nothing, and a crash in between is made good by the next start:
  1. The store is opened and locked, and read. A source that cannot be read again is refused.
  2. The output is opened and locked, and compared with what the store says; so are the input's files, and what the
-    program has of operators: in a rehearsal, for which a process builds it without running it.
+    program has of operators: in a rehearsal, for which a process builds it without running it, unless its files and
+    arguments are those that the checkpoint was taken with.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
 Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
+With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
+with processes that send it outputs, until it wants to commit: then it is told that it is not its turn any more, and
+ends. What it writes to the output until then is in another file (see `output_copy`).
 """
 
 import json
@@ -16,12 +20,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.local_folder import open_for_a_job
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
@@ -62,9 +68,10 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
+    open_folder = partial(open_for_a_job, take_over=spec.take_over)
     origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
     try:
-        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, origin=origin)
+        return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder, origin)
     except BaseException:
         if origin is not None:
             origin.close()
@@ -145,7 +152,7 @@ def resume(
             f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
             "them, or leave these flags out"
         )
-    length = writer.hold()
+    length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
     named = () if found is None else found.spark
     if job_input.spark is None and named:
@@ -157,7 +164,10 @@ def resume(
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
     is_over = found is not None and found.ended and not job_input.splits and job_input.spark is None
-    if found is not None and found.checkpoint and not is_over:
+    code = None if found is None or found.code is None else code_now(found.code, spec)
+    other = None if found is None else difference(code, found.code)
+    is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
+    if found is not None and found.checkpoint and not is_over and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
         rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines))
@@ -170,7 +180,6 @@ def resume(
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
-    code = None if found is None or found.code is None else code_now(found.code, spec)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
     elif found is not None:
@@ -180,7 +189,10 @@ def resume(
         writer.cut_back(committed)
         again = max(0, length - committed) if writer.is_kept else 0
         text = resumption_text(begun, found.written_at, again, time.time())
-        report(f"{text}; with other code: {other}" if (other := difference(code, found.code)) else text)
+        report(f"{text}; with other code: {other}" if other else text)
+    if keeper.taken_from is not None:
+        tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
+        report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
     return Resumption(job_input, part, is_over, code=code)
 
 

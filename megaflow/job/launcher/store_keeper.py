@@ -80,6 +80,7 @@ class StoreKeeper:
         self._kept = kept
         self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
+        self.taken_from = self._folder.taken_from  # whose place this launcher takes; None: nobody's, or nobody knows
         self._wanted = threading.Condition()
         self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []

@@ -31,6 +31,7 @@ from megaflow.errors import (
     PeerFailed,
     ProtocolError,
     StoreError,
+    StoreFenced,
     StoreUnfit,
 )
 from megaflow.job.job_file import Job, republish
@@ -50,6 +51,8 @@ WAIT_SECONDS_MAX: Final = 5.0
 
 def is_loss(error: BaseException) -> bool:
     """Tell whether a job that ended by this may succeed if it goes on: it is no error of the program's, or of ours."""
+    if isinstance(error, StoreFenced):
+        return False  # another launcher goes on
     is_any = isinstance(error, ClusterError | StoreError | OutputError)
     return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
 

@@ -34,7 +34,7 @@ CHECK_SECONDS: Final = 0.1  # until whoever waits for the thread looks whether i
 class CutKeeper:
     """The cuts of one worker, whose thread calls all methods."""
 
-    _clock = staticmethod(time.thread_time)  # seconds of a processor, of the thread
+    clock = staticmethod(time.thread_time)  # seconds of a processor, of the thread that asks
 
     def __init__(self, packer: CutPacker, encoding_seconds: Callable[[], float], wake: Callable[[], None]) -> None:
         """`encoding_seconds` tells what the worker has spent on its last cuts; `wake` is called from the thread."""
@@ -106,7 +106,7 @@ class CutKeeper:
         if report is None:
             return
         if isinstance(report, CutWritten):
-            now = self._clock()
+            now = self.clock()
             report, self._spent = replace(report, seconds=now - self._spent), now
         if cut.at_end:
             self._final = report

@@ -52,7 +52,7 @@ class KeptState:
     def equip(self, durability: Durability) -> None:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
         self._durability = durability
-        durability.sink = self._keeper.write
+        durability.sink, durability.spent = self._keeper.write, self._keeper.clock
         durability.restore = self._restore if self._part.commit is not None else None
 
     def check(self, graph: Graph) -> None:

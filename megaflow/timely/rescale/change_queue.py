@@ -5,9 +5,11 @@ A value, a part of the sequencer, which begins what `take_next` returns.
 1. A request is admitted or refused when its turn has come: what holds then may have been different when it came. A
    refused request changes nothing, and uses no id up.
 2. Where a program *supervises* (a job does, see `megaflow.control.coordinator.membership_requests`) it rules on each
-   request at that place. Mail of this worker to itself tells it which process is due, and it answers with `rule`. A
-   ruling on a process that is not due is dropped: the request was denied in between, or handed over, and the next
-   coordinator's program is asked anew.
+   request at that place. Mail of this worker to itself tells it which process is due, and it answers with `rule`. So
+   it hears how the change before has ended, of which this worker's mail to itself tells, too, before what is due next:
+   else it would rule with members that are gone, or hand over a request as under way that is done. A process that is
+   not due any more it is not told of, and a ruling on one is dropped: the request was denied in between, or handed
+   over, and the next coordinator's program is asked anew.
 3. A join that is due waits for its ruling alone: nothing else begins, so it begins under the membership that was ruled
    on, also before a leave that is granted meanwhile; it is not refused any more, of which the program would not hear. A
    leave that is due waits for as long as the program has work to do for it first, and joins pass it: that work may be
@@ -43,9 +45,13 @@ class ChangeQueue:
         else:
             self.waiting.append(ask)
 
+    def is_due(self, ids: tuple[WorkerId, ...]) -> bool:
+        """Whether the program is to rule, or has ruled, on the process with these workers."""
+        return ids in self._due.values()
+
     def rule(self, ids: tuple[WorkerId, ...], reason: str | None, out: Mail) -> None:
         """Take the program's ruling on the process that is due: a reason denies its request, None grants it."""
-        if ids not in self._due.values():
+        if not self.is_due(ids):
             return
         if reason is None:
             self._granted.add(ids)

@@ -214,7 +214,10 @@ class Coordination:
         return self._role.sequencer
 
     def hear(self, source: int, message: Any) -> None:
-        """Take in a message for the coordinator."""
+        """Take in a message for the coordinator, or what it has told itself is due."""
+        if isinstance(message, JoinDue | LeaveDue):
+            self._tell_due(message)
+            return
         self._send(self._role.hear(source, message, self._host.now()))
         if self._role.come_over is not None:
             self._emit(messages.Succeeded(self._role.come_over.luggage, self._role.come_over.membership))
@@ -257,19 +260,20 @@ class Coordination:
         if role.sequencer is None:
             self._supervisor = None
         for worker, message in mail:
-            if not isinstance(message, JoinDue | LeaveDue):
-                self._host.post(worker, TOPIC, message)
-            elif self._supervisor is None:
-                pass  # it has just handed over, and the next program is asked anew
-            elif isinstance(message, JoinDue):
-                self._supervisor.join_due(message.ids, message.address)
-            else:
-                self._supervisor.leave_due(message.ids)
+            self._host.post(worker, TOPIC, message)
         while self._supervisor is not None and role.reports:  # one by one: it may rule or hand over in each call
             self._supervisor.reported(*role.reports.popleft())
         if role.waits and not self._ticking:
             self._ticking = True
             self._host.after(TICK_SECONDS, self._tick)
+
+    def _tell_due(self, message: JoinDue | LeaveDue) -> None:
+        if self._supervisor is None or self.sequencer is None or not self.sequencer.queue.is_due(message.ids):
+            return  # it was denied in between, or handed over, and the next program is asked anew
+        if isinstance(message, JoinDue):
+            self._supervisor.join_due(message.ids, message.address)
+        else:
+            self._supervisor.leave_due(message.ids)
 
     def _tick(self) -> None:
         self._ticking = False

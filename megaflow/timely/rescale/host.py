@@ -21,7 +21,8 @@ class Door(Protocol):
 class Supervisor(Protocol):
     """The program that coordinates, as the engine sees it. All is called on the coordinating worker's thread.
 
-    It answers each process that is due with one call of `Coordination.rule`, at once or later; or it hands over.
+    It answers each process that is due with one call of `Coordination.rule`, at once or later; or it hands over. It
+    hears of each change that has ended before it is told who is due next.
     """
 
     def join_due(self, ids: tuple[WorkerId, ...], address: tuple[str, int]) -> None:

@@ -72,7 +72,7 @@ class Member:
         self._gates = Gates(host)
         self._settled = True
         self._leaver: Leaver | None = None
-        self._answers: dict[WorkerId, Callable[[str | None], None]] = {}  # who is told of a leave
+        self._answers: dict[WorkerId, list[Callable[[str | None], None]]] = {}  # who is told of its leaves, in order
 
     # What a program may know and ask
 
@@ -97,7 +97,7 @@ class Member:
 
     def ask_leave(self, worker: WorkerId, answer: Callable[[str | None], None]) -> None:
         """Have the process of this worker leave; `answer(None)` when it has, `answer(reason)` if it stays."""
-        self._answers[worker] = answer
+        self._answers.setdefault(worker, []).append(answer)
         self._post(self.membership.coordinator, messages.LeaveAsk(worker, self._host.index))
 
     def pins(self, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class Member:
             case messages.Retire():
                 self._retire(message)
             case messages.LeaveAnswer(worker, reason):
-                self._answers.pop(worker)(reason)
+                self._answers[worker].pop(0)(reason)
             case messages.MayEnd():
                 self.may_end = True
             case messages.Handover(membership):

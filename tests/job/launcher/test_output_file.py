@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import StoreError, UsageError
+from megaflow.errors import MegaflowError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, TextWriter, open_writer
 from megaflow.job.worker.json_lines import as_json_lines
@@ -114,6 +114,66 @@ def test_two_jobs_with_stores_do_not_write_to_one_file(tmp_path: Path) -> None:
         other.hold()
     writer.close()
     other.close()
+
+
+def test_what_a_launcher_writes_whose_place_is_taken_goes_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    older = open_writer(f"jsonl:{path}")
+    older.hold()
+    older.write(1, ["first"])
+    length = older.sync()
+    older.write(2, ["lost"])
+    older.flush()
+    path.chmod(0o640)
+    for number in range(2):  # the second one takes the place of the first one
+        newer = open_writer(f"jsonl:{path}", mode="resume")
+        newer.hold(take_over=True)
+        assert path.read_text().startswith("first\n"), "nothing changes before the store is taken over"
+        newer.cut_back(length)
+        newer.write(2, ["again"])
+        older.write(3, ["of the sleeper"])
+        older.flush()
+        older.cut_back(0)
+        newer.write(3, ["more"])
+        newer.flush()
+        assert path.read_text() == "first\nagain\nmore\n", number
+        third = open_writer(f"jsonl:{path}", mode="resume")
+        with pytest.raises(StoreError, match="cannot be locked"):
+            third.hold()
+        third.close()
+        older.close()
+        older = newer
+    older.close()
+    assert os.listdir(tmp_path) == ["out.jsonl"] and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_launcher_that_slept_while_it_took_a_file_over_leaves_it_to_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("first\n")
+    slept, newer = (open_writer(f"jsonl:{path}", mode="resume") for _ in range(2))
+    for writer in (slept, newer):
+        writer.hold(take_over=True)
+    newer.cut_back(6)
+    newer.write(2, ["second"])
+    newer.flush()
+    with pytest.raises(MegaflowError, match="cannot write the job's output"):
+        slept.cut_back(6)
+    slept.close()
+    newer.close()
+    assert path.read_text() == "first\nsecond\n" and os.listdir(tmp_path) == ["out.jsonl"]
+
+
+def test_an_older_launcher_that_has_written_nothing_does_not_remove_the_file_of_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    older = open_writer(f"jsonl:{path}")
+    newer = open_writer(f"jsonl:{path}", mode="resume")
+    newer.hold(take_over=True)
+    newer.cut_back(0)
+    newer.write(1, ["first"])
+    newer.flush()
+    older.close()
+    newer.close()
+    assert path.read_text() == "first\n"
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

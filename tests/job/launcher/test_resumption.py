@@ -18,7 +18,7 @@ from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.output_file import open_writer
-from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 
@@ -93,6 +93,30 @@ def test_a_job_goes_on_where_the_last_one_was(bench: Bench) -> None:
     assert bench.reports[-1].endswith("; 880 bytes of the output are written again")
 
 
+def test_a_launcher_that_does_not_answer_is_named_by_who_takes_its_place(bench: Bench) -> None:
+    bench.leave(3, read=44, written=55)
+    older = open_for_a_job(bench.folder / "store")
+    output = open_writer(f"jsonl:{bench.out}", mode="resume")
+    output.hold()
+    with pytest.raises(StoreError, match="--take-over"):
+        bench.run()
+    begun = bench.run(take_over=True)
+    assert begun.part is not None and begun.part.incarnation == 2
+    last = bench.reports[-1]
+    assert last.startswith(f"takes the place of process {os.getpid()} on ") and last.endswith("when it wakes up")
+    output.write(9, ["of the sleeper"])
+    output.close()
+    assert bench.out.read_text() == LINE * 5
+    older.close_folder()
+    bench.run(take_over=True)
+    assert bench.reports[-1].startswith("goes on from checkpoint 3"), "nobody was there"
+
+
+def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back() -> None:
+    begun = Commit(7, 3, 41, 2, written_at=1000.0)
+    assert "checkpoint 3, 0 s old" in resumption_text(begun, 1000.0, 0, 400.0)
+
+
 def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_alone(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=44, written=220)
@@ -163,14 +187,18 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
     assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
 
 
-def test_other_code_is_said(bench: Bench) -> None:
+def test_other_code_is_said_and_rehearsed(bench: Bench) -> None:
     bench.run()
     app = bench.folder / "app.py"
     app.write_text("dataflow = 1")
     bench.leave(3, read=44, written=220, code=Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())}))
     assert bench.run().code is not None and "with other code" not in bench.reports[-1]
+    assert not bench.rehearsed  # it takes as long as a process to start
+    bench.run(dropped=("lines",))
+    assert len(bench.rehearsed) == 1
     app.write_text("dataflow = 2")
     assert bench.run(args=("x",)).code == Fingerprint("app.py:dataflow", ("x",), {"app.py": digest(app.read_bytes())})
+    assert len(bench.rehearsed) == 2
     assert bench.reports[-1].endswith("; with other code: app.py differs; the arguments are ['x'], the job's are []")
 
 

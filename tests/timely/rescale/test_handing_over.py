@@ -324,6 +324,68 @@ def test_who_is_due_as_the_program_hands_over_is_due_with_the_next_one() -> None
     close(hands, *parts.values())
 
 
+def test_the_program_hears_that_one_process_has_left_before_the_next_one_is_due() -> None:
+    hands = Hands(4)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    program = Program(hands, 0, None)
+
+    def note(event: Event) -> None:
+        if isinstance(event, Left):
+            program.told.append(("left", event.ids))
+
+    def ask(worker: int) -> None:
+        hands.workers[0].rescaling.ask_leave(worker, lambda reason: program.told.append((worker, reason)))
+
+    hands.workers[0].rescaling.subscribe(note)
+    for worker in (2, 3):
+        ask(worker)
+    hands.settle()
+    assert program.told == [
+        *[("leave", (2,)), ("left", (2,)), (2, None)],
+        *[("leave", (3,)), ("left", (3,)), (3, None)],
+    ]
+    close(hands, parts[0], parts[1])
+
+
+def test_the_program_is_not_told_of_what_was_denied_before_it_could_hear_that_it_is_due() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    program, refusals = Program(hands, 0, None), list[str | None]()
+    rescaling = hands.workers[0].rescaling
+    rescaling.ask_leave(2, refusals.append)
+    sequencer = rescaling.sequencer
+    assert sequencer is not None
+    while not sequencer.queue.is_due((2,)):
+        hands.workers[0].step()
+    rescaling.coordination.give_up("the job ends")
+    hands.settle()
+    assert (program.told, refusals) == ([], ["the job ends"])
+    close(hands, *parts.values())
+
+
+def test_a_leave_that_is_asked_for_again_before_the_refusal_has_come_has_an_answer_of_its_own() -> None:
+    hands = Hands(3)
+    parts = hands.everywhere(hello)
+    hands.settle()
+    answers = list[tuple[str, str | None]]()
+
+    class AskedAgain(Program):
+        def leave_due(self, ids: tuple[int, ...]) -> None:
+            super().leave_due(ids)
+            self.reason = "not yet either"
+            if len(self.told) == 1:
+                hands.workers[0].rescaling.ask_leave(2, lambda reason: answers.append(("again", reason)))
+
+    program = AskedAgain(hands, 0, "not yet")
+    hands.workers[0].rescaling.ask_leave(2, lambda reason: answers.append(("first", reason)))
+    hands.settle()
+    assert program.told == [("leave", (2,))] * 2
+    assert answers == [("first", "not yet"), ("again", "not yet either")]
+    close(hands, *parts.values())
+
+
 def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
     hands = Hands(3)
     parts = hands.everywhere(hello)
