@@ -129,7 +129,8 @@ def content_text(directory: str, content: StoreContent) -> str:
     """Return what is in a store as a table."""
     now = time.time()
     rows = [
-        [commit.checkpoint, commit.time, age_text(now - commit.written_at) if commit.checkpoint else "-", commit.incarnation, len(commit.files),
+        [commit.checkpoint, commit.time, age_text(now - commit.written_at) if commit.checkpoint else "-",
+         commit.incarnation, len(commit.files),
          sum(segment.keys for segment in commit.segments),
          bytes_text(sum(segment.length for segment in commit.files)), "yes" if commit.ended else "no",
          ", ".join(names_of(content, commit))]
