@@ -247,7 +247,8 @@ def run(
         say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
     else:
         lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
-        say(f"{lines_read}, {written}, {summary.seconds:.2f} seconds")
+        since = "" if summary.since is None else f" since checkpoint {summary.since}"
+        say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 

@@ -129,7 +129,8 @@ def content_text(directory: str, content: StoreContent) -> str:
     """Return what is in a store as a table."""
     now = time.time()
     rows = [
-        [commit.checkpoint, commit.time, age_text(now - commit.written_at), commit.incarnation, len(commit.files),
+        [commit.checkpoint, commit.time, age_text(now - commit.written_at) if commit.checkpoint else "-",
+         commit.incarnation, len(commit.files),
          sum(segment.keys for segment in commit.segments),
          bytes_text(sum(segment.length for segment in commit.files)), "yes" if commit.ended else "no",
          ", ".join(names_of(content, commit))]
@@ -146,7 +147,7 @@ def content_text(directory: str, content: StoreContent) -> str:
         lines = sum(each.lines for each in newest.untaken) if newest else 0
         left = f", {quantity(lines, 'line')} of it not taken in yet" if lines else ""
         parts.append(f"Spark's batches up to {batch}{left}")
-    if content.unnamed:
+    if content.unnamed and not content.damage:
         files = quantity(len(content.unnamed), "file")
         parts.append(f"{files} that no checkpoint names: under way, or left by a crash")
     return "\n".join(parts)

@@ -232,7 +232,7 @@ def test_options_and_arguments_reach_the_launcher(
     def launched(spec: Any, lines: Any, output: Any, **more: Any) -> RunSummary:
         seen.append((spec, lines))
         more["started"](Job("app", 1, None, "h", 1, "s"))
-        return RunSummary(lines=7, records=9, seconds=1.5)
+        return RunSummary(lines=7, records=9, seconds=1.5, since=4 if len(seen) == 2 else None)
 
     monkeypatch.setattr("megaflow.job.launcher.launch.launch", launched)
     words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
@@ -246,6 +246,8 @@ def test_options_and_arguments_reach_the_launcher(
         "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
         "megaflow: 7 lines, 9 records, 1.50 seconds",
     ]
+    restarted = megaflow("run", app, "--lines", "x").stderr.splitlines()[-1]
+    assert restarted == "megaflow: 7 lines, 9 records since checkpoint 4, 1.50 seconds"
 
 
 @pytest.mark.parametrize(

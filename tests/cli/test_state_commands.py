@@ -35,6 +35,7 @@ def test_ls_shows_the_checkpoints_oldest_first(store: Path) -> None:
     assert first.startswith(f"store {store} of sessions.py: ")
     assert head.split()[:4] == ["checkpoint", "epoch", "age", "incarnation"]
     assert [row.split()[:2] for row in rows[:3]] == [["0", "0"], ["1", "10"], ["2", "20"]]
+    assert rows[0].split()[2] == "-", "no checkpoint was taken then, so it has no age"
     assert rows[3:] == ["operator count: 2 bins", "operator sessions: 2 bins", "Spark's batches up to 7"]
 
 

@@ -57,6 +57,7 @@ class RunSummary:
     records: int = 0
     seconds: float = 0.0
     interrupted: bool = False  # by Ctrl-C
+    since: int | None = None  # the checkpoint of the last restart, if there was one: lines and records count from there
     stopped_at: int | None = None  # the checkpoint that a stop has left; the counts are then not known
     latency: list[messages.LatencyWindow] = field(default_factory=list)  # of all workers
     flows: list[tuple[float, float]] = field(default_factory=list)  # when each worker's lines flowed

@@ -276,7 +276,8 @@ def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
             raise
         return writer
     if output not in ("-", "none"):
-        raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none")
+        hint = f"; did you mean jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
+        raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none{hint}")
     if mode in ("overwrite", "append"):
         raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
     if output == "none":

@@ -110,6 +110,7 @@ class Supervision:
         """Serve until the job has ended. Raises what made it fail."""
         for seconds in self.lives():
             self.selector.select(seconds)
+        self.loop.summary.since = (self._since or None) if self._job.life > 1 else None
         return self.loop.summary
 
     def lives(self) -> Iterator[float | None]:

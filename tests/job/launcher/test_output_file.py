@@ -44,6 +44,8 @@ def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
     for words in ("", "jsonl:", "json:x", "out.txt", f"jsonl:{tmp_path}/no/such/folder/x", f"jsonl:{tmp_path}"):
         with pytest.raises(UsageError, match="--output"):
             open_writer(words)
+    with pytest.raises(UsageError, match=r"jsonl:PATH or none; did you mean jsonl:out/counts.jsonl\?$"):
+        open_writer("out/counts.jsonl")
     with pytest.raises(UsageError, match=r"--append .* goes with --output jsonl:PATH"):
         open_writer("none", mode="append")
 

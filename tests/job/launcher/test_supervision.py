@@ -20,6 +20,7 @@ from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, resume
@@ -90,11 +91,10 @@ class Bench:
     def start(self, *_: Any) -> Any:
         raise AssertionError("no more are started")
 
-    def run(self) -> None:
+    def run(self) -> RunSummary:
         """Run to the end."""
         self.supervision.begin((FIRST, SECOND))
-        for seconds in self.supervision.lives():
-            self.supervision.selector.select(seconds)
+        return self.supervision.run()
 
     def loop(self, children: Children, start: Any, *more: Any) -> Any:
         """Stand in for a life's loop."""
@@ -108,7 +108,7 @@ class Bench:
                 raise error
 
         return SimpleNamespace(
-            life=steps, job=more[5 - 1], selector=self.selector(), close=lambda: None, summary="summary"
+            life=steps, job=more[5 - 1], selector=self.selector(), close=lambda: None, summary=RunSummary()
         )
 
     def commit(self, checkpoint: int, length: int = 0, read: int = 10, code: Fingerprint | None = None) -> None:
@@ -157,7 +157,7 @@ def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what
         return LOST
 
     bench = job(commits_and_is_lost, ends)
-    bench.run()
+    assert bench.run().since == 4, "what a life read and wrote counts from its checkpoint"
     (first, before), (second, after) = bench.founded
     assert (before, after) == ((FIRST, SECOND), (SECOND, FIRST)), "at first where it was coordinated"
     assert [(split.start, split.end) for split in second.job_input.splits] == [(10, 50)]
