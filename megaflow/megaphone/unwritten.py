@@ -116,6 +116,8 @@ class Unwritten:
 
     def save_bin(self, bin: int) -> None:
         """Write all that is left of a bin, as it is about to go."""
+        if not self.is_exposed:
+            return  # its changed keys are written or kept, also if one has come back since
         self._keep(self._of_changed(set(self._store.bins[bin]).difference(self._kept)))
         while bin in self._bins:
             self._write_bin(bin)

@@ -193,6 +193,24 @@ def test_all_bins_come_round_however_little_changes_and_if_nothing_does_seldom_i
     assert 0 < wrote <= IDLE_SHARE
 
 
+def test_what_is_written_of_a_bin_that_leaves_is_as_of_the_cut_though_it_has_new_keys() -> None:
+    operator = Operator(tick=SLICE_SECONDS)
+    keys = dict.fromkeys(range(40), 1)
+    operator.apply(0, keys)
+    operator.checkpoint(0, 1, None)
+    operator.journal.write(all=True)
+    gone = dict.fromkeys(keys, None)
+    operator.apply(1, gone)
+    operator.checkpoint(1, 5, 0)
+    operator.apply(5, keys)  # all are kept as gone
+    while operator.journal.is_writing:
+        operator.journal.write()
+        if not operator.complete or operator.complete[-1] == 0:
+            for bin in range(BINS):
+                operator.journal.leaving(bin)
+    assert operator.states(1) == {} and operator.complete == [0, 1]
+
+
 def test_a_key_is_written_once_however_often_it_is_touched() -> None:
     operator = Operator()
     operator.apply(0, dict.fromkeys(range(1600), 0))
