@@ -48,11 +48,24 @@ class Checkpointing:
         self._draft: CommitDraft | None = None  # None: there is none, or it is being committed
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
+        self._reason = ""  # why the last one that failed has
         self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
         self._length = 0  # of the output, in that
         self._begun = 0  # the last checkpoint that has
+
+    @property
+    def stopping(self) -> str:
+        """What comes of a stop, for the user."""
+        if self._keeper is None:
+            return "lines that were read are finished; a second signal kills the job"
+        if self._failing_since is None:
+            return "a last checkpoint is taken; a second signal ends the job without it"
+        return (
+            f"a last checkpoint is tried for {UNDURABLE_MAX / 60:g} minutes, though they fail ({self._reason}); a "
+            "second signal ends the job without it, and what was committed is kept"
+        )
 
     def start(self, wake: Callable[[], None]) -> None:
         """Have commits begin; `wake` is called when `settle` has something to do, by a thread."""
@@ -159,7 +172,7 @@ class Checkpointing:
         keeper.commit(commit, left, draft.length, draft.begun.names)
 
     def _fail(self, checkpoint: int, reason: str) -> None:
-        now = self._machine.now()
+        now, self._reason = self._machine.now(), reason
         if self._failing_since is None:
             self._failing_since = now
             self._report(f"checkpoint {checkpoint} failed: {reason}; the job goes on, and the next one is tried")

@@ -115,6 +115,8 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
+            if isinstance(error, KeyboardInterrupt) and keeper is not None:
+                report(f"what was committed is kept in {keeper.path}: the same command goes on")
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error

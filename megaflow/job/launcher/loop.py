@@ -342,6 +342,6 @@ class Loop:
         others = [child.address for child in self.children.members if child.client is not None]
         if any(child.running for child in self.children.all):
             self._stop.ask([(self.job.host, self.job.port), *others])
-            self.report("stopping: lines that were read are finished; a second signal kills the job")
+            self.report(f"stopping: {self._checkpoints.stopping}")
         else:
             self.report("all lines are finished, not all of the output is written; a second signal leaves the rest out")

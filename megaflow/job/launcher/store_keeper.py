@@ -103,8 +103,8 @@ class StoreKeeper:
             self.found = newest if self.origin is None else self.origin.commit  # the newest commit of those before
             if self.found is not None and self.found.app != app:
                 raise StoreError(
-                    f"the store {path} is of {self.found.app!r}, not of {app!r}: run that program, or name another "
-                    "--state folder"
+                    f"the store {self.origin.path if self.origin else path} is of {self.found.app!r}, not of {app!r}: "
+                    "run that program, or name another --state folder"
                 )
         except OSError as error:
             self._folder.close_folder()

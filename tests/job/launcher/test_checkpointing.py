@@ -124,6 +124,13 @@ def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while
         fail(5)
 
 
+def test_what_a_stop_brings_is_said(bench: Bench) -> None:
+    assert bench.checkpoints.stopping == "a last checkpoint is taken; a second signal ends the job without it"
+    bench.begin(1)
+    bench.checkpoints.take(CheckpointAbandoned(1, "worker 0: No space left on device"))
+    assert "for 10 minutes, though they fail (worker 0: No space left on device)" in bench.checkpoints.stopping
+
+
 def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
     bench.begin(1, last=True)
     bench.ready(1)

@@ -169,7 +169,7 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
     with pytest.raises(StoreError, match="has no checkpoint 9; it has 0, 3"):
         bench.run("none", store="new2", origin=(store, "9"))
     assert not (bench.folder / "new2").exists()
-    with pytest.raises(StoreError, match=r"is of 'app\.py:dataflow', not of 'other\.py:dataflow'"):
+    with pytest.raises(StoreError, match=r"/store is of 'app\.py:dataflow', not of 'other\.py:dataflow'"):
         bench.run("none", app="other.py", store="new", origin=(store, "3"))
     bench.lines.write_text("x" + LINE * 10)
     with pytest.raises(StoreError, match="has changed in its first 44 bytes"):
