@@ -19,92 +19,21 @@ One thread stages (the poller of the process, by `stage`, `end` and `lost`), one
 (the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
 """
 
-import os
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
-from megaflow.job.worker.staged_units import (
-    Content,
-    Mark,
-    OpenLines,
-    OpenRows,
-    Unpack,
-    mark_of,
-    no_rows,
-    open_unit,
-    records_in,
-)
-from megaflow.job.worker.untaken_lines import Chunk, LinesCopy, content_bytes, read_content
+from megaflow.job.worker.staged_attempt import StagedAttempt, StagedUnit
+from megaflow.job.worker.staged_units import OpenLines, OpenRows, Unpack, mark_of, no_rows, open_unit, records_in
+from megaflow.job.worker.untaken_lines import LinesCopy
 
 MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
 
 Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition, attempt
-
-
-class _StagedUnit(NamedTuple):
-    """What came in one message: in memory, or a range of the attempt's file."""
-
-    content: Content | None
-    mark: Mark
-    start: int  # in the file
-    size: int  # bytes: held in memory, or in the file
-
-
-class _Attempt:
-    """What one task attempt has sent so far. Written under the lock of its Staging."""
-
-    def __init__(self, sender: Hashable, dropped: bool) -> None:
-        self.sender = sender
-        self.dropped = dropped  # counted, not kept
-        self.whole = False
-        self.lines = 0
-        self.chunks: deque[_StagedUnit] = deque()
-        self.file: IO[bytes] | None = None
-        self.file_bytes = 0
-
-    def spill(self, content: Content, mark: Mark, folder: str | None) -> None:
-        """Append a unit to the file."""
-        if self.file is None:
-            self.file = tempfile.TemporaryFile(buffering=0, prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
-        data = content_bytes(content)
-        with memoryview(data) as rest:
-            while rest:
-                rest = rest[self.file.write(rest) :]
-        self.chunks.append(_StagedUnit(None, mark, self.file_bytes, len(data)))
-        self.file_bytes += len(data)
-
-    def load(self, chunk: _StagedUnit) -> Content:
-        """Return what is in a chunk."""
-        if chunk.content is not None:
-            return chunk.content
-        assert self.file is not None
-        return read_content((self.file.fileno(), chunk.start, chunk.size), chunk.mark)
-
-    def copy(self, files: list[int]) -> list[Chunk]:
-        """Return the chunks, with a descriptor in `files` for those that are in a file."""
-        if self.file is not None and self.chunks:
-            files.append(os.dup(self.file.fileno()))
-        return [
-            (chunk.content if chunk.content is not None else (files[-1], chunk.start, chunk.size), chunk.mark)
-            for chunk in self.chunks
-        ]
-
-    def held_bytes(self) -> int:
-        """Return the memory accounted to this attempt."""
-        return sum(chunk.size for chunk in self.chunks if chunk.content is not None)
-
-    def clear(self) -> None:
-        """Forget lines and file."""
-        self.chunks.clear()
-        if self.file is not None:
-            self.file.close()
-            self.file = None
 
 
 class Staging:
@@ -118,9 +47,9 @@ class Staging:
         self._limit_bytes = limit_bytes
         self._folder = folder
         self._lock = Lock()
-        self._attempts: dict[Key, _Attempt] = {}  # open or whole, not yet committed
+        self._attempts: dict[Key, StagedAttempt] = {}  # open or whole, not yet committed
         self._committed: dict[str, int] = {}  # query -> newest committed batch
-        self._ready: deque[tuple[_Attempt, CommitTaken | None]] = deque()  # with a batch's last attempt: its receipt
+        self._ready: deque[tuple[StagedAttempt, CommitTaken | None]] = deque()  # a batch's last: with its receipt
         self._finished: list[CommitTaken] = []
         self._closed = False
         self._last: OpenLines | OpenRows | None = None  # the chunk that was taken from last, perhaps wholly
@@ -143,7 +72,7 @@ class Staging:
             attempt = self._attempt(key, sender)
             if not attempt.dropped:
                 if self.held_bytes + size <= self._limit_bytes:
-                    attempt.chunks.append(_StagedUnit(content, mark, 0, size))
+                    attempt.chunks.append(StagedUnit(content, mark, 0, size))
                     self.held_bytes += size
                 else:
                     attempt.spill(content, mark, self._folder)
@@ -295,11 +224,11 @@ class Staging:
             raise ProtocolError(f"worker {self.worker} was sent lines for worker {message.worker!r:.50}")
         return key
 
-    def _attempt(self, key: Key, sender: Hashable) -> _Attempt:
+    def _attempt(self, key: Key, sender: Hashable) -> StagedAttempt:
         attempt = self._attempts.get(key)
         if attempt is None:
             dropped = self._closed or key[2] <= self._committed.get(key[0], -1)
-            attempt = self._attempts[key] = _Attempt(sender, dropped)
+            attempt = self._attempts[key] = StagedAttempt(sender, dropped)
         elif attempt.whole or attempt.sender != sender:
             raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
         return attempt
