@@ -14,9 +14,9 @@ What the user's code starts gets nothing that is the worker's own:
    it; of the connections it lets go, and ends if it comes back to the engine: see
    `megaflow.timely.communication.tcp_fabric`. So a worker's end is seen though a fork of it lives on.
 
-Once started, the process keeps the garbage collector off what was built (`gc.freeze`); and it has it run rarely from
-the first, as states are loaded: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
-long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
+Once started, the process keeps the garbage collector off what was built (`gc.freeze`). It has it run rarely from the
+first, as states are loaded, too: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many
+small, long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
 """
 
 import contextlib
