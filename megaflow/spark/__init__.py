@@ -4,7 +4,6 @@ query_spec     what `--lines spark:…` and `--rows NAME=spark:…` say
 preflight      what can be known to fail before Spark starts
 spark_session  a Spark session of our own
 source         the queries that feed a job, in the launcher; fed_query: one of them; batch_run: of a batch DataFrame
-row_frame      whether the columns of rows can travel
 kept_query     where it goes on, if the job has a store
 push           how lines leave Spark, in its executors; row_packing: how rows do
 """

@@ -62,7 +62,7 @@ class FedQuery:
     def open(self, session: Any) -> Any:
         """Return the frame to be read: of this session, if the source is a spec. Raises what `explain` returns."""
         from megaflow.spark import spark_session as spark
-        from megaflow.spark.row_frame import plain_rows
+        from megaflow.spark.row_packing import plain_rows
 
         try:
             if isinstance(self.source, SparkSpec):

@@ -66,7 +66,7 @@ class Winner(NamedTuple):
 WINNER_SCHEMA = "partition long, worker long, attempt long, lines long"  # of a Winner, as Spark writes it
 
 
-class Piece(NamedTuple):
+class Parcel(NamedTuple):
     """What goes in one message: lines as one text, `text.split(separator)`; or packed rows."""
 
     lines: int  # or rows, at least one
@@ -77,10 +77,10 @@ class Piece(NamedTuple):
 class Packing(Protocol):
     """How a partition becomes pieces of about so many bytes."""
 
-    def of_rows(self, rows: Iterable[Any], limit_bytes: int) -> Iterator[Piece]:
+    def of_rows(self, rows: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
         """Take the partition as rows."""
 
-    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Piece]:
+    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
         """Take the partition as Arrow record batches."""
 
 
@@ -90,12 +90,12 @@ class LinePacking:
     A null is no line. It is left out here, as a filter of Spark would evaluate a UDF before it twice.
     """
 
-    def of_rows(self, rows: Iterable[tuple[str | None]], limit_bytes: int) -> Iterator[Piece]:
+    def of_rows(self, rows: Iterable[tuple[str | None]], limit_bytes: int) -> Iterator[Parcel]:
         """Take the partition as rows."""
         lines = (line for (line,) in rows if line is not None)
         return (join_lines(chunk) for chunk in chunks(lines, limit_bytes))
 
-    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Piece]:
+    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
         """Take the partition as Arrow record batches."""
         return (piece for batch in batches for piece in join_column(batch.column(0), limit_bytes))
 
@@ -149,7 +149,7 @@ def push_batches(job: StageJob, packing: Packing, batches: Iterable[Any]) -> Ite
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
 
 
-def _push(job: StageJob, partition: int, texts: Iterator[Piece]) -> Iterator[Winner]:
+def _push(job: StageJob, partition: int, texts: Iterator[Parcel]) -> Iterator[Winner]:
     attempt = _task().taskAttemptId()
     first = next(texts, None)
     if first is None:
@@ -197,18 +197,18 @@ def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def join_lines(lines: list[str]) -> Piece:
+def join_lines(lines: list[str]) -> Parcel:
     """Join lines, of which there must be some.
 
     >>> join_lines(["a", "b"])
-    Piece(lines=2, text='a\\nb', separator='\\n')
+    Parcel(lines=2, text='a\\nb', separator='\\n')
     >>> join_lines(["a\\nb", "\\0"])
-    Piece(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n')
+    Parcel(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n')
     """
     return _join(len(lines), lambda separator: separator.join(lines))
 
 
-def join_column(column: Any, limit_bytes: int) -> Iterator[Piece]:
+def join_column(column: Any, limit_bytes: int) -> Iterator[Parcel]:
     """Join the strings of an Arrow array, about `limit_bytes` of UTF-8 at a time; nulls are left out.
 
     Cost: some microseconds a text, and what copying takes.
@@ -235,7 +235,7 @@ def join_column(column: Any, limit_bytes: int) -> Iterator[Piece]:
         start = end
 
 
-def _join(lines: int, joined: Callable[[str], str]) -> Piece:
+def _join(lines: int, joined: Callable[[str], str]) -> Parcel:
     """Join with the first separator that is in no line.
 
     It is there as often as it should be if and only if it is nowhere else: no two places of it can overlap.
@@ -243,5 +243,5 @@ def _join(lines: int, joined: Callable[[str], str]) -> Piece:
     for separator in chain("\n\0", (f"\0{number}\n" for number in count())):
         text = joined(separator)
         if text.count(separator) == lines - 1:
-            return Piece(lines, text, separator)
+            return Parcel(lines, text, separator)
     raise AssertionError("a text of finite length holds every number")

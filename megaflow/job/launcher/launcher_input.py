@@ -27,7 +27,7 @@ from megaflow.spark.query_spec import (
     parse_spark_spec,
     spark_spec_of,
 )
-from megaflow.spark.row_frame import check_columns
+from megaflow.spark.row_packing import check_columns
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0

@@ -9,7 +9,9 @@ import pytest
 
 from megaflow.control.packed_rows import RowPack, pack_rows
 from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.worker.flow import Flow, build_flow
 from megaflow.job.worker.row_inputs import RowInputs, RowShape, select_input, shape_of
+from megaflow.timely import example
 
 
 class Order(NamedTuple):
@@ -75,3 +77,35 @@ def test_a_pack_is_unpacked_by_its_name() -> None:
     with pytest.raises(SourceError, match="rows 'views' have come, and the dataflow reads 'orders'"):
         inputs.unpack(pack_rows(ORDERS._replace(input="views")))
     assert select_input("a")(("a", [1])) == [1] and select_input("a")(("b", [1])) == []
+
+
+def flow_of(scope: Any, *names: str, source: Any = ()) -> Flow:
+    return Flow(None, scope, None, [], lambda: scope.to_stream(source), RowInputs(names))  # type: ignore[arg-type]
+
+
+def test_each_input_is_a_stream_of_its_rows_and_one_alone_is_the_source_itself() -> None:
+    def several(scope: Any) -> Any:
+        flow = flow_of(scope, "a", "b", source=[("a", [1, 2]), ("b", [3]), ("a", [4])])
+        assert flow.rows("a") is flow.rows("a")
+        return flow.rows("a").capture(), flow.rows("b").capture()
+
+    assert example(several) == ([(0, [1, 2, 4])], [(0, [3])])
+    assert example(lambda scope: flow_of(scope, "a", source=[1, 2]).rows("a").capture()) == [(0, [1, 2])]
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "why"),
+    [
+        (lambda flow: flow.lines(), ("orders",), r"reads lines, and the job was given the rows 'orders': .*flow.rows"),
+        (lambda flow: flow.rows("orders"), (), "reads the rows 'orders', and the job was given no rows"),
+        (lambda flow: flow.rows("a"), ("a", "b"), "was given the rows 'b', and the dataflow reads only 'a'"),
+        (lambda flow: flow.scope.empty(), ("a",), "was given the rows 'a', and the dataflow calls flow.rows for none"),
+        (lambda flow: flow.scope.empty(), (), "never called flow.lines()"),
+    ],
+)
+def test_a_program_that_reads_other_inputs_is_refused_when_it_is_built(function: Any, names: Any, why: str) -> None:
+    def build(scope: Any) -> None:
+        with pytest.raises(BuildError, match=why):
+            build_flow(function, flow_of(scope, *names), has_lines=True)
+
+    example(build)
