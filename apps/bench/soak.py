@@ -47,7 +47,7 @@ STEERING = {"status": 2, "balance": 3, "move": 4, "add": 3, "remove": 4, "join":
 
 def calm(kill_every: float) -> Pace:
     """Return what happens to the job, with so many seconds from one kill to the next."""
-    return Pace(((2, 1),), (3,), STRIKES, STEERING, (1.0, 5.0), kill_every, look_seconds=0.25, show_seconds=SHOW_SECONDS)
+    return Pace(((2, 1),), (3,), STRIKES, STEERING, (1.0, 5.0), kill_every, 0.25, SHOW_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
