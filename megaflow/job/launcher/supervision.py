@@ -5,7 +5,9 @@ side door, signals, store and output are the job's, through all lives.
 
 1. A next life follows only a loss: not an error of the program's or of ours, which would come again; not if the job was
    told to stop, or is ended by force; and not if `restarts` of them have followed each other without a checkpoint
-   between that was committed. The wait before one doubles with each.
+   between that was committed. The wait before one doubles with each. What kills a process again and again, but later
+   than the next checkpoint, is no reason to go on for ever: OFTEN times as many losses end the job, if they come within
+   OFTEN_SECONDS.
 2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for. Then the
    store begins a new incarnation, by a commit, after what was being committed. Then the output is cut back to what that
    commit says; this stands in its queue before anything of the next life. Only then are processes started.
@@ -19,6 +21,7 @@ side door, signals, store and output are the job's, through all lives.
 """
 
 import selectors
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
@@ -47,6 +50,8 @@ from megaflow.job.spec import Address, JobSpec
 
 WAIT_SECONDS: Final = 0.1  # before the first restart: what has killed a process may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
+OFTEN: Final = 10  # losses for each of `restarts`; by default one every 20 seconds
+OFTEN_SECONDS: Final = 600.0
 
 
 def is_loss(error: BaseException) -> bool:
@@ -88,6 +93,7 @@ class Supervision:
     def __post_init__(self, job: Job) -> None:
         self._job = job  # as it was when the present life began
         self._losses = 0  # without a committed checkpoint between
+        self._lost_at: deque[float] = deque()  # seconds of the clock, of the last OFTEN_SECONDS
         self._since = 0 if self.keeper is None else self.keeper.latest.checkpoint  # that the present life began with
 
     def begin(self, addresses: Sequence[Address]) -> None:
@@ -188,6 +194,13 @@ class Supervision:
             self._losses = 0
         if self._losses == self.spec.restarts:
             raise ClusterError(f"{loss}; no checkpoint was taken since restart 1 of {self._losses}") from loss
+        now = self.machine.now()
+        self._lost_at.append(now)
+        while self._lost_at[0] < now - OFTEN_SECONDS:
+            self._lost_at.popleft()
+        if (often := len(self._lost_at)) > OFTEN * self.spec.restarts:
+            within = f"{often} times within {OFTEN_SECONDS / 60:g} minutes"
+            raise ClusterError(f"{loss}; processes were lost {within}: it does not go on by itself")
         self._losses += 1
 
     def _published(self, job: Job) -> Job:

@@ -189,6 +189,24 @@ def test_losses_are_counted_from_checkpoint_to_checkpoint_and_waited_for_longer_
     assert bench.clock == pytest.approx(0.1 + 0.2 + 0.1 + 0.2)
 
 
+def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between(job: Callable[..., Bench]) -> None:
+    def commits_and_is_lost(seconds: float) -> Life:
+        def life(bench: Bench) -> MegaflowError:
+            bench.clock += seconds
+            bench.commit(bench.keeper.latest.checkpoint + 1)
+            return LOST
+
+        return life
+
+    bench = job(*[commits_and_is_lost(61.0)] * 12, *[commits_and_is_lost(2.0)] * 20, restarts=1)
+    with pytest.raises(ClusterError) as raised:
+        bench.run()
+    assert str(raised.value) == (
+        "worker 1 was killed; processes were lost 11 times within 10 minutes: it does not go on by itself"
+    )
+    assert is_loss(raised.value) and len(bench.reports) == 12, "once a minute it goes on"
+
+
 @pytest.mark.parametrize(
     "error", [PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator")]
 )
