@@ -40,10 +40,11 @@ from megaflow.errors import (
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
-from megaflow.job.launcher.loop import Loop, RunSummary
+from megaflow.job.launcher.loop import Loop
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, JobSpec

@@ -20,10 +20,10 @@ from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, Wakeup
