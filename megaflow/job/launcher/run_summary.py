@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from megaflow.control.launcher_messages import Ended, LatencyWindow
-from megaflow.control.worker.latency import WINDOW_SECONDS, WINDOWS_MAX
+
+LATENCY_SECONDS = 600.0  # as long as the log of a busy worker
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class RunSummary:
         self.lines += ended.lines
         self.records += ended.records
         self.latency += ended.latency
-        kept_from = max((window.start for window in self.latency), default=0.0) - WINDOWS_MAX * WINDOW_SECONDS
+        kept_from = max((window.start for window in self.latency), default=0.0) - LATENCY_SECONDS
         self.latency = [window for window in self.latency if window.start >= kept_from]
         if ended.flow is not None:
             self.flows.append(ended.flow)
