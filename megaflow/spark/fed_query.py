@@ -24,6 +24,7 @@ CONNECT_TIMEOUT_SECONDS = 30.0
 MOVED_SECONDS = 5.0  # for the launcher to hear where the next coordinator is
 FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
 OTHER_PYTHON = ("No module named 'megaflow", "No module named 'msgpack", "PYTHON_VERSION_MISMATCH", "different minor")
+LOST_PYTHON = ("Error from python worker", "worker exited unexpectedly")  # what another one may end with, too
 
 log = logging.getLogger("megaflow.spark")
 
@@ -49,8 +50,8 @@ class FedQuery:
     def __post_init__(self) -> None:
         # The id under which the batches are committed.
         self.id = uuid.uuid4().hex if self.kept is None else self.kept.name
-        is_spec, what = isinstance(self.source, SparkSpec), "lines" if self.input is None else f"rows {self.input!r}"
-        self.name = str(self.source) if is_spec else f"the DataFrame of {what}"
+        frame = "the streaming DataFrame" if self.input is None else f"the DataFrame of rows {self.input!r}"
+        self.name = str(self.source) if isinstance(self.source, SparkSpec) else frame
         self.packing: Packing = LinePacking()  # another one of rows, once their columns are known
         self._ordered = not (isinstance(self.source, SparkSpec) and self.source.unordered)
         self._connected_to = self.contact.coordinator  # at last; written by the thread that asks
@@ -166,7 +167,8 @@ class FedQuery:
             flag, name = ("--lines", "") if self.input is None else ("--rows", f"{self.input}=")
             columns = f"{name}{self.source}?schema={column}"
             cause = f"{self.source.format!r} has no columns until they are named: {flag} {columns!r}"
-        if any(each in text for each in OTHER_PYTHON):
+        worded = OTHER_PYTHON if self._python == sys.executable else (*OTHER_PYTHON, *LOST_PYTHON)
+        if any(each in text for each in worded):
             cause = (
                 f"Spark's executors run {self._python}, another Python than this one, {sys.executable}, or one without "
                 f"megaflow: set PYSPARK_PYTHON={sys.executable} before the session starts, or install megaflow there"

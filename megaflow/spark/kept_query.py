@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -107,9 +107,14 @@ def sync_path(path: str | Path) -> None:
         os.close(file)
 
 
-def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
-    """Raise StoreError unless Spark's record is where a commit says that it is."""
+def check_record(store: str, named: Iterable[tuple[str, int]], rows: Sequence[str] = ()) -> None:
+    """Raise StoreError unless Spark's record is where a commit says that it is, and of these rows; none: of lines."""
     for query, batch in named:
+        if (before := query.rpartition("-")[0]) != "-".join(rows):
+            kind = f"the rows {before!r}" if before else "Spark's lines"
+            raise StoreError(
+                f"the store {store} goes with {kind}: name them again, or begin with another --state folder"
+            )
         folder = Path(store, SPARK, query)
         remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
         if not (folder / "offsets" / str(batch)).is_file():
@@ -122,9 +127,12 @@ def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
             )
 
 
-def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any) -> KeptQuery:
-    """Return the query that goes on, or a new one if no commit names one. Raises StoreError."""
-    query = next((query for query, _ in named), uuid.uuid4().hex)
+def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any, rows: Sequence[str] = ()) -> KeptQuery:
+    """Return the query that goes on, or a new one if no commit names one. Raises StoreError.
+
+    `rows`: the name of its input; none: it gives lines.
+    """
+    query = next((query for query, _ in named), "-".join([*rows, uuid.uuid4().hex]))
     kept = KeptQuery(lines, query, Path(os.path.abspath(store)))
     folder = kept.store / SPARK
     try:

@@ -718,3 +718,18 @@ def test_a_job_of_its_own_needs_a_folder_and_a_checkpoint(tmp_path: Path) -> Non
         done = CliRunner().invoke(cli, [*run, "--state", str(tmp_path / "new"), "--from-checkpoint", text])
         assert done.exit_code == 2 and f"--from-checkpoint {text}: give DIR:NAME, a job's" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--rows", "orders=spark:rate:", "--lines", "-"], "--lines and --rows do not go together"),
+        (["--rows", "orders"], "--rows orders: must be NAME=spark:FORMAT:PATH"),
+        (["--rows", "a=spark:rate:", "--join", "j"], "--rows does not go with --join j"),
+    ],
+)
+def test_wrong_rows_are_wrong_usage(tmp_path: Path, words: list[str], why: str) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("def dataflow(flow): return flow.rows('orders')")
+    done = CliRunner().invoke(cli, ["run", str(app), *words])
+    assert (done.exit_code, why in done.stderr) == (2, True), done.stderr

@@ -2,17 +2,26 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack
+import socket
+import sys
+import threading
+from collections import Counter
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import megaflow
+from megaflow.errors import SourceError, StoreError, UsageError
+from megaflow.job.worker.row_inputs import RowInputs, RowShape
+from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.push import VARIABLE
+from megaflow.spark.query_spec import RowFrames, SparkSpec, parse_row_specs
+from tests.spark.test_spark_source import Feed, Job, job, wait_until
+
+__all__ = ["job"]  # a fixture
 
 pytestmark = [
     pytest.mark.spark,
@@ -26,16 +35,6 @@ SCHEMA = (
     "at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE, tags ARRAY<STRING>, days ARRAY<DATE>, counts MAP<STRING, LONG>, "
     "place STRUCT<city: STRING, seen: TIMESTAMP, inner: STRUCT<x: INT>>, nothing VOID"
 )
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from megaflow.spark.spark_session import spark_session
-
-    with ExitStack() as stack:
-        session = stack.enter_context(spark_session(tmp_path_factory.mktemp("spark")))
-        session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
-        yield session
 
 
 @pytest.fixture(params=["rows", "arrow"])
@@ -110,3 +109,115 @@ def test_a_stream_prepared_in_sql_is_folded_each_row_once(tmp_path: Path, spark:
     spec = f"spark:json:{folder}?schema=id LONG, at TIMESTAMP&{prepared}"
     found = megaflow.run(dataflow, rows={"orders": spec}, processes=2)
     assert sorted(found) == [(key, total, 1_767_225_600_000_000) for key in range(10) for total in range(1, 26)]
+
+
+def both(flow: Any) -> Any:
+    return flow.rows("orders").map(lambda row: ("order", *row)).concat(flow.rows("views", as_=View).map(tuple))
+
+
+class View(NamedTuple):
+    page: str
+    id: int
+
+
+@pytest.mark.slow
+def test_two_batch_frames_are_read_beside_each_other_and_end_the_job(spark: Any) -> None:
+    views = spark.range(3).selectExpr("id", "concat('page ', id) AS page")
+    found = megaflow.run(both, rows={"orders": spark.range(50), "views": views}, processes=2)
+    assert sorted(found) == [("order", id) for id in range(50)] + [(f"page {id}", id) for id in range(3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "orc", "csv", "json"])
+def test_files_are_read_as_rows_and_go_on_where_a_checkpoint_was(spark: Any, tmp_path: Path, kind: str) -> None:
+    folder, state = tmp_path / "in", tmp_path / "state"
+    spec = f"spark:{kind}:{folder}?schema=k INT, v DOUBLE&trigger=availableNow"
+
+    def dataflow(flow: Any) -> Any:
+        return flow.rows(flow.args[0]).stateful_state_machine(total, name="total")
+
+    def total(k: int, v: float, before: float | None) -> tuple[float, list[Any]]:
+        return (before or 0) + v, [(k, (before or 0) + v)]
+
+    for run in range(2):
+        frame = spark.createDataFrame([(k, 1.0) for k in range(3)] * 4, "k INT, v DOUBLE")
+        frame.coalesce(1).write.mode("append").format(kind).save(str(folder))
+        found = megaflow.run(dataflow, rows={"orders": spec}, state=state, args=["orders"])
+        assert sorted(found) == [(k, 4.0 * run + v) for k in range(3) for v in (1.0, 2.0, 3.0, 4.0)]
+    with pytest.raises(StoreError, match="goes with the rows 'orders'"):
+        megaflow.run(dataflow, rows={"sales": spec}, state=state, args=["sales"])
+
+
+@pytest.mark.slow
+def test_groups_that_have_changed_come_with_each_batch(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.json").write_text("".join(f'{{"k": {k}}}\n' for k in range(number, 3)))
+    options = "schema=k INT&select=k, count(*) AS n&where=true GROUP BY k&maxFilesPerTrigger=1&trigger=availableNow"
+    found = megaflow.run(orders, rows={"orders": f"spark:json:{folder}?{options}"})
+    assert sorted(found) in ([(0, 1), (1, 1), (1, 2), (2, 1), (2, 2)],)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("spark:kafka:?kafka.bootstrap.servers=h:1&subscribe=t", "spark:kafka:: Failed to find data source: kafka"),
+        (
+            "spark:json:{}",
+            r"no columns until they are named: --rows 'orders=spark:json:\S+\?schema=id LONG, name STRING'",
+        ),
+        ("spark:json:{}?schema=k INT&select=nope", "parameter with name `nope` cannot be resolved"),
+        (
+            "spark:json:{}?schema=k INT&select=INTERVAL 1 DAY AS w",
+            "column 'w' of type interval day, which cannot",
+        ),
+    ],
+)
+def test_what_spark_cannot_read_is_one_line(
+    spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str, why: str
+) -> None:
+    with pytest.raises((SourceError, UsageError), match=why) as raised:
+        megaflow.run(orders, rows={"orders": spec.format(tmp_path)})
+    assert "\n" not in str(raised.value) and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_streams_without_an_end_are_read_until_the_job_stops(spark: Any, job: Job) -> None:
+    inputs = RowInputs(("numbers", "words"))
+    for name in ("numbers", "words"):
+        inputs.read(name, RowShape())
+    for staging in job.stagings.values():
+        staging.unpack = inputs.unpack
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"to\nbe\n"), daemon=True).start()
+        specs = [f"words=spark:socket:?host=127.0.0.1&port={port}", "numbers=spark:rate:?rowsPerSecond=5&select=value"]
+        with Feed(RowFrames(parse_row_specs(specs)), job) as feed:
+            wait_until(lambda: {("to",), ("be",), (0,), (7,)} <= set(map(tuple, job.lines)) or feed.done)
+    assert feed.error is None
+    assert Counter(map(tuple, job.lines))[7,] == 1  # type: ignore[index]
+
+
+def test_executors_with_another_python_are_told_with_the_remedy() -> None:
+    query = FedQuery(SparkSpec("json", "in/"), Contact(("h", 1), b""), "orders")
+    for text in ("… ModuleNotFoundError: No module named 'megaflow'", "[PYTHON_VERSION_MISMATCH] Python in worker …"):
+        error = query.explain(RuntimeError(text))
+        assert "another Python than this one" in str(error) and f"set PYSPARK_PYTHON={sys.executable} before" in str(
+            error
+        )
+
+
+@pytest.mark.slow
+def test_a_session_whose_executors_have_no_megaflow_is_told_so(spark: Any, tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'raise SystemExit(\"No module named megaflow\")'\n")
+    bare.chmod(0o755)
+    context, before = spark.sparkContext, spark.sparkContext.pythonExec
+    context.pythonExec = str(bare)
+    try:
+        with pytest.raises(SourceError, match="another Python than this one"):
+            megaflow.run(orders, rows={"orders": spark.range(3)})
+    finally:
+        context.pythonExec = before

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, chdir, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -179,19 +179,6 @@ def job() -> Iterator[Job]:
     running.close()
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from megaflow.spark.spark_session import spark_session
-
-    foreign = tmp_path_factory.mktemp("foreign")  # Spark starts here; its Python processes import nothing from it
-    (foreign / "socket.py").write_text("raise RuntimeError('foreign code')")
-    with ExitStack() as stack:
-        with chdir(foreign):
-            session = stack.enter_context(spark_session(tmp_path_factory.mktemp("spark")))
-        session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
-        yield session
-
-
 class Feed(SparkFeed):
     """A feed whose end is counted."""
 
@@ -310,7 +297,8 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, tran
         one = spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'")
         feed.queries[0].stage_batch(coordinator, transfer, one, 1)
         commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
-        assert [(commit.query, commit.batch) for commit in commits] == [(feed.query, batch) for batch in (0, 0, 1)]
+        query = feed.queries[0].id
+        assert [(commit.query, commit.batch) for commit in commits] == [(query, batch) for batch in (0, 0, 1)]
         assert commits[0].run != commits[1].run
         job.wait_for_lines(101)
     assert Counter(job.lines) == Counter([*expected, expected[7]])

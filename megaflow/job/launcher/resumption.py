@@ -181,7 +181,7 @@ def resume(
         raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
         raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
-    check_record(keeper.path, named)
+    check_record(keeper.path, named, job_input.rows)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
@@ -200,7 +200,7 @@ def resume(
         )
     begun = keeper.begin(writer.name, length)
     if job_input.spark is not None:
-        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
+        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark, job_input.rows))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
@@ -236,8 +236,9 @@ def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) ->
     number = latest.number if latest.checkpoint else None
     job_input = replace(before.job_input, splits=keeper.input.to_read)
     if isinstance(job_input.spark, KeptQuery):
-        check_record(keeper.path, latest.spark)
-        job_input = replace(job_input, spark=keep_query(keeper.path, latest.spark, job_input.spark.lines))
+        check_record(keeper.path, latest.spark, job_input.rows)
+        query = keep_query(keeper.path, latest.spark, job_input.spark.lines, job_input.rows)
+        job_input = replace(job_input, spark=query)
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number),
