@@ -11,7 +11,7 @@ from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch
 from megaflow.job.exit_report import ExitReport
-from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
 from megaflow.testing.simulated_links import SimulatedClient

@@ -11,9 +11,9 @@ side door, signals, store and output are the job's, through all lives.
    commit says; this stands in its queue before anything of the next life. Only then are processes started.
 3. A process that was started by hand has lost its connections, and ends by itself. Whatever it still writes bears the
    incarnation that is over, so no commit names it.
-4. As many processes are started as the launcher had at that moment, at the same addresses (see `children`); the first
-   of them is where the job was coordinated, if that is one of these. Whoever asks there meanwhile is served then. The
-   job's file says that the job recovers, until the launcher is connected to all.
+4. As many processes are started as the launcher had at that moment, on its own machine at the same addresses (see
+   `place`); the first of them is where the job was coordinated, if that is one of these. Whoever asks there meanwhile
+   is served then. The job's file says that the job recovers, until the launcher is connected to all.
 5. Ctrl-C in between is final: what is to be kept is kept already.
 6. As the loop, it yields where it waits (`lives`), so that a simulation can put all else that happens in between.
 """
@@ -35,10 +35,11 @@ from megaflow.errors import (
     StoreUnfit,
 )
 from megaflow.job.job_file import Job, republish
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.loop import Loop, RunSummary
 from megaflow.job.launcher.machine import Machine
+from megaflow.job.launcher.newcomers import Arrivals
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
 from megaflow.job.launcher.store_keeper import StoreKeeper
@@ -47,6 +48,7 @@ from megaflow.job.spec import Address, JobSpec
 
 WAIT_SECONDS: Final = 0.1  # before the first restart: what has killed a process may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
+SEEK_SECONDS: Final = 0.1  # until it is looked again whether processes can be started
 
 
 def is_loss(error: BaseException) -> bool:
@@ -60,11 +62,22 @@ def is_loss(error: BaseException) -> bool:
 class Starter(Protocol):
     """Starts the processes of a life, which has begun with `begun`."""
 
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        """Look for seats of those that found the job, in the place of those that listened there. Raises OSError."""
+
+    def settled(self) -> Sequence[Address] | None:
+        """Return where they will listen, None as long as that is not known. Raises MegaflowError or OSError."""
+
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start those that found the job, each to listen at one of these addresses. Raises OSError."""
 
-    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
-        """Start so many that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
+    def start(
+        self, begun: Resumption, count: int, contact: Address, other_code: bool, wake: Callable[[], None]
+    ) -> Arrivals:
+        """Start so many that join through a contact, perhaps with other code. Raises MegaflowError or OSError.
+
+        `wake` is called, by any thread, when there is something new of those that could not be started at once.
+        """
 
 
 @dataclass(eq=False)
@@ -166,11 +179,20 @@ class Supervision:
             due = self.machine.now() + min(WAIT_SECONDS * 2 ** (self._losses - 1), WAIT_SECONDS_MAX)
             while (left := due - self.machine.now()) > 0:
                 yield from self._wait(left)
+            try:
+                self.starter.seek(self.begun, addresses)
+                while (settled := self.starter.settled()) is None:
+                    yield from self._wait(SEEK_SECONDS)
+            except (ClusterError, OSError) as error:
+                raise ClusterError(f"{loss}; no other process can be started: {error}") from error
+            if list(settled) != addresses:
+                host, port = settled[0]
+                self._job = self._published(replace(self._job, host=host, port=port))
         finally:
             self.selector.close()
             news.close()
         try:
-            self.begin(addresses)
+            self.begin(settled)
         except OSError as error:
             raise ClusterError(f"{loss}; no other process can be started: {error}") from error
 

@@ -10,9 +10,11 @@ import pytest
 
 from megaflow.errors import ClusterError, PeerFailed
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
-from megaflow.job.launcher import children as children_module
-from megaflow.job.launcher.children import Child, Children, start_process
-from megaflow.job.spec import Founder
+from megaflow.job.launcher import place as place_module
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
+from megaflow.job.launcher.place import SeatHere
+from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
 
 ADDRESSES = [("127.0.0.1", 2101 + index) for index in range(4)]
 
@@ -124,14 +126,16 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytes
     def fail(*_: object, **more: object) -> None:
         raise OSError(24, "Too many open files")
 
+    spec = ChildSpec(JobSpec(AppFile("a.py", "dataflow")), "a", Founder(0, ()), ("", 0), -1, b"")
+
     def refused() -> int:
         """Try it; return how many files are open after that."""
         with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(OSError, match="Too many"):
-            start_process(Founder(0, ()), listener, lambda *_: pytest.fail("it was started"))
+            SeatHere(listener).start(spec)
         return len(os.listdir("/dev/fd"))
 
     before = len(os.listdir("/dev/fd"))
-    for place, name in ((subprocess, "Popen"), (children_module, "SignFile")):
+    for place, name in ((subprocess, "Popen"), (place_module, "SignFile")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fail)
             assert refused() == before
