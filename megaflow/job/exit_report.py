@@ -41,7 +41,7 @@ class ReportPipe:
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()  # the latter is the child's, and to be closed once it runs
         os.set_blocking(self._reading, False)
-        self._data = b""
+        self.data = b""  # what the process has written
 
     def fileno(self) -> int:
         """Return what becomes readable when the process reports or ends."""
@@ -56,14 +56,14 @@ class ReportPipe:
                 return False
             if not data:
                 break
-            self._data += data
+            self.data += data
         return True
 
     @property
     def report(self) -> ExitReport | None:
         """What was read; None if that is nothing, or was cut short."""
         try:
-            record = json.loads(self._data)
+            record = json.loads(self.data)
             return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
         except (ValueError, KeyError, TypeError):
             return None
