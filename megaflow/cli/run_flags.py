@@ -1,4 +1,6 @@
-"""Which flags of `megaflow run` go with each other."""
+"""Which flags of `megaflow run` go with each other: those of a job, of one that keeps its state, of one on Spark, and
+those of a process that joins. Only what was typed is refused, not what the environment says.
+"""
 
 import os
 
