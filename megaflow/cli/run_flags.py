@@ -17,9 +17,9 @@ ONLY_WITH_JOIN = {
 ONLY_WITH_ON = {"conf": "--conf", "start_timeout_seconds": "--start-timeout", "shipped": "--ship"}
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
-    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
-                 "take_over", "from_checkpoint", "on")
+    for name in ("lines", "rows", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append", "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept",
+                 "restarts", "take_over", "from_checkpoint", "on")
 } | ONLY_WITH_ON | {
     "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state",
 }  # fmt: skip

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import InheritableThread, SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
-from megaflow.spark.source import root_cause
+from megaflow.spark.fed_query import root_cause
 from megaflow.spark.spark_session import java_ended
 
 WORK: Final = "a worker process of megaflow"

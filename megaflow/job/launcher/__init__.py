@@ -3,6 +3,7 @@
 launch              starts the processes, stays with them, ends them
 supervision         the lives of a job that is durable: after lost processes it goes on from its last checkpoint
 loop, wakeups       its loop, of one life, and what wakes it; machine: what it has of the machine it runs on
+run_summary         what a run came to
 children, newcomers    the processes it started, and those that join; child_process: one of them
 place, process_starter    where they run, and how they are started there
 on_spark, remote_process, agent_door    Spark's executors as that place; one there; where their agents connect

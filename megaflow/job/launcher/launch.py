@@ -23,12 +23,12 @@ from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.on_spark import OnSpark
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.place import Here
 from megaflow.job.launcher.process_starter import ProcessStarter, check_crowd
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
@@ -49,6 +49,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    rows: Any = None,
     resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
@@ -56,7 +57,8 @@ def launch(
 ) -> RunSummary:
     """Run a job to its end; return what it came to.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
+    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
+    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what
     `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
     everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
     the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
@@ -64,7 +66,7 @@ def launch(
     """
     check_spec(spec)
     began = time.monotonic()
-    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors)
+    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more

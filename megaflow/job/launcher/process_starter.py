@@ -85,7 +85,8 @@ class ProcessStarter:
             self.spec, self.name, part, NOWHERE, -1, self.secret,
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=job_input.pushed is not None,
-            spark_queries=0 if job_input.spark is None else 1,
+            spark_queries=job_input.spark_queries,
+            rows=job_input.rows,
             output=self.form,
             durable=begun.part,
         )  # fmt: skip

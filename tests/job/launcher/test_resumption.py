@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input, find_rows
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
+from megaflow.spark.query_spec import RowFrames
 
 LINE = "0123456789\n"
 
@@ -122,6 +124,8 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     bench.leave(3, read=44, written=220)
     kept = {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()}
     own, origin = f"jsonl:{bench.folder / 'own.jsonl'}", (str(bench.folder / "store"), "3")
+    (bench.folder / "new").mkdir()
+    (bench.folder / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     forked = bench.run(own, store="new", origin=origin)
     assert forked.part.folder == str(bench.folder / "new") and forked.part.commit is not None
     assert forked.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not forked.is_over
@@ -229,6 +233,9 @@ def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
         (find_input("spark:socket:?host=h&port=1", 1, "replace"), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:socket:?host=h&port=1"}), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, and there are 2, 'a' and 'b'"),
+        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "the rows 'a' are a batch Data"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)
