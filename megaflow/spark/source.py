@@ -127,7 +127,7 @@ class SparkFeed:
         stack.callback(coordinator.close)
         held, checkpoint = list[int](), str(folder / "checkpoint")
         if self._kept is not None:
-            held.append(stack.enter_context(self._kept.held(self._stopping.wait)))
+            held.append(stack.enter_context(self._kept.held(self._stopping.wait, self._report)))
             checkpoint = self._kept.record.as_uri()
         if isinstance(self._lines, SparkSpec):
             session = stack.enter_context(spark.spark_session(folder, held))

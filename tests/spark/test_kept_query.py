@@ -2,13 +2,16 @@
 
 import fcntl
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
-from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
+from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, keep_query, note_holder
 
 
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
@@ -77,6 +80,7 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
     java = os.open(tmp_path / SPARK / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(java, fcntl.LOCK_EX)
     waited: list[float] = []
+    reports: list[str] = []
 
     def ends(seconds: float) -> bool:
         waited.append(seconds)
@@ -84,11 +88,45 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
             os.close(java)
         return False
 
-    with kept.held(ends) as lock:
+    with kept.held(ends, reports.append) as lock:
         assert len(waited) == 3
         inherited = os.dup(lock)
-    with pytest.raises(SourceError, match="stopped before Spark had begun"), kept.held(lambda seconds: True):
+    assert reports == ["waits, 60 s at most, for Spark's Java process of an earlier run to end"]
+    with (
+        pytest.raises(SourceError, match="stopped before Spark had begun"),
+        kept.held(lambda seconds: True, reports.append),
+    ):
         pass
     os.close(inherited)
-    with kept.held(lambda seconds: True):
+    with kept.held(lambda seconds: True, reports.append):
         pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not tell which files it has open")
+def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    with kept.held(lambda seconds: True, pytest.fail) as lock:
+        java = subprocess.Popen(["sleep", "600"], pass_fds=[lock])
+        note_holder(lock, java.pid)
+    try:
+        with kept.held(lambda seconds: bool(java.wait(60) and False), pytest.fail) as lock:
+            assert java.wait(0) == -signal.SIGKILL
+            assert not os.pread(lock, 100, 0), "who is gone is not noted any more"
+    finally:
+        java.kill()
+        java.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is killed")
+def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_path: Path) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    with kept.held(lambda seconds: True, pytest.fail) as lock:
+        other = subprocess.Popen(["sleep", "600"])
+        try:
+            for noted in (other.pid, 1 << 40, 1):
+                note_holder(lock, noted)
+                assert not end_holder(lock)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
