@@ -240,7 +240,7 @@ def build(
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
     for bin in own:
-        store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
+        store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
     store.watcher = journal
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
