@@ -6,7 +6,7 @@
 3. Commits come after their segments, the highest one, which names the others, before these. So a copy that was broken
    off is no store, or one that is called damaged; it is never one that goes on from something older.
    Spark's record of what its batches hold comes before them, too, as of the newest batch that they have: of a later one
-   that was answered Spark would think that it is in. It is what was kept with the commit, if that was given a name.
+   that was answered Spark would think that it is in. If the commit has it, that is enough (`query_record`).
 4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
 
 A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
@@ -15,7 +15,6 @@ A job that begins with a checkpoint of another one, its `Origin`, has a store of
 import contextlib
 import os
 import shutil
-import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from pathlib import Path
 from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
 from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
-from megaflow.durable.query_record import files_as_of, kept_files, with_id, write_record
+from megaflow.durable.query_record import files_as_of, write_record
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.segments import SegmentRef, damaged
 from megaflow.durable.store import FolderStore, Store
@@ -104,9 +103,7 @@ def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
     """Copy what Spark has recorded of the queries of a commit."""
     for query, batch in commit.spark:
         record = Path(source.path, SPARK, query)
-        if commit.record is not None:
-            write_record(Path(path, SPARK, query), kept_files(FolderStore(source), commit))
-        elif record.is_dir():  # else a job that goes on from the copy says that it is not there
+        if commit.record is None and record.is_dir():  # else a job that goes on from the copy says that it is missing
             write_record(Path(path, SPARK, query), files_as_of(record, batch))
 
 
@@ -162,20 +159,17 @@ class Origin:
         if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
             raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
 
-    def copy_into(self, store: Store, path: str, outputs: tuple[OutputLength, ...], query: uuid.UUID) -> Commit:
-        """Begin a store at this path that has no commit, for a job with these outputs; return its commit.
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], query: str) -> Commit:
+        """Begin a store that has no commit, for a job with these outputs; return its commit.
 
         If it has lines of Spark, the job's `query` goes on with them. What is there is of an attempt that was broken
         off, and removed. Raises StoreDamaged or OSError, StoreError if another job has begun with the store.
         """
         assert self._folder is not None, "it is open"
         store.delete(store.list())
-        shutil.rmtree(os.path.join(path, SPARK), ignore_errors=True)
-        source, spark = FolderStore(self._folder), tuple((query.hex, batch) for _, batch in self.commit.spark)
-        if spark:
-            write_record(Path(path, SPARK, query.hex), with_id(query, kept_files(source, self.commit)))
-        commit = replace(self.commit, outputs=outputs, tokens=(), named=(), spark=spark, record=None)
-        _write(source, [commit], store)
+        spark = tuple((query, batch) for _, batch in self.commit.spark)
+        commit = replace(self.commit, outputs=outputs, tokens=(), named=(), spark=spark)
+        _write(FolderStore(self._folder), [commit], store)
         return commit
 
     def close(self) -> None:

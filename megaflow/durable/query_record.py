@@ -17,18 +17,20 @@ file is written under another name, renamed, and never changed; Spark removes th
    durable before, is verified and copied as they are, and goes with the last commit that names it.
 4. A query that keeps states of its own (of duplicates that it drops, say) is not kept so, since they may be large; then
    no other job can go on from the checkpoint.
-5. In the store of another job the query gets another id: of two with one id Spark would stop the first. Its record is
-   there before the first commit of that store.
+5. A commit that has the record needs no folder: whoever takes the store over makes it, whole or not at all, if it is
+   not there. So another job's store begins with such a commit. There the query has another name, and with that another
+   id: of two with one id Spark would stop the first.
 """
 
 import json
 import os
-import uuid
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from megaflow.durable.blocks import BlockKind, CutHeader, keys_of, pack, states_of
 from megaflow.durable.commits import Commit
@@ -104,29 +106,43 @@ def kept_files(store: Store, commit: Commit) -> Iterator[tuple[str, bytes]]:
             yield from zip(keys_of(block), states_of(block))
 
 
-def with_id(query: uuid.UUID, files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a record for another query."""
+def is_restored(path: str, commit: Commit) -> bool:
+    """Tell whether the commit has the record, and the store at this path has not: then it is made of that."""
+    return commit.record is not None and not any(Path(path, SPARK, query).exists() for query, _ in commit.spark)
+
+
+def restore_record(store: Store, path: str, commit: Commit) -> None:
+    """Make the folder of the record in the store at this path, if `is_restored`. Raises StoreDamaged or OSError."""
+    if is_restored(path, commit):
+        [(query, _)] = commit.spark
+        write_record(Path(path, SPARK, query), with_id(query, kept_files(store, commit)))
+
+
+def with_id(query: str, files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a record for the query of this name."""
     for name, content in files:
         if name == ID:
-            yield name, json.dumps({"id": str(query)}).encode()
+            yield name, json.dumps({"id": str(UUID(hex=query))}).encode()
         elif name != f".{ID}{CHECKSUM}":
             yield name, content
 
 
 def write_record(record: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Make the folder of a record of such files; durable when this returns. Raises OSError."""
+    """Make the folder of a record of such files, whole or not at all; durable when this returns. Raises OSError."""
     record.parent.mkdir(mode=0o700, exist_ok=True)
-    record.mkdir(mode=0o700)
+    part = record.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
     for name, content in files:
-        path = record / name
+        path = part / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.write(content)
+        path.write_bytes(content)
         sync_path(path)
-    for folder, _, _ in os.walk(record):
+    for folder, _, _ in os.walk(part):
         sync_path(folder)
-    for folder in (str(record.parent), str(record.parent.parent)):
-        sync_path(folder)
+    part.rename(record)
+    for above in record.parents[:2]:
+        sync_path(above)
 
 
 def sync_path(path: str | Path) -> None:

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -96,7 +95,7 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
     folder = open_for_a_job(tmp_path / "new")
     (tmp_path / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     outputs = (OutputLength("jsonl:new.jsonl", 17),)
-    origin.copy_into(FolderStore(folder), folder.path, outputs, UUID(int=7))
+    origin.copy_into(FolderStore(folder), outputs, "query")
     origin.close()
     begun = begin(FolderStore(folder), APP).latest
     folder.close_folder()

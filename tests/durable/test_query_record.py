@@ -13,13 +13,15 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.copying import Origin, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import SPARK, open_for_a_job, open_to_look
-from megaflow.durable.query_record import files_as_of, keep_record, kept_files, write_record
+from megaflow.durable.query_record import files_as_of, keep_record, kept_files, restore_record, write_record
 from megaflow.durable.store import FolderStore
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
 __all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
 FILES_PER_BATCH = 2
 COMPACTED = 4  # batches
+APP = "wordcount.py:dataflow"
+QUERY = UUID(int=1).hex
 
 
 class Query:
@@ -159,26 +161,31 @@ def with_record(folder: Path, checkpoint: int, batch: int) -> Commit:
     """A commit that has the record of the query in that store."""
     source = open_to_look(folder)
     try:
-        said = Commit(number=9, checkpoint=checkpoint, time=0, incarnation=1, spark=(("query", batch),))
+        said = Commit(number=9, checkpoint=checkpoint, time=0, incarnation=1, spark=((QUERY, batch),))
         return keep_record(FolderStore(source), str(folder), said)
     finally:
         source.close_folder()
 
 
 def test_a_record_stays_as_it_was_with_the_checkpoint_and_goes_with_it(tmp_path: Path, history: KeptHistory) -> None:
-    live = tmp_path / "state" / SPARK / "query"
+    live = tmp_path / "state" / SPARK / QUERY
     write(live, *NAMES)
     said = with_record(tmp_path / "state", 4, 8)
     history.checkpoint({"rose": 4}, names=["nightly"], spark=said.spark, record=said.record)
     (live / "offsets" / "8").unlink()
     assert said.record is not None and (tmp_path / "state" / said.record.name).exists()
     for _ in range(5):
-        history.checkpoint({"rose": 5}, spark=(("query", 9),))
+        history.checkpoint({"rose": 5}, spark=((QUERY, 9),))
 
     source = open_to_look(tmp_path / "state")
     copy_store(source, open_to_copy(source, "nightly"), str(tmp_path / "copy"))
     source.close_folder()
-    assert content(tmp_path / "copy" / SPARK / "query") == {name: name for name in KEPT}
+    folder = open_for_a_job(tmp_path / "copy")
+    restore_record(FolderStore(folder), folder.path, begin(FolderStore(folder), APP).latest)
+    folder.close_folder()
+    found = content(tmp_path / "copy" / SPARK / QUERY)
+    assert json.loads(found.pop("metadata")) == {"id": str(UUID(QUERY))}
+    assert found == {name: name for name in KEPT - {"metadata", ".metadata.crc"}}
 
     history._incarnation.drop_name("nightly")
     history._incarnation.collect()
@@ -186,29 +193,30 @@ def test_a_record_stays_as_it_was_with_the_checkpoint_and_goes_with_it(tmp_path:
 
 
 def test_a_job_of_its_own_has_the_record_for_a_query_of_its_own(tmp_path: Path, history: KeptHistory) -> None:
-    write(tmp_path / "state" / SPARK / "query", *NAMES)
+    write(tmp_path / "state" / SPARK / QUERY, *NAMES)
     said = with_record(tmp_path / "state", 4, 8)
     history.checkpoint({"rose": 4}, names=["nightly"], spark=said.spark, record=said.record)
-    write(tmp_path / "new" / SPARK / "of an attempt that was broken off", "metadata")
     origin = Origin(str(tmp_path / "state"), "nightly")
-    (tmp_path / "new" / "lock").touch()
     folder = open_for_a_job(tmp_path / "new")
-    origin.copy_into(FolderStore(folder), folder.path, (), UUID(int=7))
+    store, own = FolderStore(folder), UUID(int=7)
+    origin.copy_into(store, (), own.hex)
     origin.close()
-    begun = begin(FolderStore(folder), history._incarnation.latest.app).latest
+    begun = begin(store, APP).latest
+    assert begun.spark == ((own.hex, 8),)
+    write(tmp_path / "new" / SPARK / f"{own.hex}.part", "of an attempt that was broken off")
+    for _ in range(2):
+        restore_record(store, folder.path, begun)
+        assert [path.name for path in (tmp_path / "new" / SPARK).iterdir()] == [own.hex]
+        found = content(tmp_path / "new" / SPARK / own.hex)
+        assert json.loads(found.pop("metadata")) == {"id": str(own)}
+        assert found == {name: name for name in KEPT - {"metadata", ".metadata.crc"}}
     folder.close_folder()
-    [(query, batch)] = begun.spark
-    assert batch == 8 and query == UUID(int=7).hex and begun.record is None
-    assert [path.name for path in (tmp_path / "new" / SPARK).iterdir()] == [query]
-    found = content(tmp_path / "new" / SPARK / query)
-    assert json.loads(found.pop("metadata")) == {"id": str(UUID(int=7))}
-    assert found == {name: name for name in KEPT - {"metadata", ".metadata.crc"}}
 
 
 def test_the_record_of_a_query_with_states_of_its_own_is_not_kept_with_a_name(
     tmp_path: Path, history: KeptHistory
 ) -> None:
-    write(tmp_path / "state" / SPARK / "query", *NAMES, "state/0/0/1.delta")
+    write(tmp_path / "state" / SPARK / QUERY, *NAMES, "state/0/0/1.delta")
     said = with_record(tmp_path / "state", 4, 8)
     assert said.record is None and not list(kept_files(FolderStore(open_to_look(tmp_path / "state")), said))
 

@@ -28,6 +28,7 @@ from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
@@ -161,7 +162,7 @@ def resume(
         raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
         raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
-    if found is not None and keeper.origin is None:
+    if found is not None and not is_restored(keeper.path, found):
         check_record(keeper.path, found.spark)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)

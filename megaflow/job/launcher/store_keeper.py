@@ -29,7 +29,7 @@ from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits, taken_text
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
-from megaflow.durable.query_record import keep_record
+from megaflow.durable.query_record import keep_record, restore_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -156,9 +156,10 @@ class StoreKeeper:
         try:
             outputs = (OutputLength(output, length),)
             if self.origin is not None:
-                self._found = [self.origin.copy_into(self._store, self.path, outputs, uuid4())]
+                self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
                 self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
+            restore_record(self._store, self.path, self._incarnation.latest)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
