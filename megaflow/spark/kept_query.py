@@ -2,9 +2,10 @@
 
 1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest batch that is in. So neither is used without
    the other; a record that no commit names is of a query of which no batch was ever answered, and is removed.
-2. What a batch holds is on the disk before one of its lines is staged, so before a commit can name it. Spark does not
-   sync what it writes; without this the power could go, the commit stay, and Spark put more into a batch of that number
-   than what is in. A file that is synced is not changed any more.
+2. What a batch holds is on the disk before the coordinator is asked to commit it, so before a commit of the store can
+   name it; it is written there while the lines are staged. Spark does not sync what it writes; without this the power
+   could go, the commit stay, and Spark put more into a batch of that number than what is in. A file that is synced is
+   not changed any more.
 3. What is found must fit: of the newest batch that is in Spark knows what it holds, and no later one was answered.
    Else somebody has put back the one without the other, and lines would be lost.
 4. Java outlives a launcher that is killed, for a minute if the machine is busy. It inherits the lock on the file LOCK,

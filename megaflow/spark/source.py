@@ -29,6 +29,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,13 +174,15 @@ class SparkFeed:
     def _stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
-            if self._kept is not None:
-                self._kept.sync()
-            ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
-            if not ports:
-                raise SourceError("no worker has a port for Spark's lines")
-            job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
-            chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
+            with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # what Spark's tasks need not wait for
+                synced = None if self._kept is None else aside.submit(self._kept.sync)
+                ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
+                if not ports:
+                    raise SourceError("no worker has a port for Spark's lines")
+                job = StageJob(self.query, uuid.uuid4().hex, batch, ports, self._secret)
+                chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in push_frame(frame, job, transfer)}
+                if synced is not None:
+                    synced.result()
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
             commit = messages.CommitBatch(self.query, job.run, batch, chosen)
             _ask(coordinator, messages.CommitRequest(commit, self._ordered))

@@ -5,13 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
+from megaflow.spark import source
 from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, keep_query, note_holder
+from megaflow.spark.push import Winner
+
+WAIT_SECONDS = 60.0
 
 
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
@@ -130,3 +137,36 @@ def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_pat
         finally:
             other.kill()
             other.wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    steps: list[str] = []
+    staged = threading.Event()
+    coordinator: Any = None
+
+    def sync() -> None:
+        assert staged.wait(WAIT_SECONDS)
+        steps.append("synced")
+        if fails:
+            raise StoreError("no space")
+
+    def push(*args: object) -> list[Winner]:
+        steps.append("staged")
+        staged.set()
+        return [Winner(0, 1, 2, 3)]
+
+    def ask(coordinator: object, body: object, grace_seconds: float = 0.0) -> object:
+        steps.append(type(body).__name__)
+        return [(1, "host", 7)]
+
+    monkeypatch.setattr(kept, "sync", sync)
+    monkeypatch.setattr(source, "push_frame", push)
+    monkeypatch.setattr(source, "_ask", ask)
+    feed = source.SparkFeed(kept, ("host", 7), b"")
+    with pytest.raises(StoreError, match="no space") if fails else nullcontext():
+        feed._stage_batch(coordinator, "rows", "frame", 0)
+    assert steps == ["IngestPorts", "staged", "synced", *([] if fails else ["CommitRequest"])]
