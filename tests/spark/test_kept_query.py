@@ -14,7 +14,7 @@ import pytest
 
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
-from megaflow.spark import source
+from megaflow.spark import fed_query
 from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, keep_query, note_holder
 from megaflow.spark.push import Winner
 
@@ -164,9 +164,9 @@ def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
         return [(1, "host", 7)]
 
     monkeypatch.setattr(kept, "sync", sync)
-    monkeypatch.setattr(source, "push_frame", push)
-    monkeypatch.setattr(source, "_ask", ask)
-    feed = source.SparkFeed(kept, ("host", 7), b"")
+    monkeypatch.setattr(fed_query, "push_frame", push)
+    monkeypatch.setattr(fed_query, "_ask", ask)
+    query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
     with pytest.raises(StoreError, match="no space") if fails else nullcontext():
-        feed._stage_batch(coordinator, "rows", "frame", 0)
+        query.stage_batch(coordinator, "rows", "frame", 0)
     assert steps == ["IngestPorts", "staged", "synced", *([] if fails else ["CommitRequest"])]
