@@ -29,6 +29,7 @@ SMALL_MODULES = {
     "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
     "megaflow/job/launcher/run_summary.py": "what the launcher's loop puts together and programs read",
     "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
+    "megaflow/spark/batch_run.py": "what stands in for a StreamingQuery",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
     "megaflow/timely/communication/complaints.py": "the one limit of what strangers and clients put into the log",

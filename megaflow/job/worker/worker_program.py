@@ -12,6 +12,7 @@ the launcher and all workers where it listens (`Coordinates`). Only then are cli
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from megaflow.control.coordinator.controller import Controller
@@ -31,6 +32,7 @@ from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
@@ -159,7 +161,9 @@ class WorkerProgram:
             if spec.durable is not None:
                 self._kept = self._shared.keep(self._worker, spec.durable)
                 self._kept.equip(graph.extension(Durability))
-            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
+            inputs = RowInputs(spec.rows)
+            read = partial(self._read, numbered, inputs)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs)
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             if self._kept is not None:
                 self._kept.check(graph)
@@ -169,11 +173,12 @@ class WorkerProgram:
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
-    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+    def _read(self, numbered: Port[Numbered], inputs: RowInputs) -> Stream[Any]:
         launcher = self._shared.launcher
+        self._queue.staging.unpack = inputs.unpack
         source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines,
+            None if self._kept is None else self._kept.keep_lines, inputs.are_several,
         )  # fmt: skip
         if self._kept is not None and isinstance(self._shared.spec.part, Founder):
             self._queue.staging.restore(self._kept.restaged())
