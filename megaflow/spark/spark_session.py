@@ -23,6 +23,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from megaflow.errors import SourceError, UsageError
+from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
 
 MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
@@ -50,7 +51,7 @@ def spark_session(
     """Give a session for the block; all that it writes, its log too, goes below `folder`.
 
     A session that is active in this process already is used and left running. Ours takes its Java process with it,
-    which inherits the descriptors `held`. `master` is another one than all cores of this machine, `more` are settings
+    which inherits the locks `held`. `master` is another one than all cores of this machine, `more` are settings
     that count more than ours. Raises SourceError if Spark cannot start; blocks for some seconds.
     """
     if (active := SparkContext._active_spark_context) is not None:
@@ -116,6 +117,8 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:
+        for lock in held:
+            note_holder(lock, process.pid)
         yield gateway
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the process may be gone already
