@@ -69,12 +69,14 @@ def test_the_app_its_neighbours_and_megaflow_are_sent_and_no_more(tmp_path: Path
     app, package, data = tmp_path / "app.py", tmp_path / "package", tmp_path / "data"
     for folder in (package, data, tmp_path / ".hidden", tmp_path / "out"):
         folder.mkdir()
-    for file in (app, tmp_path / "more.py", package / "__init__.py", package / "deep.py", data / "x.py", data / "table"):
+    for name in ("app.py", "more.py", "package/__init__.py", "package/deep.py", "data/x.py", "data/table"):
+        file = tmp_path / name
         file.write_text("pass")
     name, path = ship(tmp_path / "out", str(app), [str(data)])
     names = set(zipfile.ZipFile(path).namelist())
     assert {each for each in names if each.startswith("app/")} == {
-        "app/app.py", "app/more.py", "app/package/__init__.py", "app/package/deep.py", "app/data/x.py", "app/data/table",
+        "app/app.py", "app/more.py", "app/package/__init__.py", "app/package/deep.py", "app/data/x.py",
+        "app/data/table",
     }  # fmt: skip
     assert {"lib/megaflow/__init__.py", "lib/megaflow/job/worker/child.py", "deps/msgpack/__init__.py"} <= names
     assert not [each for each in names if "__pycache__" in each]
