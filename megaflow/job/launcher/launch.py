@@ -94,9 +94,7 @@ def launch(
             EndNow: early_end.end_now,
         }
         handlers |= {} if keeper is None else {DropName: keeper.drop_name}
-        lives = Supervision(
-            spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper
-        )
+        lives = Supervision(spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper)
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         lives.begin(addresses)
         started(job)
