@@ -1,5 +1,6 @@
 """The commands of `megaflow control` that ask a running job or change it."""
 
+import json
 import sys
 import time
 from dataclasses import replace
@@ -276,6 +277,28 @@ def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
     answer(to_json(report) if as_json else text.checkpoint_text(report))
 
 
+@click.command("get", context_settings={"ignore_unknown_options": True})  # a KEY may be -7
+@click.argument("operator", metavar="OPERATOR")
+@click.argument("key", metavar="KEY")
+@steering
+def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
+    """Show an operator's state of one key, as it is after all records before an epoch; its owner answers.
+
+    KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
+    The exit code is 1 if there is no state of that key; --json shows null then.
+    """
+    with conversation(*where, tell_silence) as talk:
+        found = commands.get_state(talk, operator, key, as_json)
+    state = None if found.state is None or not as_json else json.loads(found.state)
+    if as_json:
+        record = {"operator": operator, "key": found.key, "state": state, "epoch": found.epoch, "worker": found.worker}
+        answer(json.dumps(record, ensure_ascii=False))
+    elif found.state is not None:
+        answer(found.state)
+    if found.state is None:
+        raise MegaflowError(f"operator {operator!r} has no key {key} at epoch {found.epoch}")
+
+
 @click.command()
 @option("--force", env="FORCE", is_flag=True,
         help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
@@ -298,4 +321,4 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
     answer(to_json({"stopped": True}) if as_json else "the job has stopped")
 
 
-COMMANDS = (add_workers, bootstrap, checkpoint, explain, move_bins, remove_workers, resume, status, stop)
+COMMANDS = (add_workers, bootstrap, checkpoint, explain, get_state, move_bins, remove_workers, resume, status, stop)
