@@ -1,5 +1,6 @@
 """The commands of `megaflow control` that ask a running job or change it."""
 
+import contextlib
 import json
 import sys
 import time
@@ -11,6 +12,7 @@ import click
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
 from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering, tell_silence
+from megaflow.cli.state import looking_at
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
@@ -18,7 +20,9 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.store import FolderStore
+from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, StoreError, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
 from megaflow.job.side_door import Silence, end_by_force, find_reason
@@ -309,16 +313,36 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
 
     A job that was started with --state leaves a checkpoint, from which the same command goes on.
     """
+    job, connect, timeout = where
     if force:
-        job, connect, timeout = where
         if connect is not None:
             raise UsageError("--force and --connect: name the job by --job, on the machine where it was started")
         end_by_force(find(job), checked_timeout(timeout))
         answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
         return
+    folder = None
+    if connect is None:
+        with contextlib.suppress(JobNotFound):
+            folder = find(job).state
     with conversation(*where, tell_silence) as talk:
         commands.stop_job(talk)
-    answer(to_json({"stopped": True}) if as_json else "the job has stopped")
+    at = None if folder is None else last_checkpoint(folder)
+    if at is None:
+        answer(to_json({"stopped": True}) if as_json else "the job has stopped")
+    elif as_json:
+        answer(to_json({"stopped": True, "checkpoint": at}))
+    else:
+        answer(f"the job has stopped at checkpoint {at}: the same command goes on from there")
+
+
+def last_checkpoint(folder: str) -> int | None:
+    """Return the checkpoint from which a job goes on that has stopped; None if all its lines were read."""
+    try:
+        with looking_at(folder) as store:
+            newest = read_commits(FolderStore(store))[0]
+    except (StoreError, IndexError):  # whatever is wrong there, the job has stopped
+        return None
+    return None if newest.ended else newest.checkpoint or None
 
 
 COMMANDS = (add_workers, bootstrap, checkpoint, explain, get_state, move_bins, remove_workers, resume, status, stop)

@@ -33,7 +33,7 @@ from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.coordinator.joins import JOIN_SECONDS, Joins, StageOf
 from megaflow.control.coordinator.lines_to_read import LinesToRead, spread
-from megaflow.control.coordinator.lookups import Lookups, Places
+from megaflow.control.coordinator.lookups import Lookups, Places, places_of
 from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
@@ -77,7 +77,7 @@ class Controller:
         pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
         join_timeout_seconds: float = JOIN_SECONDS,
         stage_of: StageOf = lambda ids: None,
-        places_of: Callable[[messages.GetState], Places] = lambda asked: (),
+        places_of: Callable[[messages.GetState], Places] = lambda asked: places_of((), asked),
         state: JobState | None = None,
         durable: Durable | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
@@ -118,11 +118,20 @@ def launch(
             if isinstance(error, KeyboardInterrupt) and keeper is not None:
                 report(f"what was committed is kept in {keeper.path}: the same command goes on")
             if keeper is None or early_end.has_come or not is_loss(error):
+                if keeper is not None and isinstance(error, PeerFailed):  # before its traceback, which comes last
+                    report(f"the program has failed; {kept_text(keeper)}")
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def kept_text(keeper: StoreKeeper) -> str:
+    """Say what a job has kept that a fault of its program has ended."""
+    if not (checkpoint := keeper.latest.checkpoint):
+        return f"{keeper.path} has no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{keeper.path} has its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 @dataclass(eq=False)
@@ -238,7 +247,7 @@ def published(spec: JobSpec, host: str, port: int, replaced: int | None = None) 
     secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life, spec.state)
     job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job
