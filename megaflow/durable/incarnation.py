@@ -20,7 +20,8 @@ What is removed, and when
     repeats may be one that a launcher which slept takes back. Nothing else that looks like a commit counts: a launcher
     that slept may have found a number free (2), and have ended before it saw why.
  5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
-    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment.
+    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment. The
+    commit that begins the incarnation stays, too, until a later checkpoint is committed: processes that start read it.
  6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
     `give_up` was told that it never will be, or its worker has written a later one that is committed: a worker writes
     its segments in order of their numbers, so those before it are of earlier checkpoints, which were abandoned. The
@@ -126,6 +127,7 @@ class Incarnation:
         self._kept = kept
         self._doubtful: Commit | None = None  # tried last: whether it is there is not known
         self._number = begun.number - 1  # of the newest commit that is known to be there, durable or not
+        self._begun: int | None = begun.number  # of the commit that processes read; None: there are none
         self._commits: dict[int, tuple[int, frozenset[str]]] = {}  # number -> checkpoint, segments; of those there
         self._doomed: set[str] = set()  # files to be removed, unless a kept commit names them
         self.latest = begun  # the newest commit that is durable
@@ -195,7 +197,8 @@ class Incarnation:
     def collect(self) -> None:
         """Remove what is not kept; to be called after a commit. Raises OSError: it is tried again the next time."""
         assert not self.in_doubt, "a commit is in doubt"
-        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others})
+        read = {self._begun} if self._begun is not None and self._repeats(self.latest, self._begun) else set[int]()
+        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others} - read)
         if old:
             self._store.delete(map(commit_name, old))
         for number in old:
@@ -330,6 +333,7 @@ def drop_name(store: Store, name: str) -> None:
         raise StoreError(f"the store is empty, so no checkpoint has the name {name!r}")
     check_named(found[0], name)
     incarnation = begin(store, found[0].app, kept=len(found[0].kept) + 1, found=found)
+    incarnation._begun = None
     incarnation.drop_name(name)
     with contextlib.suppress(OSError):
         incarnation.collect()

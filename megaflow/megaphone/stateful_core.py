@@ -245,7 +245,7 @@ def build(
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
     for bin in own:
-        store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
+        store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
     if moments is not None:
         moments.showing = scope.graph.extension(Showing)
     store.watcher = moments if isinstance(moments, Journal) else None

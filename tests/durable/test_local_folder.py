@@ -160,6 +160,37 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp_pat
     assert mode(tmp_path) == before
 
 
+@pytest.mark.parametrize("for_a_copy", [False, True])
+def test_a_lock_of_somebody_elses_makes_no_store_of_a_folder(tmp_path: Path, for_a_copy: bool) -> None:
+    """A copy would remove what is there."""
+    for name in (LOCK, "thesis.txt"):
+        (tmp_path / name).write_text("years of work")
+    with pytest.raises(StoreError, match="is no store, it holds other files, and no commit"):
+        open_for_a_job(tmp_path, for_a_copy=for_a_copy)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"years of work"}
+
+
+def test_what_is_left_of_a_store_that_had_not_begun_is_no_hindrance(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    open_for_a_job(folder).close_folder()
+    (folder / "000000000001.commit.0.tmp").write_text("")
+    open_for_a_job(folder).close_folder()
+    (folder / "i1-w0-000001.seg").write_text("")
+    (folder / "i1-w0-000002.seg.0.tmp").write_text("")
+    open_for_a_job(folder, for_a_copy=True).close_folder()
+    with pytest.raises(StoreError, match="is no store, it holds segments, and no commit"):
+        open_for_a_job(folder)
+
+
+def test_a_full_disk_is_no_matter_of_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: int, data: bytes, offset: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(StoreError, match=r"cannot be locked: No space left on device$"):
+        open_for_a_job(tmp_path / "state")
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):

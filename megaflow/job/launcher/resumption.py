@@ -68,8 +68,8 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         )
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
-    open_folder = partial(open_for_a_job, take_over=spec.take_over)
     origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    open_folder = partial(open_for_a_job, take_over=spec.take_over, for_a_copy=origin is not None)
     try:
         return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder, origin)
     except BaseException:
@@ -96,10 +96,12 @@ def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Return what `--rename-state` says, each OLD=NEW. Raises UsageError.
 
-    >>> renamings(["count=words"])
-    (('count', 'words'),)
+    What is in a store has the name that it has; a new one is better chosen without "=".
+
+    >>> renamings(["count=words", "a=b=c"])
+    (('count', 'words'), ('a=b', 'c'))
     """
-    pairs = tuple((old, new) for old, _, new in (each.partition("=") for each in given))
+    pairs = tuple((old, new) for old, _, new in (each.rpartition("=") for each in given))
     for each, (old, new) in zip(given, pairs, strict=True):
         if not old or not new or old == new:
             raise UsageError(f"--rename-state {each}: must be OLD=NEW, two names of operators")

@@ -5,7 +5,7 @@ side door, signals, store and output are the job's, through all lives.
 
 1. A next life follows only a loss: not an error of the program's or of ours, which would come again; not if the job was
    told to stop, or is ended by force; and not if `restarts` of them have followed each other without a checkpoint
-   between that was committed. The wait before one doubles with each.
+   between that was committed. The first comes at once; the wait before the others doubles with each.
 2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for. Then the
    store begins a new incarnation, by a commit, after what was being committed. Then the output is cut back to what that
    commit says; this stands in its queue before anything of the next life. Only then are processes started.
@@ -45,7 +45,7 @@ from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, JobSpec
 
-WAIT_SECONDS: Final = 0.1  # before the first restart: what has killed a process may last a moment
+WAIT_SECONDS: Final = 0.2  # before a second restart in a row: what has killed a process may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
 
 
@@ -163,7 +163,8 @@ class Supervision:
                 replace(job, host=addresses[0][0], port=addresses[0][1], life=job.life + 1, recovering=restart)
             )
             self.report(f"{loss}; {restart}: {resumption_text(commit, commit.written_at, 0, self.machine.wall())}")
-            due = self.machine.now() + min(WAIT_SECONDS * 2 ** (self._losses - 1), WAIT_SECONDS_MAX)
+            wait = min(WAIT_SECONDS * 2 ** (self._losses - 2), WAIT_SECONDS_MAX) if self._losses > 1 else 0.0
+            due = self.machine.now() + wait
             while (left := due - self.machine.now()) > 0:
                 yield from self._wait(left)
         finally:

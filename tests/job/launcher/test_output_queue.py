@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from megaflow.errors import OutputError
 from megaflow.job.launcher import output_queue
 from megaflow.job.launcher.epoch_merge import Mark, Writer
 from megaflow.job.launcher.output_queue import FULL_BYTES, OutputQueue
@@ -101,6 +102,24 @@ def test_a_job_that_fails_closes_without_a_flush_of_nothing(bench: Bench) -> Non
     bench.start()
     bench.queue.close()
     assert bench.writer.told == ["close"]
+
+
+def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(bench: Bench) -> None:
+    """A life of a job ends, the next begins: in between a disk may fail, and nothing would come of the queue again."""
+    unheard = threading.Event()
+
+    def closed() -> None:
+        unheard.set()
+        raise OSError("the loop has ended")
+
+    bench.queue.start(closed)
+    bench.writer.fails = OutputError("the disk is full")
+    bench.queue.put([(1, ["a"])])
+    assert unheard.wait(WAIT_SECONDS)
+    bench.start()
+    bench.wait()
+    with pytest.raises(OutputError, match="full"):
+        bench.queue.check()
 
 
 def test_one_that_has_not_begun_is_closed_where_it_is(bench: Bench) -> None:

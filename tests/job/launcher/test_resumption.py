@@ -122,6 +122,8 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     bench.leave(3, read=44, written=220)
     kept = {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()}
     own, origin = f"jsonl:{bench.folder / 'own.jsonl'}", (str(bench.folder / "store"), "3")
+    (bench.folder / "new").mkdir()
+    (bench.folder / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     forked = bench.run(own, store="new", origin=origin)
     assert forked.part.folder == str(bench.folder / "new") and forked.part.commit is not None
     assert forked.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not forked.is_over
