@@ -27,6 +27,7 @@ SMALL_MODULES = {
     "megaflow/cli/app_operators.py": "a program's operators, without a job",
     "megaflow/job/kept_states.py": "one public function, above the hash and the files that it needs",
     "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
+    "megaflow/job/launcher/run_summary.py": "what the launcher's loop puts together and programs read",
     "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",

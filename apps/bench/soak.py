@@ -35,6 +35,7 @@ from apps.bench.processes import MEBIBYTE, resident
 from megaflow.errors import StoreError
 
 SAMPLE_SECONDS = 2.0
+SHOW_SECONDS = 60.0
 CHECK_SECONDS = 20.0  # from one look at the output to the next
 JUDGED_SECONDS_MIN = 600.0
 MEMORY_GROWTH_MAX = 0.1
@@ -46,7 +47,7 @@ STEERING = {"status": 2, "balance": 3, "move": 4, "add": 3, "remove": 4, "join":
 
 def calm(kill_every: float) -> Pace:
     """Return what happens to the job, with so many seconds from one kill to the next."""
-    return Pace(((2, 1),), (3,), STRIKES, STEERING, (1.0, 5.0), kill_every, look_seconds=0.25, show_seconds=60.0)
+    return Pace(((2, 1),), (3,), STRIKES, STEERING, (1.0, 5.0), kill_every, 0.25, SHOW_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Soak:
 
     samples: list[Sample] = field(default_factory=list)
     checked_at: float = 0.0
+    shown_at: float = 0.0
 
     def watch(self, second: float, job: UsersJob, checker: Checker) -> None:
         """Note what there is, now and then, and look at what was put out."""
@@ -105,6 +107,11 @@ class Soak:
             with contextlib.suppress(StoreError):  # what is said of the store when the job has ended counts
                 if (commit := job.newest()) is not None and commit.outputs:
                     checker.look(commit.outputs[0].length)
+
+        if second >= self.shown_at + SHOW_SECONDS:
+            self.shown_at = second
+            last = {name: value for name, figure in FIGURES.items() if (value := figure(self.samples[-1])) is not None}
+            print(", ".join(f"{name} {value:.4g}" for name, value in last.items()), file=sys.stderr)
 
     def changes(self) -> dict[str, tuple[float, float]]:
         """Return the medians of the second and of the last quarter for each figure."""

@@ -159,7 +159,7 @@ def state() -> None:
         help="With --state: how many checkpoints DIR has, the newest ones.")  # fmt: skip
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
-        "between; 0: never.")  # fmt: skip
+        "between, and ten times as often within ten minutes; 0: never.")  # fmt: skip
 @option("--take-over", env="TAKE_OVER", is_flag=True,
         help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
         "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip

@@ -56,8 +56,9 @@ def run(
     the dataflow raises, and UsageError for wrong arguments.
     `state` is a folder in which the job's state is kept, by a checkpoint every `checkpoint_every` seconds at most: the
     same call goes on from there. The records returned are those of this call, up to its end. After a process is lost
-    the call goes on from the last checkpoint by itself, `restarts` times without one between, and then raises
-    StateKept; StoreError if the folder is not this job's or its lines are not what they were.
+    the call goes on from the last checkpoint by itself, `restarts` times without one between, and ten times as often
+    within ten minutes, and then raises StateKept; StoreError if the folder is not this job's or its lines are not what
+    they were.
     `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
     have another name by now, or are gone. With `take_over` the folder is taken from a launcher that does not answer.
     """

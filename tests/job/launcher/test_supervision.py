@@ -20,10 +20,10 @@ from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, Wakeup
@@ -187,6 +187,24 @@ def test_losses_are_counted_from_checkpoint_to_checkpoint_and_waited_for_longer_
         "restart 1 of 2", "restart 2 of 2", "restart 1 of 2", "restart 2 of 2"
     ]  # fmt: skip
     assert bench.clock == pytest.approx(0.0 + 0.2 + 0.0 + 0.2)
+
+
+def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between(job: Callable[..., Bench]) -> None:
+    def commits_and_is_lost(seconds: float) -> Life:
+        def life(bench: Bench) -> MegaflowError:
+            bench.clock += seconds
+            bench.commit(bench.keeper.latest.checkpoint + 1)
+            return LOST
+
+        return life
+
+    bench = job(*[commits_and_is_lost(61.0)] * 12, *[commits_and_is_lost(2.0)] * 20, restarts=1)
+    with pytest.raises(ClusterError) as raised:
+        bench.run()
+    assert str(raised.value) == (
+        "worker 1 was killed; processes were lost 11 times within 10 minutes: it does not go on by itself"
+    )
+    assert is_loss(raised.value) and len(bench.reports) == 12, "once a minute it goes on"
 
 
 @pytest.mark.parametrize(
