@@ -239,6 +239,7 @@ class JobSettings:
     encoding_errors: str
     output: str  # the form of the records that the launcher wants
     durable: DurablePart | None = None  # None: nothing is
+    rows: tuple[str, ...] = ()  # the names of its inputs of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +298,10 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StageLines:
-    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`."""
+    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`.
+
+    Or packed rows: bytes (see `megaflow.control.packed_rows`), and the separator is empty.
+    """
 
     query: str
     run: str
@@ -306,7 +310,7 @@ class StageLines:
     attempt: int
     worker: int
     lines: int  # at least one
-    text: str
+    text: str | bytes
     separator: str = "\n"  # is in `text` between lines and nowhere else; no two of it could overlap
 
 

@@ -60,6 +60,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    rows: Any = None,
     resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
@@ -67,7 +68,8 @@ def launch(
 ) -> RunSummary:
     """Run a job to its end; return what it came to.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
+    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
+    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what
     `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
     everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
     the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
@@ -75,7 +77,7 @@ def launch(
     """
     check_spec(spec)
     began = time.monotonic()
-    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors)
+    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
@@ -169,7 +171,8 @@ class ProcessStarter:
             self.spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=job_input.pushed is not None,
-            spark_queries=0 if job_input.spark is None else 1,
+            spark_queries=job_input.spark_queries,
+            rows=job_input.rows,
             output=self.form,
             durable=begun.part,
             report_fd=report_fd,

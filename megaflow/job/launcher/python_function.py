@@ -22,7 +22,8 @@ from megaflow.job.spec import JobSpec, PickledFunction
 def run(
     dataflow: Callable[[Any], Any],
     *,
-    lines: Any,
+    lines: Any = None,
+    rows: Mapping[str, Any] | None = None,
     processes: int = 1,
     workers: int = 1,
     args: Sequence[str] = (),
@@ -50,6 +51,8 @@ def run(
     needed, by a thread of its own in a copy of the caller's context: what belongs to one thread, as a connection of
     `sqlite3` does, is to be opened in the iterable, not before. If the job ends before the iterable does, it is left
     as it is: in its `next()`, if that blocks.
+    In their place, `rows` is a dict of the inputs that the dataflow reads by `flow.rows(name)`: each a Spark DataFrame,
+    streaming or not, or a specification as for `--rows`. A streaming one feeds the job until that is stopped.
     `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in seconds, as
     their options do.
     `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
@@ -70,9 +73,11 @@ def run(
         renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
         take_over=take_over,
     )  # fmt: skip
+    if lines is None and rows is None:
+        raise UsageError("megaflow.run needs lines=… or rows=…: what the dataflow reads")
     writer = ListWriter()
     with naming_arguments():
-        launch(spec, lines, lambda: writer)
+        launch(spec, lines, lambda: writer, rows=rows)
     return writer.records
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from megaflow.control.packed_rows import names_text
 from megaflow.control.reports import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
@@ -37,7 +38,7 @@ from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
 from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
-from megaflow.spark.query_spec import NOT_READ_AGAIN, SparkSpec
+from megaflow.spark.query_spec import NOT_READ_AGAIN, RowFrames, SparkSpec
 
 MEGABYTE: Final = 1e6
 REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
@@ -66,6 +67,8 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
             f"--state: what {job_input.spark} gives cannot be read again after a crash; have it written to files or to "
             "Kafka, and read these"
         )
+    if isinstance(job_input.spark, RowFrames):
+        check_kept_rows(job_input.spark)
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
     origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
@@ -76,6 +79,23 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
         if origin is not None:
             origin.close()
         raise
+
+
+def check_kept_rows(given: RowFrames) -> None:
+    """Raise UsageError for rows that a store cannot keep."""
+    if len(given.frames) > 1:
+        raise UsageError(
+            f"--state keeps one input of rows, and there are {len(given.frames)}, {names_text(given.names)}: join or "
+            "union them in Spark, or leave --state out"
+        )
+    [(name, frame)] = given.frames.items()
+    if isinstance(frame, SparkSpec) and frame.format in NOT_READ_AGAIN:
+        raise UsageError(f"--state: what {frame} gives cannot be read again after a crash; have it written to files")
+    if not isinstance(frame, SparkSpec) and not frame.isStreaming:
+        raise UsageError(
+            f"--state: the rows {name!r} are a batch DataFrame, which is read once; have it written to files, and read "
+            f"these by rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
+        )
 
 
 def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
@@ -173,7 +193,7 @@ def resume(
     if found is not None and found.checkpoint and not is_idle and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines))
+        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines, job_input.rows))
     if not writer.is_kept:
         report(
             f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "

@@ -108,7 +108,9 @@ class Process:
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
-        settings = JobSettings(spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable)
+        settings = JobSettings(
+            spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable, spec.rows
+        )
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
         self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, Watchdog(tell), joined)

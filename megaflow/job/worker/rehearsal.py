@@ -42,7 +42,7 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
 
     try:
         app.function()
-        build_dry(worker, build, args)
+        build_dry(worker, build, args, task.rows)
         kept.rehearse()
     except StoreError as error:
         return error

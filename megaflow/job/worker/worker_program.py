@@ -34,6 +34,7 @@ from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
@@ -164,7 +165,9 @@ class WorkerProgram:
             if spec.durable is not None:
                 self._kept = self._shared.keep(self._worker, spec.durable)
                 self._kept.equip(graph.extension(Durability))
-            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
+            inputs = RowInputs(spec.rows)
+            read = partial(self._read, numbered, inputs)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs)
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             if self._kept is not None:
                 self._kept.check(graph)
@@ -174,11 +177,12 @@ class WorkerProgram:
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
-    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+    def _read(self, numbered: Port[Numbered], inputs: RowInputs) -> Stream[Any]:
         launcher = self._shared.launcher
+        self._queue.staging.unpack = inputs.unpack
         source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines,
+            None if self._kept is None else self._kept.keep_lines, inputs.are_several,
         )  # fmt: skip
         if self._kept is not None and isinstance(self._shared.spec.part, Founder):
             self._queue.staging.restore(self._kept.restaged())

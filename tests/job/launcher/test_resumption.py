@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input, find_rows
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
+from megaflow.spark.query_spec import RowFrames
 
 LINE = "0123456789\n"
 
@@ -233,6 +235,9 @@ def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
         (find_input("spark:socket:?host=h&port=1", 1, "replace"), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:socket:?host=h&port=1"}), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, and there are 2, 'a' and 'b'"),
+        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "the rows 'a' are a batch Data"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)
