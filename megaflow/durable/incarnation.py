@@ -178,9 +178,12 @@ class Incarnation:
     def begin_anew(self) -> "Incarnation":
         """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
 
-        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's.
+        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's, StoreDamaged
+        if there is none.
         """
         found = read_commits(self._store)
+        if not found:
+            raise StoreDamaged("the store has no commit any more: restore it from a backup")
         if found[0].incarnation != self.latest.incarnation:
             raise self._fenced(found[0].number)
         return begin(self._store, self.latest.app, self._kept, found=found)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.durable.incarnation import begin
-from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_in_a_job, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
@@ -197,6 +197,8 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
         open_for_a_job(tmp_path / "file")
     with pytest.raises(StoreError, match="cannot be opened: No such file"):
         open_for_a_job(tmp_path / "none" / "state")
+    with pytest.raises(StoreError, match=r"the store .*/none cannot be opened: No such file"):
+        open_in_a_job(tmp_path / "none")
     with pytest.raises(StoreError, match="is no store that can be read: No such file"):
         open_to_look(tmp_path / "none")
 

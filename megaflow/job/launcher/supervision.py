@@ -33,6 +33,7 @@ from megaflow.errors import (
     OutputError,
     PeerFailed,
     ProtocolError,
+    StoreDamaged,
     StoreError,
     StoreFenced,
     StoreUnfit,
@@ -60,7 +61,7 @@ def is_loss(error: BaseException) -> bool:
     if isinstance(error, StoreFenced):
         return False  # another launcher goes on
     is_any = isinstance(error, ClusterError | StoreError | OutputError)
-    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)
 
 
 class Starter(Protocol):
