@@ -77,8 +77,8 @@ def to_json(record: Any) -> str:
 def state_text(state: Any, as_json: bool) -> str:
     """Return a state of a running job for people, or as JSON: what has no form there by its type and its repr.
 
-    >>> state_text("a", False), state_text([1], False), state_text((1, 2), True), state_text(b"1", True)
-    ('a', '[1]', '[1, 2]', '{"type": "builtins.bytes", "repr": "b\'1\'"}')
+    >>> state_text("a", False), state_text([1], False), state_text((1, 2), True), state_text(1j, True)
+    ('a', '[1]', '[1, 2]', '{"type": "builtins.complex", "repr": "1j"}')
     """
     if not as_json:
         return state if isinstance(state, str) else repr(state)
