@@ -117,11 +117,9 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
-            if isinstance(error, KeyboardInterrupt) and keeper is not None:
-                report(f"what was committed is kept in {keeper.path}: the same command goes on")
+            if keeper is not None and isinstance(error, KeyboardInterrupt | PeerFailed):
+                report(kept_text(keeper, error))
             if keeper is None or early_end.has_come or not is_loss(error):
-                if keeper is not None and isinstance(error, PeerFailed):  # before its traceback, which comes last
-                    report(f"the program has failed; {kept_text(keeper)}")
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
@@ -129,11 +127,14 @@ def launch(
     return summary
 
 
-def kept_text(keeper: StoreKeeper) -> str:
-    """Say what a job has kept that a fault of its program has ended."""
+def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
+    """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"what was committed is kept in {keeper.path}: the same command goes on"
+    failed = f"the program has failed; {keeper.path} has"
     if not (checkpoint := keeper.latest.checkpoint):
-        return f"{keeper.path} has no checkpoint yet: once it is mended the same command begins with the first line"
-    return f"{keeper.path} has its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
+        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 @dataclass(eq=False)

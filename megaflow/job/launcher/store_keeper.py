@@ -141,10 +141,9 @@ class StoreKeeper:
                     "other one; name it again, or begin with another --state folder"
                 )
             if length < said.length:
-                now = f"has {length} bytes, and had" if length else "is gone or empty, and had"
                 raise StoreError(
-                    f"--output {name} {now} {said.length} bytes when the last checkpoint was taken: "
-                    "put back the file that this job wrote, or begin with another --state folder"
+                    f"--output {name} {f'has {length} bytes' if length else 'is gone or empty'}, and had {said.length} "
+                    "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
                 )
 
     def begin(self, output: str, length: int) -> Commit:
