@@ -3,17 +3,23 @@
 The report goes through a pipe of its own, which outlives the connections: what stops a process closes those first. The
 launcher holds the reading end; its end of file is the process's end. A report fits a pipe's capacity, so writing it
 never blocks.
+
+A process that has lost others, and reports it, may stay when its workers have ended, to be given a part of the job
+anew: then it says so behind its report. What it writes later is another part's.
 """
 
 import contextlib
 import json
 import os
+import select
+import time
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
+STAYS = b"\n"  # behind a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,12 @@ def write_report(file: int | None, report: ExitReport) -> None:
     record = asdict(report) | {"text": report.text[-TEXT_CHARACTERS_MAX:], "bins": report.bins[:BINS_CHARACTERS_MAX]}
     with contextlib.suppress(OSError):
         os.write(file, json.dumps(record).encode())
+
+
+def say_stays(file: int) -> None:
+    """Say behind a process's report that it waits for another part."""
+    with contextlib.suppress(OSError):
+        os.write(file, STAYS)
 
 
 class ReportPipe:
@@ -58,6 +70,22 @@ class ReportPipe:
                 break
             self._data += data
         return True
+
+    @property
+    def stays(self) -> bool:
+        """Whether the process has said, of what was read, that it waits for another part."""
+        return self._data.endswith(STAYS)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the process ends or stays, but no longer than that; return whether it stays."""
+        until = time.monotonic() + seconds
+        while not self.read() and not self.stays and (left := until - time.monotonic()) > 0:
+            select.select([self], [], [], left)
+        return self.stays
+
+    def begin_anew(self) -> None:
+        """Forget what was read: what comes now is of another part."""
+        self._data = b""
 
     @property
     def report(self) -> ExitReport | None:

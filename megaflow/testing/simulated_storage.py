@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
@@ -19,11 +19,14 @@ from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFai
 from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
 from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
@@ -90,11 +93,35 @@ class JobStorage:
     def keep(self, view: SimulatedFolder, begin: Callable[[Callable[[], None], float], None]) -> Any:
         """Return what makes a worker's part of the store; `begin` has something done in a while."""
 
-        def kept_state(worker: Worker, part: DurablePart) -> KeptState:
+        def kept_state(worker: Worker, part: DurablePart, memory: Memory | None = None) -> KeptState:
             keeper = type("Keeper", (SteppedCuts,), {"begin": staticmethod(begin)})
-            return KeptState(worker, part, lambda folder: FolderStore(view), keeper)
+            state = type("State", (CheckedState,), {"disk": self.store})
+            made: KeptState = state(worker, part, lambda folder: FolderStore(view), keeper, memory)
+            return made
 
         return kept_state
+
+
+class CheckedState(KeptState):
+    """What a worker keeps. `Violation` unless what is remembered of an operator is what a new process would read."""
+
+    disk: SimulatedDisk
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Read a file, without a step."""
+        content = self.disk.names[name].content[start:]
+        return content if length is None else content[:length]
+
+    def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
+        begun = super()._restore(heir, bins)
+        if begun.kept is not None:
+            states, owned = begun.kept
+            found = begun.states | {bin: {key: states[key] for key in keys} for bin, keys in owned.items()}
+            store: Any = self
+            right = Recovery(store, self._read(), {}).restore(heir, bins)
+            if (found, begun.timers, len(states)) != (right.states, right.timers, sum(map(len, owned.values()))):
+                raise Violation(f"{heir.name} goes on with {found} and {begun.timers} in place of {right}")
+        return begun
 
 
 class SteppedStore(StoreKeeper):
@@ -254,6 +281,11 @@ class SteppedCuts(CutKeeper):
         """Write all; return what came of the checkpoint at the end."""
         self._work_off()
         return self._final
+
+    def stop(self) -> None:
+        """Write no more."""
+        if self._pending is not None:
+            self._pending.clear()
 
     def _work_off(self) -> None:
         while self._pending:
