@@ -22,6 +22,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from megaflow.errors import SourceError, UsageError
+from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
 
 MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
@@ -47,7 +48,7 @@ def spark_session(folder: Path, held: Sequence[int] = ()) -> Iterator[SparkSessi
     """Give a session for the block; all that it writes, its log too, goes below `folder`.
 
     A session that is active in this process already is used and left running. Ours takes its Java process with it,
-    which inherits the descriptors `held`. Raises SourceError if Spark cannot start; blocks for some seconds.
+    which inherits the locks `held`. Raises SourceError if Spark cannot start; blocks for some seconds.
     """
     if SparkContext._active_spark_context is not None:
         yield SparkSession.builder.getOrCreate()
@@ -105,6 +106,8 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:
+        for lock in held:
+            note_holder(lock, process.pid)
         yield gateway
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the process may be gone already

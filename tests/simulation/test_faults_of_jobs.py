@@ -109,7 +109,7 @@ FAULTS_OF_LAUNCHERS = {
         "go_on", "latest.checkpoint > since", "False"
     ),
     "a program's fault is taken for a loss": Fault(
-        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)", "True"
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)", "True"
     ),
     "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
     "a commit that failed is told as one that is durable": Fault(

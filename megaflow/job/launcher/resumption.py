@@ -29,6 +29,7 @@ from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
@@ -176,12 +177,13 @@ def resume(
         )
     length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
-    named = () if found is None else found.spark
-    if job_input.spark is None and named:
-        raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
+    whose = f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title
+    if job_input.spark is None and found is not None and found.spark:
+        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
-        raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
-    check_record(keeper.path, named)
+        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+    if found is not None and not is_restored(keeper.path, found):
+        check_record(keeper.path, found.spark)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
@@ -200,7 +202,7 @@ def resume(
         )
     begun = keeper.begin(writer.name, length)
     if job_input.spark is not None:
-        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
+        job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")

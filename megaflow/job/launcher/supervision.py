@@ -35,6 +35,7 @@ from megaflow.errors import (
     OutputError,
     PeerFailed,
     ProtocolError,
+    StoreDamaged,
     StoreError,
     StoreFenced,
     StoreUnfit,
@@ -64,7 +65,7 @@ def is_loss(error: BaseException) -> bool:
     if isinstance(error, StoreFenced):
         return False  # another launcher goes on
     is_any = isinstance(error, ClusterError | StoreError | OutputError)
-    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)
 
 
 class Starter(Protocol):

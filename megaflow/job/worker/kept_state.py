@@ -14,7 +14,7 @@ from megaflow.control.messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
-from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
@@ -34,7 +34,7 @@ ENGINE: Final = "megaflow"  # where a worker's own operators stand
 
 def open_folder(folder: str) -> Store:
     """Open a store, to read it or to put something there."""
-    return FolderStore(LocalFolder(folder))
+    return FolderStore(open_in_a_job(folder))
 
 
 class KeptState:
@@ -48,7 +48,7 @@ class KeptState:
         keeper: type[CutKeeper] = CutKeeper,
         memory: Memory | None = None,
     ) -> None:
-        """Open the store. Raises OSError. `memory`: of the commit, if the process has been one of the job before."""
+        """Open the store. Raises StoreError. `memory`: of the commit, if the process has been one of the job before."""
         self._worker = worker
         self._part = part
         self._memory = Memory() if memory is None else memory

@@ -13,6 +13,7 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import keep_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
@@ -22,6 +23,7 @@ from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
+from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.query_spec import RowFrames
 
 LINE = "0123456789\n"
@@ -38,10 +40,12 @@ class Bench:
         self.reports: list[str] = []
         self.rehearsed: list[Rehearsal] = []
 
-    def run(self, output: str = "", app: str = "app.py", store: str = "store", **more: Any) -> Resumption:
+    def run(
+        self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", **more: Any
+    ) -> Resumption:
         """Begin a job; it is lost at once."""
         spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
-        job_input = find_input(str(self.lines), 1, "replace")
+        job_input = find_input(lines or str(self.lines), 1, "replace")
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
@@ -138,6 +142,34 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     assert (bench.folder / "own.jsonl").read_text() == ""
     assert "has a store, and the job goes on with that: --from-checkpoint counts for a new one" in bench.reports[-2]
     assert {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()} == kept
+
+
+def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench) -> None:
+    lines, store = f"spark:text:{bench.folder}", bench.folder / "store"
+    first = bench.run(lines=lines).job_input.spark
+    assert isinstance(first, KeptQuery)
+    folder = open_for_a_job(store)
+    incarnation = begin(FolderStore(folder), "app.py:dataflow")
+    for batch in (0, 1):
+        (first.record / "offsets").mkdir(exist_ok=True)
+        (first.record / "offsets" / str(batch)).touch()
+        said = Commit(
+            1, batch + 3, 41, 1, app="app.py:dataflow", spark=((first.name, batch),),
+            outputs=(OutputLength(f"jsonl:{bench.out}", 0),),
+        )  # fmt: skip
+        kept = said if batch else keep_record(FolderStore(folder), str(store), said)
+        incarnation.commit(kept, [] if batch else ["nightly"])
+    folder.close_folder()
+    with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store goes with Spark's lines: name them by"):
+        bench.run("none", store="new", origin=(str(store), "nightly"))
+    with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has lines of Spark, and what Spark's query was at"):
+        bench.run("none", store="new", origin=(str(store), "4"), lines=lines)
+    forked = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
+    assert isinstance(forked, KeptQuery) and forked.name != first.name
+    assert forked.record.parent == bench.folder / "new" / "spark"
+    assert os.listdir(forked.record / "offsets") == ["0"]
+    again = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
+    assert isinstance(again, KeptQuery) and again.record == forked.record
 
 
 def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:

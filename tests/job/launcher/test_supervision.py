@@ -12,7 +12,16 @@ import pytest
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
-from megaflow.errors import ClusterError, MegaflowError, OutputError, PeerFailed, ProtocolError, StoreError, StoreUnfit
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    OutputError,
+    PeerFailed,
+    ProtocolError,
+    StoreDamaged,
+    StoreError,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import supervision as module
 from megaflow.job.launcher.child_process import Child
@@ -215,8 +224,12 @@ def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between
 
 
 @pytest.mark.parametrize(
-    "error", [PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator")]
-)
+    "error",
+    [
+        PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator"),
+        StoreDamaged("restore it"),
+    ],
+)  # fmt: skip
 def test_what_would_come_again_ends_the_job(job: Callable[..., Bench], error: MegaflowError) -> None:
     bench = job(lambda bench: error)
     with pytest.raises(type(error)) as raised:
