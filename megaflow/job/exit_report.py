@@ -53,7 +53,7 @@ class ReportPipe:
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()  # the latter is the child's, and to be closed once it runs
         os.set_blocking(self._reading, False)
-        self._data = b""
+        self.data = b""  # what the process has written
 
     def fileno(self) -> int:
         """Return what becomes readable when the process reports or ends."""
@@ -68,13 +68,13 @@ class ReportPipe:
                 return False
             if not data:
                 break
-            self._data += data
+            self.data += data
         return True
 
     @property
     def stays(self) -> bool:
         """Whether the process has said, of what was read, that it waits for another part."""
-        return self._data.endswith(STAYS)
+        return self.data.endswith(STAYS)
 
     def wait(self, seconds: float) -> bool:
         """Wait until the process ends or stays, but no longer than that; return whether it stays."""
@@ -85,13 +85,13 @@ class ReportPipe:
 
     def begin_anew(self) -> None:
         """Forget what was read: what comes now is of another part."""
-        self._data = b""
+        self.data = b""
 
     @property
     def report(self) -> ExitReport | None:
         """What was read; None if that is nothing, or was cut short."""
         try:
-            record = json.loads(self._data)
+            record = json.loads(self.data)
             return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
         except (ValueError, KeyError, TypeError):
             return None

@@ -26,7 +26,7 @@ class WorkerProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id, where it runs."""
+        """Its id, where it runs; 0 as long as that is not known."""
 
     @property
     def returncode(self) -> int | None:
@@ -69,8 +69,8 @@ class Child:
         if others:
             workers = f"workers {first} to {others[-1]}"
         place = address_text(self.address)
-        parts = [place, *([] if self.process is None else [f"pid {self.process.pid}"]), *filter(None, [self.host])]
-        return f"{workers} ({', '.join(parts)})"
+        pid = f"pid {self.process.pid}" if self.process is not None and self.process.pid else ""
+        return f"{workers} ({', '.join(filter(None, (place, pid, self.host)))})"
 
     @property
     def is_member(self) -> bool:

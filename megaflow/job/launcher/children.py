@@ -2,7 +2,7 @@
 
 1. However the launcher dies, the children end with it (see `megaflow.job.worker.lifeline`): the pipe by which each got
    its `ChildSpec` is closed, and the thread that starts them ends, only when they have. One that runs elsewhere ends
-   with its agent, and that with its connection (see `megaflow.job.worker.agent`).
+   with its agent, and that with its connection (see `megaflow.job.process_agent`).
 2. A child leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
 3. What it prints goes to the launcher's standard error: standard output is for records.
 4. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes

@@ -11,6 +11,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
@@ -22,6 +23,7 @@ from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.on_spark import OnSpark
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.place import Here
 from megaflow.job.launcher.process_starter import ProcessStarter, check_crowd
@@ -68,7 +70,8 @@ def launch(
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
-        place = stack.enter_context(Here(spec.listen, spec.processes, spec.state is not None))
+        secret = given_secret() or secrets.token_hex(32)
+        place = stack.enter_context(open_place(spec, job_input, secret.encode(), report))
         children = stack.enter_context(Children(place, spec.state is not None))
         keeper = None
         if spec.state is not None:
@@ -80,7 +83,6 @@ def launch(
         if begun.is_over:
             report("all lines were read before, and there are no new ones: nothing is to be done")
             return RunSummary(seconds=time.monotonic() - began)
-        secret = given_secret() or secrets.token_hex(32)
         starter = ProcessStarter(spec, secret.encode(), place, children, received, output.form)
         with received.interruptible():
             addresses = starter.find_seats(begun)
@@ -112,6 +114,15 @@ def launch(
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def open_place(
+    spec: JobSpec, job_input: JobInput, secret: bytes, report: Callable[[str], None]
+) -> AbstractContextManager[Here | OnSpark]:
+    """Return where the processes are to run. Raises UsageError."""
+    if spec.on is None:
+        return Here(spec.listen, spec.processes, spec.state is not None)
+    return OnSpark(spec, secret, job_input.spark is not None, [split.path for split in job_input.splits], report)
 
 
 def begin_writing(
@@ -150,8 +161,12 @@ def check_spec(spec: JobSpec) -> None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
     gc_threshold()
-    check_crowd("--processes", spec.processes, spec)
-    check_crowd("--workers", spec.workers, spec)
+    if spec.on is None:
+        check_crowd("--processes", spec.processes, spec)
+        check_crowd("--workers", spec.workers, spec)
+    if not 0 < spec.start_timeout_seconds <= JOIN_SECONDS_MAX:
+        asked = f"--start-timeout {spec.start_timeout_seconds:g}"
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
     if have != resource.RLIM_INFINITY and have < need:
         raise MegaflowError(

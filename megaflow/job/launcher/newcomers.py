@@ -113,7 +113,7 @@ class Newcomers:
             for child in started:
                 self.watch(child, number)
             if started:
-                pids = tuple(child.process.pid for child in started if child.process is not None)
+                pids = tuple(child.process.pid for child in started if child.process is not None and child.process.pid)
                 self.answer(Started(tuple(child.address for child in started), number, pids))
             if arrivals.left:
                 if (reason := arrivals.waits_for()) != told:

@@ -183,7 +183,8 @@ class Process:
         """Whether it may go on in the job's next life, as it has lost others: see `memory`. Its workers have ended."""
         spec, part = self.spec, self.spec.part
         is_usual = spec.report_fd is not None and not (isinstance(part, JoiningProcess) and part.other_code)
-        goes_on = spec.durable is not None and spec.job.restarts > 0 and spec.job.profile is None
+        job = spec.job
+        goes_on = spec.durable is not None and job.restarts > 0 and job.profile is None and job.on is None
         was_built = len(self.programs) == len(self.shared.stagings) > 0
         return is_usual and goes_on and was_built and not (spec.spark_queries or spec.pushed)
 

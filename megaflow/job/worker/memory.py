@@ -19,7 +19,8 @@ on from a checkpoint, whoever has which part of it:
     process. What a module or closure remembers of records is no state, and is not rolled back: it was never kept. Where
     that could be more than forgotten (threads that the program has started) the process ends.
  6. The code is that which the checkpoint was taken with: else (an upgrade was under way) the process ends.
- 7. A process that was started by hand, one of a profiled job, one with Spark's lines or with pushed ones ends, too.
+ 7. A process that was started by hand, one that Spark's executor runs, one of a profiled job, one with Spark's lines or
+    with pushed ones ends, too.
 """
 
 from collections.abc import Collection, Iterable

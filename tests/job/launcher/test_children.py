@@ -155,7 +155,7 @@ def test_of_the_members_that_stay_those_are_kept_that_are_to_be(children: Childr
     stays, ends, idle = (start(children, code, worker) for worker, code in enumerate((sleeps, sleeps, sleeps)))
     for child in stays, ends:
         assert child.pipe is not None
-        child.pipe._data = STAYS
+        child.pipe.data = STAYS
     children.coordinator = ends.address
     assert ends.process is not None
     ends.process.kill()
