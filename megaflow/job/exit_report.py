@@ -13,12 +13,16 @@ import json
 import os
 import select
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+from megaflow.megaphone.routing import ranges_text
 
 TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
+RANGES_SHOWN = 8  # of the bins of an operator that are lost
 STAYS = b"\n"  # behind a report
 
 
@@ -39,6 +43,23 @@ def write_report(file: int | None, report: ExitReport) -> None:
     record = asdict(report) | {"text": report.text[-TEXT_CHARACTERS_MAX:], "bins": report.bins[:BINS_CHARACTERS_MAX]}
     with contextlib.suppress(OSError):
         os.write(file, json.dumps(record).encode())
+
+
+def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
+    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
+
+    >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
+    ("2 of 5 bins of 'count' (2-3)", '')
+    >>> bins_text("count", [0, 1] * 128, [1])
+    "128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
+    """
+    bins = [bin for bin, owner in enumerate(table) if owner in workers]
+    if not bins:
+        return ""
+    ranges = ranges_text(bins).split(",")
+    if len(ranges) > RANGES_SHOWN:
+        ranges[RANGES_SHOWN - 1 : -1] = ["…"]
+    return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
 
 
 def say_stays(file: int) -> None:

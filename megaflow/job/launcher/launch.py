@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Children
@@ -106,8 +106,8 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
-            if isinstance(error, KeyboardInterrupt) and keeper is not None:
-                report(f"what was committed is kept in {keeper.path}: the same command goes on")
+            if keeper is not None and isinstance(error, KeyboardInterrupt | PeerFailed):
+                report(kept_text(keeper, error))
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
@@ -123,6 +123,16 @@ def open_place(
     if spec.on is None:
         return Here(spec.listen, spec.processes, spec.state is not None)
     return OnSpark(spec, secret, job_input.spark is not None, [split.path for split in job_input.splits], report)
+
+
+def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
+    """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"what was committed is kept in {keeper.path}: the same command goes on"
+    failed = f"the program has failed; {keeper.path} has"
+    if not (checkpoint := keeper.latest.checkpoint):
+        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 def begin_writing(
@@ -188,7 +198,7 @@ def published(spec: JobSpec, host: str, port: int, secret: str, replaced: int | 
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life, spec.state)
     job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job

@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -43,7 +43,7 @@ from megaflow.durable.incarnation import read_commit
 from megaflow.durable.restored import Heir
 from megaflow.durable.store import Store
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, StoreError
-from megaflow.job.exit_report import ExitReport, say_stays, write_report
+from megaflow.job.exit_report import ExitReport, bins_text, say_stays, write_report
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.program_code import difference
 from megaflow.job.sign_of_life import SignOfLife, write_sign
@@ -57,14 +57,12 @@ from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import WATCHDOG, Watchdog
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
 from megaflow.megaphone.remains import Remains
-from megaflow.megaphone.routing import ranges_text
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.runtime import Config
 
 STDIN = 0
-RANGES_SHOWN = 8  # of the bins of an operator that are lost
 LAUNCHED_SECONDS = 86_400.0  # to join: the launcher ends a process that takes too long, when the coordinator says so
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
@@ -74,6 +72,17 @@ _log = logging.getLogger("megaflow.child")
 
 class CannotStay(Exception):
     """This process cannot go on in the job's next life, though it was to; a new one can."""
+
+
+def say_whose_lines_these_are() -> None:
+    """Have warnings about connections begin as all that megaflow says, unless the program sets up its own logging."""
+    logger = logging.getLogger("megaflow.wire")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter("megaflow: %(message)s"))
+        handler.addFilter(lambda record: not logging.getLogger().handlers)
+        logger.addHandler(handler)
 
 
 class Process:
@@ -112,6 +121,7 @@ class Process:
 
         A process that joins loads its program before it asks to: however long that takes, no other one waits for it.
         """
+        say_whose_lines_these_are()
         if self.shared.memory is None:
             self.shared.watchdog.start()
         collect_rarely()
@@ -241,23 +251,6 @@ class Process:
         """Write the exit report, unless one was written; any worker's thread."""
         if self._unreported.acquire(blocking=False):
             write_report(self.spec.report_fd, report)
-
-
-def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
-    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
-
-    >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
-    ("2 of 5 bins of 'count' (2-3)", '')
-    >>> bins_text("count", [0, 1] * 128, [1])
-    "128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
-    """
-    bins = [bin for bin, owner in enumerate(table) if owner in workers]
-    if not bins:
-        return ""
-    ranges = ranges_text(bins).split(",")
-    if len(ranges) > RANGES_SHOWN:
-        ranges[RANGES_SHOWN - 1 : -1] = ["…"]
-    return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
 
 
 def collect_rarely() -> None:
