@@ -27,7 +27,7 @@ from megaflow.testing.simulated_disk import SimulatedFolder
 from megaflow.testing.simulated_fabric import SimulatedFabric
 from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
-from megaflow.testing.simulated_storage import JobStorage
+from megaflow.testing.simulated_storage import JobStorage, check_remembered
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
@@ -135,6 +135,9 @@ class SimulatedProcess:
         self._child.remember(before.heirs, lambda folder: FolderStore(view))
         assert self._child.shared.memory is not None
         self.remembered = self._child.shared.memory.keys
+        assert self._world.storage is not None and self._spec.durable is not None
+        if self.remembered:
+            check_remembered(self._world.storage.store, self._spec.durable.commit, before.heirs)
 
     def meet(self, others: Sequence[SimulatedProcess]) -> None:
         """Be one of those that the job starts with: connect to those that are before this one."""

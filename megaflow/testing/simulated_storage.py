@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFailed, CutWritten
 from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore
@@ -28,6 +28,7 @@ from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.untaken_lines import LinesCut
+from megaflow.megaphone.remains import Remains
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.testing.monitor import Violation
@@ -102,22 +103,42 @@ class JobStorage:
         return kept_state
 
 
-class CheckedState(KeptState):
-    """What a worker keeps. `Violation` unless what is remembered of an operator is what a new process would read."""
+class PlainReader:
+    """Reads the files of a store, without a step."""
 
-    disk: SimulatedDisk
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read a file, without a step."""
-        content = self.disk.names[name].content[start:]
+        """Read a file."""
+        content = self._disk.names[name].content[start:]
         return content if length is None else content[:length]
+
+
+def check_remembered(disk: SimulatedDisk, number: int | None, remains: Iterable[tuple[Heir, Remains]]) -> None:
+    """Raise `Violation` unless what is remembered, of any bins, is what a commit has."""
+    if number is None:
+        return
+    store: Any = PlainReader(disk)
+    recovery = Recovery(store, read_commit(store, number), {})
+    for heir, each in remains:
+        found = {bin: {key: each.states[key] for key in keys} for bin, keys in each.bins.items()}
+        right = recovery.restore(heir, each.bins.keys()).states
+        if (found, len(each.states)) != (right, sum(map(len, found.values()))):
+            raise Violation(f"of {heir.name} {found} is remembered in place of {right}")
+
+
+class CheckedState(KeptState):
+    """What a worker keeps. `Violation` unless what its operators begin with is what a new process would read."""
+
+    disk: SimulatedDisk
 
     def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
         begun = super()._restore(heir, bins)
         if begun.kept is not None:
             states, owned = begun.kept
             found = begun.states | {bin: {key: states[key] for key in keys} for bin, keys in owned.items()}
-            store: Any = self
+            store: Any = PlainReader(self.disk)
             right = Recovery(store, self._read(), {}).restore(heir, bins)
             if (found, begun.timers, len(states)) != (right.states, right.timers, sum(map(len, owned.values()))):
                 raise Violation(f"{heir.name} goes on with {found} and {begun.timers} in place of {right}")
