@@ -1,5 +1,8 @@
 """A program that cannot go on with its states is told so before it begins, and nothing is changed."""
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +78,19 @@ def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(resumption, "REHEARSAL", ("false",))
     with pytest.raises(ClusterError, match="has ended with code 1, without a word"):
         resumption.rehearse_in_a_process(task(tmp_path / "1", flow_of()))
+
+
+def test_a_process_has_answered_though_a_fork_of_the_program_lives_on(tmp_path: Path) -> None:
+    told, ended = tmp_path / "fork", tmp_path / "ended"
+
+    def forking(flow: Any) -> Any:
+        if (fork := os.fork()) == 0:
+            time.sleep(120.0)
+            ended.touch()
+            os._exit(0)
+        told.write_text(str(fork))
+        return flow_of()(flow)
+
+    resumption.rehearse_in_a_process(task(tmp_path / "0", forking))
+    os.kill(int(told.read_text()), signal.SIGKILL)
+    assert not ended.exists()
