@@ -7,7 +7,8 @@
    off is no store, or one that is called damaged; it is never one that goes on from something older.
    Spark's record of what its batches hold comes before them, too, as of the newest batch that they have: of a later one
    that was answered Spark would think that it is in. If the commit has it, that is enough (`query_record`).
-4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
+4. Nothing is written into a folder that holds anything. What was written is removed again if something fails, with the
+   lock, and the folder if it was made for that: whoever waits for that lock sees that its name is gone.
 
 A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
 """
@@ -65,6 +66,7 @@ def copy_store(
     written. Costs two syncs for each file; in memory there is one segment.
     """
     check_empty(path)
+    before = os.listdir(path) if os.path.isdir(path) else None
     folder = open_for_a_job(path)
     try:
         check_empty(path)  # by now nobody else makes a store there
@@ -75,6 +77,11 @@ def copy_store(
             with contextlib.suppress(OSError):
                 store.delete(sorted(store.list(), reverse=True))
             shutil.rmtree(os.path.join(path, SPARK), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if LOCK not in (before or ()):
+                    os.unlink(os.path.join(path, LOCK))
+                if before is None:
+                    os.rmdir(path)
             raise
     except OSError as error:
         raise StoreError(f"{path} cannot be written to: {error.strerror}") from error

@@ -133,7 +133,11 @@ def test_a_damaged_segment_is_not_copied_and_nothing_is_left(tmp_path: Path, his
     segment.write_bytes(content)
     with pytest.raises(StoreDamaged, match=r"i1-w0-000003\.seg is damaged"):
         copy(tmp_path / "state", tmp_path / "copy")
-    assert not files(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(StoreDamaged, match=r"i1-w0-000003\.seg is damaged"):
+        copy(tmp_path / "state", tmp_path / "copy")
+    assert not [*(tmp_path / "copy").iterdir()]
     copy(tmp_path / "state", tmp_path / "copy", 2)
     assert latest(tmp_path / "copy")[0] == 2
 

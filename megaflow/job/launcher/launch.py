@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
@@ -117,14 +117,24 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
-            if isinstance(error, KeyboardInterrupt) and keeper is not None:
-                report(f"what was committed is kept in {keeper.path}: the same command goes on")
+            if keeper is not None and isinstance(error, KeyboardInterrupt | PeerFailed):
+                report(kept_text(keeper, error))
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
+    """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"what was committed is kept in {keeper.path}: the same command goes on"
+    failed = f"the program has failed; {keeper.path} has"
+    if not (checkpoint := keeper.latest.checkpoint):
+        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 @dataclass(eq=False)
@@ -241,7 +251,7 @@ def published(spec: JobSpec, host: str, port: int, replaced: int | None = None) 
     secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life, spec.state)
     job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job

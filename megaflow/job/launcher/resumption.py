@@ -191,7 +191,8 @@ def resume(
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    if found is not None and found.checkpoint and not is_over and not is_same:
+    is_idle = is_over and not (spec.renamed or spec.dropped)  # but wrong names are refused
+    if found is not None and found.checkpoint and not is_idle and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
         rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines, job_input.rows))

@@ -143,8 +143,8 @@ class StoreKeeper:
                 )
             if length < said.length:
                 raise StoreError(
-                    f"--output {name} has {length} bytes, and had {said.length} when the last checkpoint was taken: "
-                    "put back the file that this job wrote, or begin with another --state folder"
+                    f"--output {name} {f'has {length} bytes' if length else 'is gone or empty'}, and had {said.length} "
+                    "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
                 )
 
     def begin(self, output: str, length: int) -> Commit:

@@ -81,6 +81,17 @@ def _read_exactly(file: int, size: int) -> bytes:
     return bytes(data)
 
 
+def say_whose_lines_these_are() -> None:
+    """Have warnings about connections begin as all that megaflow says, unless the program sets up its own logging."""
+    logger = logging.getLogger("megaflow.wire")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter("megaflow: %(message)s"))
+        handler.addFilter(lambda record: not logging.getLogger().handlers)
+        logger.addHandler(handler)
+
+
 class Process:
     """The workers of this process, and what happens when one fails."""
 
@@ -111,6 +122,7 @@ class Process:
 
         A process that joins loads its program before it asks to: however long that takes, no other one waits for it.
         """
+        say_whose_lines_these_are()
         self.shared.watchdog.start()
         collect_rarely()
         if isinstance(self.spec.part, JoiningProcess):

@@ -19,6 +19,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.coordinator.lookups import places_of
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
@@ -29,6 +30,7 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
@@ -38,6 +40,7 @@ from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
+from megaflow.megaphone.moments import Showing
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -158,6 +161,7 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None
+            graph.extension(Showing).show = state_text
             if spec.durable is not None:
                 self._kept = self._shared.keep(self._worker, spec.durable)
                 self._kept.equip(graph.extension(Durability))
@@ -231,7 +235,8 @@ class WorkerProgram:
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
-            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
+            places_of=partial(places_of, worker.stateful), **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over

@@ -216,7 +216,9 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
 def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=110, written=1100, ended=True)
-    assert bench.run().is_over
+    assert bench.run().is_over and not bench.rehearsed
+    bench.run(renamed=(("coutn", "count"),))
+    assert bench.rehearsed, "whether there are such operators is asked though nothing is to be done"
     with bench.lines.open("a") as file:
         file.write("more\n")
     more = bench.run()
@@ -255,7 +257,7 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.lines.write_text(LINE * 10)
     assert bench.out.read_text() == LINE * 100
     bench.out.write_text("")
-    with pytest.raises(StoreError, match=r"out.jsonl has 0 bytes, and had 220"):
+    with pytest.raises(StoreError, match=r"out.jsonl is gone or empty, and had 220 bytes"):
         bench.run()
     assert sorted(os.listdir(bench.folder / "store")) == kept
 

@@ -310,7 +310,7 @@ def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> N
     again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
     with pytest.raises(StoreError, match=r"goes with --output jsonl:/x/out.jsonl, not -: .* name it again"):
         again.check_output("-", 0)
-    with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 when"):
+    with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 bytes at"):
         again.check_output(OUT, 99)
     again.check_output(OUT, 100)
     again.close()
