@@ -289,8 +289,12 @@ class SimulatedLaunch:
             spark_queries=begun.job_input.spark_queries,
             output=self.output.form,
             durable=begun.part,
+            report_fd=-1,
         )  # fmt: skip
         process = self._world.start(spec)
+        if (stayed := self.children.take_staying(address)) is not None:
+            before: Any = stayed.process
+            process.follow(before.process)
         popen: Any = SimulatedPopen(process, self._pids)
         pipe: Any = SimulatedPipe(process)
         child = self._by_hand(address)

@@ -122,6 +122,11 @@ class Child:
         if self.process is not None:
             self.process.kill()
 
+    @property
+    def stays(self) -> bool:
+        """Whether it has lost others, and waits to be given another part, as far as it is known."""
+        return self.pipe is not None and self.pipe.stays and self.exit_code is None
+
     def release(self) -> None:
         """Wait for its end and close its files."""
         if self.process is not None:

@@ -22,7 +22,7 @@ from typing import Self
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
-from megaflow.job.launcher.place import ProcessPlace, Seat
+from megaflow.job.launcher.place import ProcessPlace, Seat, SeatHere
 from megaflow.job.spec import Address, ChildSpec, Founder
 
 ENDED_KEPT = 100  # many more than can be on their way
@@ -39,12 +39,13 @@ class Children:
         self.coordinator: Address = ("", 0)  # where the one that coordinates the job listens
         self._place = place
         self._is_durable = is_durable
+        self._staying: dict[Address, Child] = {}  # those that wait for a part in the next life
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill(self.all)
+        self.kill([*self.all, *self._staying.values()])
 
     @property
     def members(self) -> list[Child]:
@@ -58,12 +59,15 @@ class Children:
     def start(self, seats: Sequence[Seat], specs: Sequence[ChildSpec]) -> list[Child]:
         """Start a process in each seat, with its spec; founders are part of the job at once.
 
-        Raises OSError; then none is started, and the seats are closed.
+        Where one has stayed it goes on instead. Raises OSError; then none is started, and the seats are closed.
         """
         started: list[Child] = []
         try:
             for seat, spec in zip(seats, specs):
-                child = seat.start(spec)
+                if isinstance(seat, SeatHere) and (stayed := self.take_staying(seat.address)) is not None:
+                    child = seat.go_on(stayed, spec)
+                else:
+                    child = seat.start(spec)
                 started.append(child)
                 if isinstance(spec.part, Founder):
                     first = spec.part.process * spec.job.workers
@@ -95,29 +99,39 @@ class Children:
         for child in left:
             self._let_go(child)
 
-    def begin_anew(self) -> list[Address]:
+    def begin_anew(self, keeping: bool) -> list[Address]:
         """End all, and forget them; return where those listened that the launcher had started and the job still had.
 
-        The address of the one that coordinated the job comes first.
+        The address of the one that coordinated the job comes first. With `keeping`, members that stay are not ended.
         """
         stay = [child for child in self.members if child.process is not None and not child.has_left]
         addresses = sorted((child.address for child in stay), key=lambda address: address != self.coordinator)
-        self.kill(self.all)
+        self._staying = {child.address: child for child in stay if keeping and child.stays}
+        self.kill(child for child in self.all if self._staying.get(child.address) is not child)
         for child in self.all:
             if child.address not in addresses:
                 self._let_go(child)
         self.all = []
         return addresses
 
+    def take_staying(self, address: Address) -> Child | None:
+        """Return the process that listens there and has stayed, once; None: a new one is to be started."""
+        child = self._staying.pop(address, None)
+        if child is not None and not child.stays:
+            self.kill([child])
+            return None
+        return child
+
     def _let_go(self, child: Child) -> None:
         if self._place is not None:
             self._place.let_go(child.address)
 
     def wait_for_exit(self, seconds: float) -> None:
-        """Wait until all have exited, but no longer than that."""
+        """Wait until all have exited, or stay, but no longer than that."""
         deadline = time.monotonic() + seconds
         for child in self.all:
-            child.wait(deadline - time.monotonic())
+            if child.pipe is None or not child.pipe.wait(deadline - time.monotonic()):
+                child.wait(deadline - time.monotonic())
 
     def kill(self, children: Iterable[Child]) -> None:
         """End these at once, as far as they still run, and wait for that."""

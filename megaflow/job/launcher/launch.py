@@ -58,11 +58,11 @@ def launch(
     """Run a job to its end; return what it came to.
 
     `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
-    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what
-    `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
-    everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
-    the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
-    second raises KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
+    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what `open_output` returns
+    (`resume_output`, where a store says what the output has already); it is called once everything else is checked, and
+    closed here. `report` gets what a user should be told while the job runs, `started` the job once others can steer
+    it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the second raises
+    KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
     """
     check_spec(spec)
     began = time.monotonic()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from megaflow.job.exit_report import ReportPipe
-from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.child_process import Child, WorkerProcess
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address, ChildSpec, address_of, listening
 
@@ -110,16 +110,31 @@ class SeatHere:
         spec = replace(spec, address=address, listener_fd=number, report_fd=pipe.writing, sign_fd=sign.file)
         self.started(self.listener)
         self.listener.close()  # so that a dead child refuses connections, unless another one is to take its place
-        data = pickle.dumps(spec)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
-            process.stdin.write(len(data).to_bytes(8, "big") + data)
-            process.stdin.flush()
+        send_spec(process, spec)
         return Child(address, process, pipe, sign)
+
+    def go_on(self, child: Child, spec: ChildSpec) -> Child:
+        """Have a process go on that has stayed, and listens there: with another part of the job."""
+        assert child.process is not None and child.pipe is not None, "the launcher has started it"
+        address = self.address
+        child.pipe.begin_anew()
+        self.started(self.listener)
+        self.listener.close()
+        send_spec(child.process, replace(spec, address=address))
+        return Child(address, child.process, child.pipe, child.sign)
 
     def close(self) -> None:
         """Close the socket."""
         self.listener.close()
+
+
+def send_spec(process: WorkerProcess, spec: ChildSpec) -> None:
+    """Tell a process its part."""
+    data = pickle.dumps(spec)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has died: connecting will show that
+        process.stdin.write(len(data).to_bytes(8, "big") + data)
+        process.stdin.flush()
 
 
 class SeatsHere:

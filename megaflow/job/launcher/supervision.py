@@ -8,14 +8,16 @@ side door, signals, store and output are the job's, through all lives.
    between that was committed. The first comes at once; the wait before the others doubles with each. What kills a
    process again and again, but later than the next checkpoint, is no reason to go on for ever: OFTEN times as many
    losses end the job, if they come within OFTEN_SECONDS.
-2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for. Then the
-   store begins a new incarnation, by a commit, after what was being committed. Then the output is cut back to what that
-   commit says; this stands in its queue before anything of the next life. Only then are processes started.
+2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for; or they
+   stay: all that they were is over, and they wait for a part in the next life (see `megaflow.job.worker.memory`). They
+   are kept after the first of losses in a row, if Spark does not feed the job. Then the store begins a new incarnation,
+   by a commit, after what was being committed. Then the output is cut back to what that commit says; this stands in its
+   queue before anything of the next life. Only then are processes started, or told their parts.
 3. A process that was started by hand has lost its connections, and ends by itself. Whatever it still writes bears the
    incarnation that is over, so no commit names it.
-4. As many processes are started as the launcher had at that moment, on its own machine at the same addresses (see
-   `place`); the first of them is where the job was coordinated, if that is one of these. Whoever asks there meanwhile
-   is served then. The job's file says that the job recovers, until the launcher is connected to all.
+4. As many processes go on, or are started, as the launcher had at that moment, on its own machine at the same
+   addresses (see `place`); the first of them is where the job was coordinated, if that is one of these. Whoever asks
+   there meanwhile is served then. The job's file says that the job recovers, until the launcher is connected to all.
 5. Ctrl-C in between is final: what is to be kept is kept already.
 6. As the loop, it yields where it waits (`lives`), so that a simulation can put all else that happens in between.
 """
@@ -158,7 +160,9 @@ class Supervision:
         """End a life, and begin the next one. Raises what keeps that from being."""
         with self.signals.held():
             self.signals.can_drain = self.early_end.is_served = False
-            addresses = self.children.begin_anew()
+            is_first = self._losses == 0 or keeper.latest.checkpoint > self._since
+            keeping = is_first and not self.begun.job_input.spark_queries
+            addresses = self.children.begin_anew(keeping)
         self.loop.close()
         if not addresses:
             raise loss

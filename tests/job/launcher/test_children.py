@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import ClusterError, PeerFailed
-from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
+from megaflow.job.exit_report import STAYS, ExitReport, ReportPipe, write_report
 from megaflow.job.launcher import place as place_module
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
@@ -148,3 +148,20 @@ def test_one_that_could_not_be_connected_to_is_blamed_with_the_reason_and_last(c
     dead = start(children, fails(3), 1)
     assert dead.process is not None and dead.process.wait() == 3
     assert "worker 1 " in str(children.blame([], unreached))
+
+
+def test_of_the_members_that_stay_those_are_kept_that_are_to_be(children: Children) -> None:
+    sleeps = "import time; time.sleep(600)"
+    stays, ends, idle = (start(children, code, worker) for worker, code in enumerate((sleeps, sleeps, sleeps)))
+    for child in stays, ends:
+        assert child.pipe is not None
+        child.pipe.data = STAYS
+    children.coordinator = ends.address
+    assert ends.process is not None
+    ends.process.kill()
+    ends.process.wait()
+    assert children.begin_anew(keeping=True) == [ends.address, stays.address, idle.address]
+    assert [child.exit_code for child in (stays, ends, idle)] == [None, -9, -9] and not children.all
+    assert [children.take_staying(child.address) for child in (stays, stays, ends)] == [stays, None, None]
+    children.all = [stays]
+    assert children.begin_anew(keeping=False) == [stays.address] and stays.exit_code == -9
