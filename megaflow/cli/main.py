@@ -40,9 +40,9 @@ ONLY_WITH_JOIN = {
 }
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
-    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
-                 "take_over", "from_checkpoint")
+    for name in ("lines", "rows", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append", "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept",
+                 "restarts", "take_over", "from_checkpoint")
 } | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
@@ -136,6 +136,9 @@ def state() -> None:
 @option("--lines", env="LINES", metavar="SPEC", hint="a folder or a quoted glob stands for several files",
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
         "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
+@repeated("--rows", "rows", env="ROWS", metavar="NAME=SPEC",
+          help="In the place of lines: rows that the program reads by flow.rows(NAME), from spark:FORMAT:PATH. "
+          "?schema=COLUMNS, ?where=CONDITION and ?select=COLUMNS are SQL. May come several times.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
         "of JSON lines, or none.")  # fmt: skip
@@ -159,7 +162,7 @@ def state() -> None:
         help="With --state: how many checkpoints DIR has, the newest ones.")  # fmt: skip
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
-        "between; 0: never.")  # fmt: skip
+        "between, and ten times as often within ten minutes; 0: never.")  # fmt: skip
 @option("--take-over", env="TAKE_OVER", is_flag=True,
         help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
         "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
@@ -205,13 +208,13 @@ def state() -> None:
         help="With --join: join also if FILE, the modules beside it or ARGS are not what the job runs, to upgrade it "
         "process by process.")  # fmt: skip
 def run(
-    app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
-    no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
-    append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
+    app: str, args: tuple[str, ...], lines: str | None, rows: tuple[str, ...], output: str, join: str | None,
+    server: int | None, no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool,
+    overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
-    The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
+    The job ends when its lines, or rows, end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
@@ -222,6 +225,7 @@ def run(
     from megaflow.job.launcher.resumption import renamings
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
+    from megaflow.spark.query_spec import parse_row_specs
 
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
@@ -230,7 +234,9 @@ def run(
         join_running(app, join, part, args=args, **kept)
         return
     check_flags()
-    if lines is None:
+    if lines is not None and rows:
+        raise UsageError("--lines and --rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+    if lines is None and not rows:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
@@ -239,14 +245,16 @@ def run(
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
                    origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
     started = show_started(spec.processes * spec.workers)
+    specs = parse_row_specs(rows)
+    read = specs.values() if lines is None else lines
     summary = launch(
-        spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
-        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, lines, "resume"),
+        spec, lines, lambda: open_writer(output, read, mode), rows=specs or None, signals=True, started=started,
+        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, read, "resume"),
     )  # fmt: skip
     if summary.stopped_at is not None:
         say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
     else:
-        lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
+        lines_read, written = quantity(summary.lines, "row" if rows else "line"), quantity(summary.records, "record")
         since = "" if summary.since is None else f" since checkpoint {summary.since}"
         say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds")
     if summary.interrupted:

@@ -6,6 +6,7 @@ sum. None of them names the job's secret. How they look as text and JSON is the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from megaflow.timely.order import Time
 
@@ -295,6 +296,17 @@ def busy_text(busy: BusyWorker) -> str:
     """
     who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
     return f"{who} {'have' if len(busy.workers) > 1 else 'has'} been {busy_where(busy)}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """An operator's state of a key after all records of the epochs before one."""
+
+    operator: str
+    key: Any  # what the words that were typed mean
+    state: str | None  # in the form that was asked for; None: there is none
+    epoch: int
+    worker: int  # that owned the key
 
 
 def busy_where(busy: BusyWorker) -> str:

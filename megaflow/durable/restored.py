@@ -80,6 +80,9 @@ def restore(
         keys = keys_of(block)
         if bin is not None and keys and placed(keys[0]) != bin:
             raise misplaced(operator, keys[0], bin, placed(keys[0]))
+        if was is None and bin is not None and block.kind is BlockKind.BIN:  # most of a store: all of it counts
+            states[bin].update(zip(keys, states_of(block), strict=True))
+            continue
         before = list(map(placed, keys)) if bin is None else [bin] * len(keys)
         if was is None:
             at = before

@@ -110,6 +110,7 @@ class ChildSpec:
     splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
     pushed: bool = False  # whether the launcher sends `Lines`
     spark_queries: int = 0  # how many `SourceEnded` to wait for
+    rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
     output: Form = "records"  # what the launcher is sent
     durable: DurablePart | None = None  # None: nothing is
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
@@ -123,6 +124,7 @@ class Rehearsal:
     job: JobSpec
     part: DurablePart  # its `commit` is what the job would go on from
     has_lines: bool  # that are to be read
+    rows: tuple[str, ...] = ()  # the names of its inputs of rows
 
 
 def gc_threshold() -> int:

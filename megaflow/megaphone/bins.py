@@ -247,9 +247,11 @@ class BinStore:
         keys = self.bins.pop(bin)
         return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
 
-    def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
+    def install(
+        self, bin: int, pairs: dict[Any, Any] | Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()
+    ) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
-        arrived = dict(pairs)
+        arrived = pairs if isinstance(pairs, dict) else dict(pairs)
         if self.watcher is not None:
             self.watcher.arriving(bin, arrived)
         self.bins.setdefault(bin, {}).update(dict.fromkeys(arrived))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
 from megaflow.timely.membership import WorkerId
@@ -57,7 +57,17 @@ class Checkpoint:
     at_end: bool = False
 
 
-Command: TypeAlias = Move | Map | Bootstrap | Checkpoint
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Show what an operator's state of some keys is after all records before the command's time; nothing moves."""
+
+    number: int
+    operator: str
+    places: tuple[tuple[Any, int], ...]  # (key, the bin that it falls into)
+    as_json: bool  # the form in which it is shown
+
+
+Command: TypeAlias = Move | Map | Bootstrap | Checkpoint | Lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,8 @@ def validate(
                 raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
             if since is not None and (type(since) is not int or not 1 <= since < number):
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
+        case Lookup():
+            pass  # each of its bins is somebody's, or it has no answer
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 

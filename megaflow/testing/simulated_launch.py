@@ -275,7 +275,7 @@ class SimulatedLaunch:
             self._spec, self._spec.name or "job", part, address, -1, b"secret",
             splits=begun.job_input.splits if isinstance(part, Founder) else (),
             pushed=begun.job_input.pushed is not None,
-            spark_queries=0 if begun.job_input.spark is None else 1,
+            spark_queries=begun.job_input.spark_queries,
             output=self.output.form,
             durable=begun.part,
         )  # fmt: skip

@@ -206,13 +206,18 @@ def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mende
     app.write_text(PROGRAM)
     run = counted.run(app=str(app), rate=40)
     counted.await_more()
-    assert run.control("stop").returncode == 0
+    stopped = run.control("stop").stdout
+    at = counted.checkpoint()[0]
+    assert stopped == f"the job has stopped at checkpoint {at}: the same command goes on from there\n"
     end(run, 0)
 
     app.write_text(PROGRAM.replace("total +=", "assert word != 'return', 'a fault of the program'\n    total +="))
     said = end(counted.run(app=str(app)), 1)
     assert "; with other code: app.py differs\n" in said and "; restart " not in said
-    assert "AssertionError: a fault of the program" in said.partition("Traceback (most recent call last):")[2]
+    before, _, shown = said.partition("Traceback (most recent call last):")
+    assert "AssertionError: a fault of the program" in shown
+    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: once it is mended"
+    assert f"megaflow: the program has failed; {kept} the same command goes on\n" in before
 
     app.write_text(PROGRAM.replace('name="count"', 'name="words"'))
     last = end(counted.run(app=str(app)), 1).splitlines()[-1]

@@ -22,6 +22,9 @@ FAULTS = {
     "the end does not wait for a change of the membership": Fault(
         "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
+    "a hand-over does not wait for who has asked for a state": Fault(
+        "Controller._is_at_rest", "self._lookups.under_way", "False"
+    ),
     "a batch enters before the one before it is taken in": Fault(
         "Commits.is_next", "query != commit.query", "True"
     ),
@@ -109,7 +112,7 @@ FAULTS_OF_LAUNCHERS = {
         "go_on", "latest.checkpoint > since", "False"
     ),
     "a program's fault is taken for a loss": Fault(
-        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)", "True"
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)", "True"
     ),
     "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
     "a commit that failed is told as one that is durable": Fault(

@@ -3,6 +3,7 @@
 launch              starts the processes, stays with them, ends them
 supervision         the lives of a job that is durable: after lost processes it goes on from its last checkpoint
 loop, wakeups       its loop, of one life, and what wakes it; machine: what it has of the machine it runs on
+run_summary         what a run came to
 children, newcomers    the processes it started, and those that join
 launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer

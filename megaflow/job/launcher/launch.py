@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Child, Children
@@ -24,9 +24,9 @@ from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
@@ -60,6 +60,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    rows: Any = None,
     resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
@@ -67,7 +68,8 @@ def launch(
 ) -> RunSummary:
     """Run a job to its end; return what it came to.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
+    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
+    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what
     `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
     everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
     the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
@@ -75,7 +77,7 @@ def launch(
     """
     check_spec(spec)
     began = time.monotonic()
-    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors)
+    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
@@ -115,14 +117,24 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
-            if isinstance(error, KeyboardInterrupt) and keeper is not None:
-                report(f"what was committed is kept in {keeper.path}: the same command goes on")
+            if keeper is not None and isinstance(error, KeyboardInterrupt | PeerFailed):
+                report(kept_text(keeper, error))
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
     summary.seconds = time.monotonic() - began
     summary.interrupted = received.interrupted
     return summary
+
+
+def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
+    """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"what was committed is kept in {keeper.path}: the same command goes on"
+    failed = f"the program has failed; {keeper.path} has"
+    if not (checkpoint := keeper.latest.checkpoint):
+        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 @dataclass(eq=False)
@@ -160,7 +172,8 @@ class ProcessStarter:
             self.spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=job_input.pushed is not None,
-            spark_queries=0 if job_input.spark is None else 1,
+            spark_queries=job_input.spark_queries,
+            rows=job_input.rows,
             output=self.form,
             durable=begun.part,
             report_fd=report_fd,
@@ -238,7 +251,7 @@ def published(spec: JobSpec, host: str, port: int, replaced: int | None = None) 
     secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life, spec.state)
     job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job

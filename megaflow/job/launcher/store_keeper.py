@@ -20,14 +20,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+from uuid import uuid4
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
-from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits, taken_text
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
+from megaflow.durable.query_record import keep_record, restore_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -142,8 +144,8 @@ class StoreKeeper:
                 )
             if length < said.length:
                 raise StoreError(
-                    f"--output {name} has {length} bytes, and had {said.length} when the last checkpoint was taken: "
-                    "put back the file that this job wrote, or begin with another --state folder"
+                    f"--output {name} {f'has {length} bytes' if length else 'is gone or empty'}, and had {said.length} "
+                    "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
                 )
 
     def begin(self, output: str, length: int) -> Commit:
@@ -154,9 +156,10 @@ class StoreKeeper:
         try:
             outputs = (OutputLength(output, length),)
             if self.origin is not None:
-                self._found = [self.origin.copy_into(self._store, outputs)]
+                self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
                 self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
+            restore_record(self._store, self.path, self._incarnation.latest)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
@@ -275,16 +278,19 @@ class StoreKeeper:
             self._drop(task)
             return None
         commit, length = task.commit, task.length
-        if self._doubtful is None:
-            try:
-                commit = replace(commit, splits=self.input.remainders(task.left))
-            except OSError as error:
-                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
-        commit, self._doubtful = self._doubtful or commit, None
-        self._lengths[commit.checkpoint] = length
         taken = dict(self.latest.named)
         refused = tuple((name, taken_text(name)) for name in task.names if name in taken)
         free = [name for name in task.names if name not in taken]
+        if self._doubtful is None:
+            try:
+                commit = replace(commit, splits=self.input.remainders(task.left))
+                commit = keep_record(self._store, self.path, commit) if free else commit
+            except OSError as error:
+                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+            except StoreError as error:
+                return self._fail(commit, str(error))
+        commit, self._doubtful = self._doubtful or commit, None
+        self._lengths[commit.checkpoint] = length
         try:
             if not self._write(commit, lambda incarnation: incarnation.commit(commit, free)):
                 return None
@@ -340,11 +346,3 @@ class StoreKeeper:
         mine = (segment.name for segment in commit.files if segment.checkpoint == commit.checkpoint)
         self._incarnation.give_up(mine)
         return CommitFailed(commit.checkpoint, reason)
-
-
-def taken_text(name: str) -> str:
-    """Say why a checkpoint cannot have a name."""
-    return (
-        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
-        "this one was taken, without a name"
-    )

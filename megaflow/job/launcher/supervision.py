@@ -5,7 +5,9 @@ side door, signals, store and output are the job's, through all lives.
 
 1. A next life follows only a loss: not an error of the program's or of ours, which would come again; not if the job was
    told to stop, or is ended by force; and not if `restarts` of them have followed each other without a checkpoint
-   between that was committed. The wait before one doubles with each.
+   between that was committed. The first comes at once; the wait before the others doubles with each. What kills a
+   process again and again, but later than the next checkpoint, is no reason to go on for ever: OFTEN times as many
+   losses end the job, if they come within OFTEN_SECONDS.
 2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for. Then the
    store begins a new incarnation, by a commit, after what was being committed. Then the output is cut back to what that
    commit says; this stands in its queue before anything of the next life. Only then are processes started.
@@ -19,6 +21,7 @@ side door, signals, store and output are the job's, through all lives.
 """
 
 import selectors
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
@@ -30,6 +33,7 @@ from megaflow.errors import (
     OutputError,
     PeerFailed,
     ProtocolError,
+    StoreDamaged,
     StoreError,
     StoreFenced,
     StoreUnfit,
@@ -37,16 +41,19 @@ from megaflow.errors import (
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.children import Child, Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
-from megaflow.job.launcher.loop import Loop, RunSummary
+from megaflow.job.launcher.loop import Loop
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, JobSpec
 
-WAIT_SECONDS: Final = 0.1  # before the first restart: what has killed a process may last a moment
+WAIT_SECONDS: Final = 0.2  # before a second restart in a row: what has killed a process may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
+OFTEN: Final = 10  # losses for each of `restarts`; by default one every 20 seconds
+OFTEN_SECONDS: Final = 600.0
 
 
 def is_loss(error: BaseException) -> bool:
@@ -54,7 +61,7 @@ def is_loss(error: BaseException) -> bool:
     if isinstance(error, StoreFenced):
         return False  # another launcher goes on
     is_any = isinstance(error, ClusterError | StoreError | OutputError)
-    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)
 
 
 class Starter(Protocol):
@@ -88,6 +95,7 @@ class Supervision:
     def __post_init__(self, job: Job) -> None:
         self._job = job  # as it was when the present life began
         self._losses = 0  # without a committed checkpoint between
+        self._lost_at: deque[float] = deque()  # seconds of the clock, of the last OFTEN_SECONDS
         self._since = 0 if self.keeper is None else self.keeper.latest.checkpoint  # that the present life began with
 
     def begin(self, addresses: Sequence[Address]) -> None:
@@ -163,7 +171,8 @@ class Supervision:
                 replace(job, host=addresses[0][0], port=addresses[0][1], life=job.life + 1, recovering=restart)
             )
             self.report(f"{loss}; {restart}: {resumption_text(commit, commit.written_at, 0, self.machine.wall())}")
-            due = self.machine.now() + min(WAIT_SECONDS * 2 ** (self._losses - 1), WAIT_SECONDS_MAX)
+            wait = min(WAIT_SECONDS * 2 ** (self._losses - 2), WAIT_SECONDS_MAX) if self._losses > 1 else 0.0
+            due = self.machine.now() + wait
             while (left := due - self.machine.now()) > 0:
                 yield from self._wait(left)
         finally:
@@ -188,6 +197,13 @@ class Supervision:
             self._losses = 0
         if self._losses == self.spec.restarts:
             raise ClusterError(f"{loss}; no checkpoint was taken since restart 1 of {self._losses}") from loss
+        now = self.machine.now()
+        self._lost_at.append(now)
+        while self._lost_at[0] < now - OFTEN_SECONDS:
+            self._lost_at.popleft()
+        if (often := len(self._lost_at)) > OFTEN * self.spec.restarts:
+            within = f"{often} times within {OFTEN_SECONDS / 60:g} minutes"
+            raise ClusterError(f"{loss}; processes were lost {within}: it does not go on by itself")
         self._losses += 1
 
     def _published(self, job: Job) -> Job:

@@ -7,6 +7,8 @@ rehearsal           whether the program can go on with its states; dry_build: it
 flow                the user's function, and what it is given; source_record: which source it was loaded from
 fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
+staged_attempt      what one attempt of a task has sent
+staged_units        what is staged: lines in a text, or packed rows; row_inputs: whose these are, and as what
 untaken_lines       those of Spark's that a checkpoint finds there
 kept_state          durable state: what operators begin with, and where their cuts go
 cut_packer, cut_keeper    the blocks of cuts as segments; the thread that writes them

@@ -14,9 +14,9 @@ What the user's code starts gets nothing that is the worker's own:
    it; of the connections it lets go, and ends if it comes back to the engine: see
    `megaflow.timely.communication.tcp_fabric`. So a worker's end is seen though a fork of it lives on.
 
-Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
-rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
-long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
+Once started, the process keeps the garbage collector off what was built (`gc.freeze`). It has it run rarely from the
+first, as states are loaded, too: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many
+small, long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
 """
 
 import contextlib
@@ -81,6 +81,17 @@ def _read_exactly(file: int, size: int) -> bytes:
     return bytes(data)
 
 
+def say_whose_lines_these_are() -> None:
+    """Have warnings about connections begin as all that megaflow says, unless the program sets up its own logging."""
+    logger = logging.getLogger("megaflow.wire")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter("megaflow: %(message)s"))
+        handler.addFilter(lambda record: not logging.getLogger().handlers)
+        logger.addHandler(handler)
+
+
 class Process:
     """The workers of this process, and what happens when one fails."""
 
@@ -97,7 +108,9 @@ class Process:
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
-        settings = JobSettings(spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable)
+        settings = JobSettings(
+            spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable, spec.rows
+        )
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
         self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, Watchdog(tell), joined)
@@ -109,7 +122,9 @@ class Process:
 
         A process that joins loads its program before it asks to: however long that takes, no other one waits for it.
         """
+        say_whose_lines_these_are()
         self.shared.watchdog.start()
+        collect_rarely()
         if isinstance(self.spec.part, JoiningProcess):
             self.shared.app.function()
         execute(self._config(), self._work, self.spec.job.args)
@@ -206,11 +221,15 @@ def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> 
     return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
 
 
+def collect_rarely() -> None:
+    """Have the garbage collector run rarely."""
+    gc.set_threshold(gc_threshold(), 20, 100)
+
+
 def settle_memory() -> None:
-    """Hide from the garbage collector what exists now, and have it run rarely."""
+    """Hide from the garbage collector what exists now."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(gc_threshold(), 20, 100)
 
 
 def empty_standard_input() -> None:

@@ -14,7 +14,7 @@ from megaflow.control.messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
-from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
@@ -36,10 +36,10 @@ class KeptState:
         self,
         worker: Worker,
         part: DurablePart,
-        open_store: Callable[[str], Store] = lambda folder: FolderStore(LocalFolder(folder)),
+        open_store: Callable[[str], Store] = lambda folder: FolderStore(open_in_a_job(folder)),
         keeper: type[CutKeeper] = CutKeeper,
     ) -> None:
-        """Open the store. Raises OSError."""
+        """Open the store. Raises StoreError."""
         self._worker = worker
         self._part = part
         self._store = open_store(part.folder)

@@ -12,12 +12,14 @@ the launcher and all workers where it listens (`Coordinates`). Only then are cli
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.coordinator.lookups import places_of
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
@@ -28,14 +30,17 @@ from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
+from megaflow.megaphone.moments import Showing
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -156,10 +161,13 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None
+            graph.extension(Showing).show = state_text
             if spec.durable is not None:
                 self._kept = self._shared.keep(self._worker, spec.durable)
                 self._kept.equip(graph.extension(Durability))
-            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
+            inputs = RowInputs(spec.rows)
+            read = partial(self._read, numbered, inputs)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs)
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             if self._kept is not None:
                 self._kept.check(graph)
@@ -169,11 +177,12 @@ class WorkerProgram:
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
-    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+    def _read(self, numbered: Port[Numbered], inputs: RowInputs) -> Stream[Any]:
         launcher = self._shared.launcher
+        self._queue.staging.unpack = inputs.unpack
         source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines,
+            None if self._kept is None else self._kept.keep_lines, inputs.are_several,
         )  # fmt: skip
         if self._kept is not None and isinstance(self._shared.spec.part, Founder):
             self._queue.staging.restore(self._kept.restaged())
@@ -226,7 +235,8 @@ class WorkerProgram:
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
-            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
+            places_of=partial(places_of, worker.stateful), **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over

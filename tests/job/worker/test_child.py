@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
-from megaflow.job.worker.child import read_spec, settle_memory
+from megaflow.job.worker.child import collect_rarely, read_spec, settle_memory
 from tests.test_floor_plan import run_python
 
 HERE = ("127.0.0.1", 1)
@@ -45,6 +45,7 @@ def test_what_exists_at_the_start_is_out_of_the_collectors_sight(monkeypatch: py
     monkeypatch.setenv("MEGAFLOW_GC_THRESHOLD", "12345")
     before = gc.get_threshold()
     try:
+        collect_rarely()
         settle_memory()
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[0] == 12345
