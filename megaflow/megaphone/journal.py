@@ -111,7 +111,7 @@ class Durability:
 
 
 @dataclass(slots=True)
-class _Interval:
+class Interval:
     """What has changed between two cuts."""
 
     number: int | None = None  # of the cut at its end; None: it goes on
@@ -139,8 +139,8 @@ class Journal(Moments):
         self._spent = spent
         self._at_end: tuple[FlatTime, Checkpoint] | None = None  # is to be cut when nothing more will happen
         self._firing: set[int] = set()  # bins with timers that were set before the end, and that will fire
-        self._present = _Interval()
-        self._intervals = [self._present]  # since the last committed cut, oldest first
+        self._present = Interval()
+        self.intervals = [self._present]  # since the last committed cut, oldest first; `remains` reads them, too
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
         self.seconds = 0.0  # of a processor that the last cut has taken up to now
@@ -188,7 +188,7 @@ class Journal(Moments):
     def committed(self, number: int) -> None:
         """Note that a checkpoint is committed: what led to it need not be kept."""
         self._committed = max(number, self._committed)
-        self._intervals = [each for each in self._intervals if each.number is None or each.number > self._committed]
+        self.intervals = [each for each in self.intervals if each.number is None or each.number > self._committed]
 
     def _state(self, key: Any) -> Any:
         state = None if self.young is None else self.young.get(key)
@@ -312,8 +312,8 @@ class Journal(Moments):
         if since is not None:
             self.committed(since)
         self._present.number = number
-        changed, last, self._present = self._intervals.copy(), self._present, _Interval()
-        self._intervals.append(self._present)
+        changed, last, self._present = self.intervals.copy(), self._present, Interval()
+        self.intervals.append(self._present)
         if self._follows:
             last.dense = last.dense and self.records > 0
             touched = len(last.keys) + len(last.young)

@@ -244,6 +244,8 @@ def build(
     restored = Restored({}, {})
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
+    if restored.kept is not None:
+        store.adopt(*restored.kept)
     for bin in own:
         store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
     if moments is not None:

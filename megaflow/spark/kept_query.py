@@ -139,7 +139,8 @@ def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
         remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
         if not (folder / "offsets" / str(batch)).is_file():
             raise StoreError(f"{folder} does not have batch {batch}, which the last checkpoint has: {remedy}")
-        answered = [int(name) for name in os.listdir(folder / "commits") if name.isdigit()] if batch > 0 else []
+        done = folder / "commits"  # not there before a batch is done
+        answered = [int(name) for name in os.listdir(done) if name.isdigit()] if done.is_dir() else []
         if max(answered, default=batch) > batch:
             raise StoreError(
                 f"{folder} says that batch {max(answered)} is done, and the last checkpoint has those up to {batch}: "

@@ -155,6 +155,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
         before = run.status_when(lambda status: len(status["workers"]) == 3)
         assert run.control("move-bins", "--balance").returncode == 0
         founders = [worker["address"] for worker in before["workers"] if worker["id"] < 2]
+        pids, stayed = {worker["pid"] for worker in before["workers"]}, 0
         for lost in (1, 2):
             counted.await_more()
             os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
@@ -162,6 +163,9 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: goes on from" in said
             after = run.status_when(lambda status: status["state"] == "running")
             assert [worker["address"] for worker in after["workers"]] == founders
+            stayed += len(pids & {worker["pid"] for worker in after["workers"]})
+            pids = {worker["pid"] for worker in after["workers"]}
+        assert stayed, "a process that was not lost goes on, unless it was much too slow"
         left = other.end()
         assert left.code == 75 and "this process ends: what it had goes to the others" in left.errors, left.errors
     finally:

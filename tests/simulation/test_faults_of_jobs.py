@@ -120,6 +120,32 @@ FAULTS_OF_LAUNCHERS = {
     ),
 }
 
+FAULTS_OF_MEMORY = {
+    "a key that was touched is remembered": Fault("Remains.roll_back", "(each.keys for each in since)", "[]"),
+    "what was touched before a cut that was abandoned is remembered": Fault(
+        "Remains.roll_back", "each.number > checkpoint", "False"
+    ),
+    "what nobody has noted is remembered": Fault("Remains.roll_back", "self.bins = {}", "pass"),
+    "a bin that has come since is remembered": Fault(
+        "Remains.roll_back", "self.bins.pop(bin, None)", "self.bins.get(bin)"
+    ),
+    "what is left of a bin that went is remembered": Fault(
+        "Remains.roll_back", "len(self.states) != sum(map(len, self.bins.values()))", "False"
+    ),
+    "a key that was touched is not read again": Fault("Memory.roll_back", "recovery.recall(heir, touched)", "{}"),
+    "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "{}"),
+    "a bin that nobody remembers is not read": Fault(
+        "Memory.restore", "recovery.restore(heir, frozenset(bins) - here)", "Restored({}, {})"
+    ),
+    "a key is read as it was before the newest cut of its bin": Fault(
+        "Recovery.recall", "entry.bin not in wanted or cut.bases[entry.bin] != number", "entry.bin not in wanted"
+    ),
+    "an older change is read in place of a base": Fault("Recovery.recall", "number >= base", "True"),
+    "a key that was forgotten is read": Fault(
+        "Recovery.recall", "found[key] = state", "found[key] = state if state is not None else found.get(key)"
+    ),
+}
+
 
 @pytest.mark.parametrize("name", one_quick(FAULTS))
 def test_a_planted_fault_is_found_within_200_jobs(name: str) -> None:
@@ -144,7 +170,13 @@ def test_a_planted_fault_of_a_launcher_is_found_within_200_durable_jobs(name: st
     check_found(FAULTS_OF_LAUNCHERS[name], "durable jobs")
 
 
-ALL_FAULTS = FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS | FAULTS_OF_LAUNCHERS
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_MEMORY)
+def test_a_planted_fault_of_a_memory_is_found_within_200_jobs_that_lose_processes(name: str) -> None:
+    check_found(FAULTS_OF_MEMORY[name], "lost processes")
+
+
+ALL_FAULTS = FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS | FAULTS_OF_LAUNCHERS | FAULTS_OF_MEMORY
 
 
 @pytest.mark.parametrize("name", ALL_FAULTS)

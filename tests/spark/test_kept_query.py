@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,9 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     kept = record(tmp_path, 3, 2)
     check_record(str(tmp_path), ((kept.name, 3),))
     check_record(str(tmp_path), ((kept.name, 2),))
+    shutil.rmtree(kept.record / "commits")
+    check_record(str(tmp_path), ((kept.name, 0),))
+    check_record(str(tmp_path), ((kept.name, 3),))
     again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
     new = keep_query(str(tmp_path), (), "lines")
@@ -43,7 +47,11 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
 
 @pytest.mark.parametrize(
     ("planned", "answered", "newest", "why"),
-    [(3, 2, 4, "does not have batch 4, which the last checkpoint has"), (5, 4, 3, "says that batch 4 is done")],
+    [
+        (3, 2, 4, "does not have batch 4, which the last checkpoint has"),
+        (5, 4, 3, "says that batch 4 is done"),
+        (1, 1, 0, "says that batch 1 is done"),
+    ],
 )
 def test_a_record_that_does_not_fit_is_refused(
     tmp_path: Path, planned: int, answered: int, newest: int, why: str

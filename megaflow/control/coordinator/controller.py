@@ -41,7 +41,7 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
-from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.launcher_messages import Started, StartFailed, StartWaits
 from megaflow.control.messages import CommitBatch
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
@@ -144,7 +144,7 @@ class Controller:
                     self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
                 self._changes.declined(event, out, now)
-            case Started() | StartFailed():
+            case Started() | StartFailed() | StartWaits():
                 self._changes.launched(event, out, now)
             case Committed() | CommitFailed():
                 self._checkpoints.answered(event, out, now)

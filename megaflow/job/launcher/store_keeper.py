@@ -5,8 +5,8 @@
 2. From `start` on the thread alone uses the store; `commit` gives it one checkpoint at a time, and `results` has what
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
-3. What is not needed any more is removed after a commit, before the next; if that fails, after the next. A name that
-   is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
+3. What is not needed any more is removed once a commit has been told, before the next; if that fails, after the next.
+   A name that is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
 4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
    commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
    what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 from uuid import uuid4
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
@@ -37,7 +37,6 @@ from megaflow.job.launcher.kept_input import KeptInput
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
 FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
-
 DROP_SECONDS_MAX: Final = 10.0  # for a commit without a name: many times what it takes
 
 
@@ -59,7 +58,7 @@ class ToDrop:
     done: Future[None]  # for who has asked
 
 
-Task: TypeAlias = ToCommit | ToDrop
+Task: TypeAlias = ToCommit | ToDrop | Literal["collect"]
 
 
 class StoreKeeper:
@@ -262,8 +261,8 @@ class StoreKeeper:
                 return
             if result is not None:
                 self._results.append(result)
-        if isinstance(task, ToDrop) and result is None:
-            return  # who has asked knows
+        if task is not None and result is None:
+            return  # nobody waits, or who has asked knows
         with contextlib.suppress(OSError):  # the loop has ended
             self._wake()
 
@@ -271,6 +270,11 @@ class StoreKeeper:
         """Do it; return what is to be said of it. In doubt `_doubtful` is set."""
         if task is None:
             self._begin_anew()
+            return None
+        if task == "collect":
+            assert self._incarnation is not None, "it has begun"
+            with contextlib.suppress(OSError):
+                self._incarnation.collect()
             return None
         if self._doubtful is None:
             self._doubtful_since = time.monotonic()
@@ -314,7 +318,7 @@ class StoreKeeper:
             task.done.set_exception(StoreError(f"the store {self.path} cannot be written to: {error.strerror}"))
 
     def _write(self, commit: Commit, write: Callable[[Incarnation], object]) -> bool:
-        """Write a commit, remove what is not needed then; in doubt set `_doubtful` and return False. Raises OSError."""
+        """Write a commit; in doubt set `_doubtful` and return False. Raises OSError."""
         incarnation = self._incarnation
         assert incarnation is not None, "it has begun"
         try:
@@ -324,8 +328,8 @@ class StoreKeeper:
                 raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
             self._doubtful = commit
             return False
-        with contextlib.suppress(OSError):
-            incarnation.collect()
+        with self._wanted:
+            self._tasks.appendleft("collect")
         return True
 
     def _begin_anew(self) -> None:
@@ -336,13 +340,11 @@ class StoreKeeper:
             self._incarnation = self._incarnation.begin_anew()
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
-        begun = self._incarnation.latest
+        self._begun = begun = self._incarnation.latest
         self._lengths = {begun.checkpoint: self._lengths[begun.checkpoint]}
-        self._begun = begun
 
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""
         assert self._incarnation is not None, "it has not begun"
-        mine = (segment.name for segment in commit.files if segment.checkpoint == commit.checkpoint)
-        self._incarnation.give_up(mine)
+        self._incarnation.give_up(each.name for each in commit.files if each.checkpoint == commit.checkpoint)
         return CommitFailed(commit.checkpoint, reason)

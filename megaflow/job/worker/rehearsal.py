@@ -45,7 +45,13 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
     try:
         app.function()
         build_dry(worker, build, args, task.rows)
-        kept.rehearse()
+        try:
+            kept.rehearse()
+        except FileNotFoundError as gone:
+            raise StoreError(
+                f"{gone.filename} was removed meanwhile by a job that goes on: begin with a later checkpoint, or with "
+                "one that has a name, which stays"
+            ) from gone
     except StoreError as error:
         return error
     except Enough:

@@ -25,7 +25,7 @@ from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
-from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.restored import Heir
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
@@ -33,6 +33,7 @@ from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
@@ -41,6 +42,7 @@ from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.moments import Showing
+from megaflow.megaphone.remains import Remains
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -68,7 +70,8 @@ class Shared:
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
     watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
-    keep: Callable[[Worker, DurablePart], KeptState] = KeptState
+    keep: Callable[..., KeptState] = KeptState
+    memory: Memory | None = None  # what the process has of the job, if it was one of its before
 
     @property
     def address(self) -> str:
@@ -152,6 +155,10 @@ class WorkerProgram:
         if ready is (isinstance(part, JoiningProcess) and part.wishes):
             self._shared.joined(self._worker)
 
+    def end(self) -> list[tuple[Heir, Remains]]:
+        """Write no more, as the worker has ended; return what is in memory of the operators. Blocks."""
+        return [] if self._kept is None else self._kept.stop()
+
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
@@ -163,7 +170,7 @@ class WorkerProgram:
             graph.where = None
             graph.extension(Showing).show = state_text
             if spec.durable is not None:
-                self._kept = self._shared.keep(self._worker, spec.durable)
+                self._kept = self._shared.keep(self._worker, spec.durable, memory=self._shared.memory)
                 self._kept.equip(graph.extension(Durability))
             inputs = RowInputs(spec.rows)
             read = partial(self._read, numbered, inputs)

@@ -12,7 +12,7 @@ import pytest
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import begin, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_to_look
 from megaflow.durable.query_record import kept_files
 from megaflow.durable.store import FolderStore
@@ -85,6 +85,27 @@ def test_checkpoints_are_committed_in_a_thread_with_what_is_left_to_be_read(benc
     assert again.found is not None and again.found.checkpoint == 5
     assert again.begin(OUT, 0).incarnation == 2
     again.close()
+
+
+def test_a_commit_is_told_before_what_is_not_needed_then_is_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, removed = threading.Event(), threading.Event()
+    collect = Incarnation.collect
+
+    def late(incarnation: Incarnation) -> None:
+        assert told.wait(WAIT_SECONDS)
+        collect(incarnation)
+        removed.set()
+
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    for checkpoint in (1, 2):
+        assert bench.commit(checkpoint) == Committed(checkpoint)
+    monkeypatch.setattr(Incarnation, "collect", late)
+    assert bench.commit(3) == Committed(3)
+    told.set()
+    assert removed.wait(WAIT_SECONDS) and len(list(bench.folder.glob("*.commit"))) == 2
 
 
 def test_a_disk_that_fails_fails_a_checkpoint_and_the_next_may_succeed(

@@ -24,7 +24,8 @@ from megaflow.errors import (
 )
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import supervision as module
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
@@ -61,7 +62,7 @@ class Bench:
         self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts)
         self.signals = Signals()
         stack.callback(self.signals.close)
-        self.children = stack.enter_context(Children(True))
+        self.children = stack.enter_context(Children(is_durable=True))
         self.keeper = StoreKeeper(str(folder / "store"), "app.py:dataflow", 3)
         stack.callback(self.keeper.close)
         self.writer = ListWriter()
@@ -87,6 +88,12 @@ class Bench:
             return real.select(WAIT_SECONDS if seconds is None else 0.0)
 
         return SimpleNamespace(register=real.register, select=select, close=real.close)
+
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        self.again = again
+
+    def settled(self) -> Sequence[Address]:
+        return self.again
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         self.founded.append((begun, tuple(addresses)))

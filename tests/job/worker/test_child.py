@@ -11,7 +11,8 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
-from megaflow.job.worker.child import collect_rarely, read_spec, say_whose_lines_these_are, settle_memory
+from megaflow.job.worker.child import collect_rarely, say_whose_lines_these_are, settle_memory
+from megaflow.job.worker.lifeline import read_spec
 from tests.test_floor_plan import run_python
 
 HERE = ("127.0.0.1", 1)

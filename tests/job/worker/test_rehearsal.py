@@ -61,6 +61,13 @@ def test_what_fits_is_not_refused(tmp_path: Path) -> None:
     assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) is None
 
 
+def test_a_checkpoint_of_another_job_that_has_gone_meanwhile_is_named(tmp_path: Path) -> None:
+    before = task(tmp_path, flow_of())
+    (tmp_path / f"{before.part.commit:012}.commit").unlink()
+    found = rehearse(before)
+    assert isinstance(found, StoreError) and ".commit was removed meanwhile by a job that goes on" in str(found)
+
+
 def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: Path) -> None:
     def wrong(flow: Any) -> Any:
         return flow.lines().no_such_method()
