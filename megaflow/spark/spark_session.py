@@ -6,8 +6,10 @@ The only module here that imports pyspark at once; import it where Spark is used
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +71,8 @@ def spark_session(
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log", held))
-        context = SparkContext(conf=conf, gateway=gateway)
+        with kept_signals():
+            context = SparkContext(conf=conf, gateway=gateway)
         # When Java is killed, this prints a traceback; that it has ended we say ourselves.
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
         # With PYSPARK_PYTHON unset it would be the python3 on PATH. Executors elsewhere may have another than this one.
@@ -78,6 +81,17 @@ def spark_session(
         session = SparkSession(context)
         stack.callback(_stop, session)
         yield session
+
+
+@contextlib.contextmanager
+def kept_signals() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: a SparkContext that is made in the main thread sets one that cancels all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
