@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 from megaflow.durable.incarnation import DurablePart
-from megaflow.megaphone.moments import Shown
 
 # 1. On the control stream -------------------------------------------------------------
 
@@ -404,7 +403,7 @@ class BinsInstalled:
 class StatesShown:
     """States that were asked for, by the worker that owned the bins of their keys at that time."""
 
-    answers: tuple[Shown, ...]
+    answers: tuple[tuple[int, int, str | None, str | None], ...]  # (lookup, place, text, fault): see `Shown`
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,23 +126,10 @@ FAULTS_OF_MEMORY = {
         "Remains.roll_back", "each.number > checkpoint", "False"
     ),
     "what nobody has noted is remembered": Fault("Remains.roll_back", "self.bins = {}", "pass"),
-    "a bin that has come since is remembered": Fault(
-        "Remains.roll_back", "self.bins.pop(bin, None)", "self.bins.get(bin)"
-    ),
-    "what is left of a bin that went is remembered": Fault(
-        "Remains.roll_back", "len(self.states) != sum(map(len, self.bins.values()))", "False"
-    ),
     "a key that was touched is not read again": Fault("Memory.roll_back", "recovery.recall(heir, touched)", "{}"),
     "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "{}"),
     "a bin that nobody remembers is not read": Fault(
         "Memory.restore", "recovery.restore(heir, frozenset(bins) - here)", "Restored({}, {})"
-    ),
-    "a key is read as it was before the newest cut of its bin": Fault(
-        "Recovery.recall", "entry.bin not in wanted or cut.bases[entry.bin] != number", "entry.bin not in wanted"
-    ),
-    "an older change is read in place of a base": Fault("Recovery.recall", "number >= base", "True"),
-    "a key that was forgotten is read": Fault(
-        "Recovery.recall", "found[key] = state", "found[key] = state if state is not None else found.get(key)"
     ),
 }
 

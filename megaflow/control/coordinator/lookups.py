@@ -150,7 +150,7 @@ class Lookups:
 
     def answered(self, worker: int, answer: StatesShown, out: list[Instruction]) -> None:
         """Take in what a worker has shown; answer whoever has asked once all is known."""
-        for shown in answer.answers:
+        for shown in (Shown(*each) for each in answer.answers):
             sought = self._open[shown.lookup]
             assert shown.place not in sought.found, f"{shown} of worker {worker}: {sought.found[shown.place]}"
             sought.found[shown.place] = worker, shown

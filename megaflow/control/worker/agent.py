@@ -6,7 +6,7 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from megaflow.control import reports
@@ -134,7 +134,7 @@ class Agent:
         """Tell the coordinator the states that were asked for since the last time."""
         for view in self._worker.stateful:
             if view.moments is not None and view.moments.answers:
-                self._report(StatesShown(tuple(view.moments.take_answers())))
+                self._report(StatesShown(tuple(map(astuple, view.moments.take_answers()))))
 
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
