@@ -51,12 +51,14 @@ class Jobs:
         self.results: dict[int, list[str | None]] = {}
         self.ended: str | None = None  # what of Spark's has
         self.attempts = 0
+        self.ends: dict[int, Callable[[str | None], None]] = {}  # number -> who is told that its job has ended
         self.threads: list[threading.Thread] = []
 
     def slots(self) -> int:
         return self.free
 
     def submit(self, number: int, payload: bytes, ended: Callable[[str | None], None]) -> None:
+        self.ends[number] = ended
         self.queued.append((number, pickle.loads(payload).args[0], ended))
         self.run()
 
@@ -233,6 +235,12 @@ def test_one_that_is_lost_is_said_to_be_with_what_has_ended(bench: Bench) -> Non
     bench.place._door.call(lambda: process.lose(process._connection))  # type: ignore[union-attr, arg-type]
     assert process.wait(WAIT_SECONDS) == -9
     assert child.how_it_ended() == "was lost: its executor has ended; its log: http://host/log"
+
+
+def test_one_whose_job_has_failed_is_said_to_be_lost_with_the_reason(bench: Bench) -> None:
+    [child] = bench.start(SLEEPS)
+    bench.jobs.ends[0]("Spark's Java process has ended unexpectedly")
+    assert child.how_it_ended() == "was lost: Spark's Java process has ended unexpectedly"
 
 
 def test_those_that_join_are_seated_one_by_one_and_say_what_they_wait_for(bench: Bench) -> None:

@@ -146,7 +146,8 @@ class OnSpark:
         task = AgentTask(number, self._launchers, self._secret, draft, environment(), self._witnesses)
 
         def ended(trouble: str | None) -> None:
-            process.end(KILLED if trouble else 0, trouble)
+            begun = process.child is not None
+            process.end(KILLED if trouble else 0, f"was lost: {trouble}" if trouble and begun else trouble)
 
         jobs.submit(number, pickle.dumps(functools.partial(run_task, task)), ended)
         return process
