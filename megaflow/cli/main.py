@@ -219,7 +219,7 @@ def run(
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
@@ -281,7 +281,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
 
 def show_started(count: int) -> Callable[[Any], None]:
     """Return what tells the user the name of a job with so many workers, and how to steer it."""
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
 
     workers = quantity(count, "worker")
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")

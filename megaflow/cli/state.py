@@ -12,7 +12,7 @@ from megaflow.cli.json_records import to_json
 from megaflow.cli.options import answer, counted, option
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import drop_name
 from megaflow.durable.inspection import StoreContent, inspect, verify

@@ -20,7 +20,7 @@ from megaflow.cli.options import ArgsCommand, answer, counted, option, say
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.text import bytes_text
 from megaflow.control.coordinator.lookups import keys_meant
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder

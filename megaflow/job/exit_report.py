@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from megaflow.megaphone.routing import ranges_text
+from megaflow.control.wording import ranges_text
 
 TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000

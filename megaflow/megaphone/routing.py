@@ -6,7 +6,7 @@ bin wins. It is in force from exactly its time on: a record at s goes by the new
 
 from bisect import bisect
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import Any, TypeAlias
@@ -111,21 +111,6 @@ def difference(old: RoutingTable, new: RoutingTable) -> list[tuple[int, WorkerId
     [(1, 0, 1), (2, 1, 0)]
     """
     return [(bin, source, target) for bin, (source, target) in enumerate(zip(old, new)) if source != target]
-
-
-def ranges_text(bins: Sequence[int]) -> str:
-    """Return bins, in increasing order, as ranges: the form that `--bins` takes.
-
-    >>> ranges_text([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    runs: list[list[int]] = []
-    for bin in bins:
-        if runs and runs[-1][1] == bin - 1:
-            runs[-1][1] = bin
-        else:
-            runs.append([bin, bin])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def validate(

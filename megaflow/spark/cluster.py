@@ -14,9 +14,11 @@ from megaflow.errors import ClusterError, UsageError
 from megaflow.spark.preflight import find_java
 from megaflow.spark.shipping import ship
 from megaflow.spark.worker_settings import check_settings, slots_of, too_few
+from megaflow.timely.communication.tcp import parse_address
 
 POLL_SECONDS: Final = 0.2
 TOLD_SECONDS: Final = 10.0
+MASTER_SECONDS: Final = 10.0  # for a master to let in who connects
 RETRIES: Final = 4  # Spark's own default on a cluster; of a local master it is 1
 
 
@@ -75,11 +77,27 @@ def worker_jobs(
             master = f"local[{max(os.cpu_count() or 1, need)},{RETRIES}]"
         elif master.startswith("local[") and "," not in master:
             master = f"{master[:-1]},{RETRIES}]"
+        check_master(master)
         more = {} if master.startswith("local") else reachable_driver(master)
         session = stack.enter_context(spark_session(folder, master=master, more={**more, **conf}))
         jobs = WorkerJobs(session, name, path)
         check_settings(jobs.settings)
         yield jobs
+
+
+def check_master(master: str) -> None:
+    """Raise ClusterError if no standalone master answers at any of its addresses: Spark would try for a minute."""
+    if not master.startswith("spark://"):
+        return
+    troubles = []
+    for place in master.removeprefix("spark://").split(","):
+        try:
+            host, port = parse_address(place)
+            with socket.create_connection((host, port), MASTER_SECONDS):
+                return
+        except OSError as error:
+            troubles.append(f"{place} ({error.strerror or error})")
+    raise ClusterError(f"--on spark:{master}: no master of Spark's answers at {', '.join(troubles)}")
 
 
 def reachable_driver(master: str) -> dict[str, str]:

@@ -1,13 +1,14 @@
 """What is refused before Spark starts: settings that kill workers, masters that cannot hold them; what is sent."""
 
+import socket
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from megaflow.errors import UsageError
+from megaflow.errors import ClusterError, UsageError
 from megaflow.spark import cluster
-from megaflow.spark.cluster import worker_jobs
+from megaflow.spark.cluster import check_master, worker_jobs
 from megaflow.spark.shipping import ship
 from megaflow.spark.worker_settings import check_settings, parse_conf, parse_on
 
@@ -63,6 +64,17 @@ def test_a_master_with_too_few_slots_is_refused_with_both_numbers_before_spark_s
         worker_jobs("local[2]", {}, None, (), 2, True),
     ):
         pass
+
+
+def test_a_master_that_does_not_answer_is_named_before_spark_starts() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        place = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=rf"no master of Spark's answers at {place} \(Connection refused\)"):
+            check_master(f"spark://{place}")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        check_master(f"spark://{place},127.0.0.1:{listener.getsockname()[1]}")
+    check_master("local[2]")
 
 
 def test_the_app_its_neighbours_and_megaflow_are_sent_and_no_more(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ from megaflow.control.coordinator.request_progress import Add, Arrival, TableReq
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.launcher_messages import EndProcess, Started, StartWaits
 from megaflow.control.messages import AddProcesses
-from megaflow.control.reports import JoiningStatus, quantity, workers_text
+from megaflow.control.reports import JoiningStatus
+from megaflow.control.wording import quantity, workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Joined

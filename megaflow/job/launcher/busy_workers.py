@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from megaflow.control.launcher_messages import BusyReport
-from megaflow.control.reports import BUSY_REPORTED_MAX, BusyWorker, busy_text
+from megaflow.control.reports import BUSY_REPORTED_MAX, BusyWorker
+from megaflow.control.wording import busy_text
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
 from megaflow.job.sign_of_life import LongStep

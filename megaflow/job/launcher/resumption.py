@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final
 
 from megaflow.control.packed_rows import names_text
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
