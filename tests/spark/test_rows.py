@@ -166,7 +166,7 @@ def test_groups_that_have_changed_come_with_each_batch(spark: Any, tmp_path: Pat
         ("spark:kafka:?kafka.bootstrap.servers=h:1&subscribe=t", "spark:kafka:: Failed to find data source: kafka"),
         (
             "spark:json:{}",
-            r"no columns until they are named: --rows 'orders=spark:json:\S+\?schema=id LONG, name STRING'",
+            r"no columns until they are named: .*'orders=spark:json:\S+\?schema=id LONG, name STRING'",
         ),
         ("spark:json:{}?schema=k INT&select=nope", "parameter with name `nope` cannot be resolved"),
         (
