@@ -48,6 +48,7 @@ class Restored:
 
     states: dict[int, dict[Any, Any]]  # bin -> key -> state; of every bin that was asked for and has been written
     timers: dict[int, list[tuple[Any, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
+    bases: tuple[int | None, ...] = ()  # bin -> checkpoint that has its base; () if they are other bins now
 
 
 def restore(

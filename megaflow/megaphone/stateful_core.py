@@ -241,6 +241,8 @@ def build(
         restored = durability.restore(heir, frozenset(own))
     for bin in own:
         store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
+    if journal is not None and restored.bases:
+        journal.bases.begin(restored.bases)
     store.watcher = journal
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
@@ -127,7 +128,7 @@ class KeptState:
         return self._recovery
 
     def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        return self._recover().restore(heir, bins)
+        return replace(self._recover().restore(heir, bins), bases=self._recover().bases(heir))
 
     def _journals(self) -> list[tuple[str, Journal]]:
         return [(view.name, view.journal) for view in self._worker.stateful if view.journal is not None]
