@@ -13,9 +13,9 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (460, "a vocabulary: every record of the protocol, and no code"),
+    "megaflow/control/messages.py": (470, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
-    "megaflow/control/coordinator/controller.py": (390, "all that happens meets here, each kind handled elsewhere"),
+    "megaflow/control/coordinator/controller.py": (400, "all that happens meets here, each kind handled elsewhere"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
 

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from megaflow.cli.options import (
     ArgsCommand,
@@ -27,23 +26,13 @@ from megaflow.cli.options import (
     repeated,
     say,
 )
+from megaflow.cli.run_flags import check_flags, check_join_flags, origin_of
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
 
 INTERRUPTED = 130
 STATE_KEPT = 75  # EX_TEMPFAIL of sysexits.h: the same command, run again, may succeed
 REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
-ONLY_WITH_JOIN = {
-    "server": "names the worker that bootstraps a joining process",
-    "no_bootstrap": "is about the routing table of a joining process",
-    "allow_other_code": "is about the code of a joining process",
-}
-NOT_WITH_JOIN = {  # the job has them
-    name: f"--{name.replace('_', '-')}"
-    for name in ("lines", "rows", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
-                 "append", "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept",
-                 "restarts", "take_over", "from_checkpoint")
-} | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -184,6 +173,17 @@ def state() -> None:
 @option("--join-timeout", "join_timeout_seconds", env="JOIN_TIMEOUT", metavar="SECONDS", type=float, default=30.0,
         show_default=True, help="How long a process that is added, or joins by hand, may take to join; it is given up "
         "then, and changes that wait for it go on.")  # fmt: skip
+@option("--on", env="ON", metavar="spark[:MASTER]",
+        help="Run the worker processes on Spark's executors, each as a job of one task: spark:spark://HOST:7077, "
+        "spark:local[4], or the session that is there.")  # fmt: skip
+@repeated("--conf", env="CONF", metavar="K=V",
+          help="With --on spark: a setting of Spark's, as in spark.executor.memory=2g. May come several "
+          "times.")  # fmt: skip
+@option("--start-timeout", "start_timeout_seconds", env="START_TIMEOUT", metavar="SECONDS", type=float, default=120.0,
+        show_default=True, help="With --on spark: how long the first processes may take to start.")  # fmt: skip
+@repeated("--ship", "shipped", env="SHIP", metavar="PATH",
+          help="With --on spark: a file or folder that the program imports and that is not beside FILE; what is beside "
+          "it is sent anyway. May come several times.")  # fmt: skip
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
@@ -210,7 +210,8 @@ def state() -> None:
 def run(
     app: str, args: tuple[str, ...], lines: str | None, rows: tuple[str, ...], output: str, join: str | None,
     server: int | None, no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool,
-    overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
+    overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, on: str | None,
+    conf: tuple[str, ...], **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
@@ -218,7 +219,7 @@ def run(
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
@@ -226,6 +227,7 @@ def run(
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
     from megaflow.spark.query_spec import parse_row_specs
+    from megaflow.spark.worker_settings import parse_conf, parse_on
 
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
@@ -242,6 +244,7 @@ def run(
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     more["renamed"] = renamings(more["renamed"])
+    more["on"], more["conf"] = None if on is None else parse_on(on), parse_conf(conf)
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
                    origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
     started = show_started(spec.processes * spec.workers)
@@ -261,29 +264,6 @@ def run(
         click.get_current_context().exit(INTERRUPTED)
 
 
-def origin_of(text: str) -> tuple[str, str]:
-    """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
-    folder, _, name = text.rpartition(":")
-    if not folder or not name:
-        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
-    return os.path.abspath(folder), name
-
-
-def check_flags() -> None:
-    """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
-    context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
-    for name in kept if context.params["state"] is None else ():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = NOT_WITH_JOIN[name]
-            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
-    for name, meaning in ONLY_WITH_JOIN.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag, value = f"--{name.replace('_', '-')}", context.params[name]
-            flag = flag if value is True else f"{flag} {value}"
-            raise UsageError(f"{flag} {meaning}: it goes with --join only")
-
-
 def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> None:
     """Be a further process of a running job, to its end; `part` are fields of its JoiningProcess."""
     from megaflow.job.app import find_app
@@ -292,10 +272,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
     from megaflow.job.worker.child import empty_standard_input
     from megaflow.job.worker.join_by_hand import join_job
 
-    context = click.get_current_context()
-    for name, flag in NOT_WITH_JOIN.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
+    check_join_flags(target)
     contact, secret = find_contact(target)
     empty_standard_input()  # as in the job's other processes
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
@@ -304,7 +281,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
 
 def show_started(count: int) -> Callable[[Any], None]:
     """Return what tells the user the name of a job with so many workers, and how to steer it."""
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
 
     workers = quantity(count, "worker")
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")

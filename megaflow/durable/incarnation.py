@@ -178,9 +178,12 @@ class Incarnation:
     def begin_anew(self) -> "Incarnation":
         """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
 
-        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's.
+        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's, StoreDamaged
+        if there is none.
         """
         found = read_commits(self._store)
+        if not found:
+            raise StoreDamaged("the store has no commit any more: restore it from a backup")
         if found[0].incarnation != self.latest.incarnation:
             raise self._fenced(found[0].number)
         return begin(self._store, self.latest.app, self._kept, found=found)
@@ -213,7 +216,7 @@ class Incarnation:
         """Let go the segments of this incarnation whose workers have written later ones that are committed."""
         latest = self.latest
         own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.files if each.checkpoint == latest.checkpoint]
-        first: dict[str, int] = {}  # worker -> the least number of its segments of the newest checkpoint
+        first: dict[str | None, int] = {}  # worker -> the least number of its segments of the newest checkpoint
         for named in own:
             if named is not None and int(named[1]) == latest.incarnation:
                 first[named[2]] = min(int(named[3]), first.get(named[2], int(named[3])))
@@ -324,6 +327,14 @@ def check_named(commit: Commit, name: str) -> None:
     if name not in dict(commit.named):
         there = ", ".join(name for name, _ in commit.named) or "none"
         raise StoreError(f"no checkpoint has the name {name!r}; there are: {there}")
+
+
+def taken_text(name: str) -> str:
+    """Say why a checkpoint cannot have a name."""
+    return (
+        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
+        "this one was taken, without a name"
+    )
 
 
 def drop_name(store: Store, name: str) -> None:

@@ -212,6 +212,14 @@ def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False, for_a_
     return folder
 
 
+def open_in_a_job(path: str | os.PathLike[str]) -> LocalFolder:
+    """Open the folder of a store that the job's launcher has locked. Raises StoreError."""
+    try:
+        return LocalFolder(path)
+    except OSError as error:
+        raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
+
+
 def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
     """Open the folder of a store, which a job may be using, to read it. Raises StoreError if it is none."""
     try:

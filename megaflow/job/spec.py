@@ -77,6 +77,10 @@ class JobSpec:
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins
+    on: str | None = None  # Spark's master, "" for that of a session that is there; None: the processes run here
+    conf: tuple[tuple[str, str], ...] = ()  # Spark's settings
+    start_timeout_seconds: float = 120.0  # for Spark to start the processes
+    shipped: tuple[str, ...] = ()  # files and folders that the program needs where its processes run
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,13 +127,15 @@ class FedQuery:
     def stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
         """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
         try:
-            if self.kept is not None:
-                self.kept.sync()
-            ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
-            if not ports:
-                raise SourceError("no worker has a port for Spark's lines")
-            job = StageJob(self.id, uuid.uuid4().hex, batch, ports, self.contact.secret)
-            winners = push_frame(frame, job, transfer, self.packing)
+            with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # what Spark's tasks need not wait for
+                synced = None if self.kept is None else aside.submit(self.kept.sync)
+                ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
+                if not ports:
+                    raise SourceError("no worker has a port for Spark's lines")
+                job = StageJob(self.id, uuid.uuid4().hex, batch, ports, self.contact.secret)
+                winners = push_frame(frame, job, transfer, self.packing)
+                if synced is not None:
+                    synced.result()
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
             # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
             commit = messages.CommitBatch(self.id, job.run, batch, chosen)

@@ -119,7 +119,7 @@ class SparkFeed:
             stack.callback(talk.close)
         held, checkpoints = list[int](), [str(folder / f"checkpoint-{each.id}") for each in self.queries]
         if self._kept is not None:
-            held.append(stack.enter_context(self._kept.held(self._contact.stopping.wait)))
+            held.append(stack.enter_context(self._kept.held(self._contact.stopping.wait, self._report)))
             checkpoints = [self._kept.record.as_uri()]
         session = None
         if specs:

@@ -5,10 +5,13 @@ The only module here that imports pyspark at once; import it where Spark is used
 
 import contextlib
 import logging
+import os
+import signal
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from megaflow.errors import SourceError, UsageError
+from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
 
 MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
@@ -43,29 +47,51 @@ log = logging.getLogger("megaflow.spark")
 
 
 @contextlib.contextmanager
-def spark_session(folder: Path, held: Sequence[int] = ()) -> Iterator[SparkSession]:
+def spark_session(
+    folder: Path, held: Sequence[int] = (), master: str = "", more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """Give a session for the block; all that it writes, its log too, goes below `folder`.
 
     A session that is active in this process already is used and left running. Ours takes its Java process with it,
-    which inherits the descriptors `held`. Raises SourceError if Spark cannot start; blocks for some seconds.
+    which inherits the locks `held`. `master` is another one than all cores of this machine, `more` are settings
+    that count more than ours. Raises SourceError if Spark cannot start; blocks for some seconds.
     """
-    if SparkContext._active_spark_context is not None:
+    if (active := SparkContext._active_spark_context) is not None:
+        if master and active.master != master:
+            raise UsageError(f"this process has a Spark session already, on {active.master}, not on {master}")
         yield SparkSession.builder.getOrCreate()
         return
-    conf = SparkConf().setMaster(MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
-    conf.set("spark.local.dir", str(folder / "local")).set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    conf = SparkConf().setMaster(master or MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
+    conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    if (master or MASTER).startswith("local"):
+        conf.set("spark.local.dir", str(folder / "local"))
+    conf.setAll([*(more or {}).items()])
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet_connections())
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log", held))
-        context = SparkContext(conf=conf, gateway=gateway)
+        with kept_signals():
+            context = SparkContext(conf=conf, gateway=gateway)
         # When Java is killed, this prints a traceback; that it has ended we say ourselves.
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
-        context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
+        # With PYSPARK_PYTHON unset it would be the python3 on PATH. Executors elsewhere may have another than this one.
+        given = "" if str(context.master).startswith("local") else os.environ.get("PYSPARK_PYTHON", "")
+        context.pythonExec = (more or {}).get("spark.pyspark.python") or given or sys.executable
         session = SparkSession(context)
         stack.callback(_stop, session)
         yield session
+
+
+@contextlib.contextmanager
+def kept_signals() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: a SparkContext that is made in the main thread sets one that cancels all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
@@ -105,6 +131,8 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:
+        for lock in held:
+            note_holder(lock, process.pid)
         yield gateway
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the process may be gone already

@@ -226,6 +226,15 @@ def test_a_missing_or_shortened_segment_is_said() -> None:
         began(scene)
 
 
+def test_who_begins_anew_and_finds_an_empty_store_says_so() -> None:
+    scene = Scene()
+    launcher = scene.launcher()
+    launcher.checkpoint(True)
+    scene.open().delete(scene.open().list())
+    with pytest.raises(StoreDamaged, match="the store has no commit any more: restore it from a backup"):
+        launcher.incarnation.begin_anew()
+
+
 def test_a_commit_in_doubt_is_given_again_and_only_that() -> None:
     scene = Scene()
     incarnation = began(scene)

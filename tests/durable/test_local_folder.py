@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.durable.incarnation import begin
-from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_in_a_job, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
@@ -111,6 +111,25 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
         free.close_folder()
 
 
+def test_who_locks_what_was_the_lock_a_moment_ago_has_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its opening the file and its locking it another one takes the store over, and the older one ends."""
+    older, flock = open_for_a_job(tmp_path), fcntl.flock
+    taken: list[LocalFolder] = []
+
+    def late(file: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        taken.append(open_for_a_job(tmp_path, take_over=True))
+        older.close_folder()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(StoreError, match="is in use by process"):
+        open_for_a_job(tmp_path)
+    taken[0].close_folder()
+
+
 def test_of_two_that_take_a_store_over_at_once_one_is_refused(folder: LocalFolder, tmp_path: Path) -> None:
     other = LocalFolder(tmp_path / "state")
     assert other._locked(NEXT_LOCK)[0] is not None
@@ -197,6 +216,8 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
         open_for_a_job(tmp_path / "file")
     with pytest.raises(StoreError, match="cannot be opened: No such file"):
         open_for_a_job(tmp_path / "none" / "state")
+    with pytest.raises(StoreError, match=r"the store .*/none cannot be opened: No such file"):
+        open_in_a_job(tmp_path / "none")
     with pytest.raises(StoreError, match="is no store that can be read: No such file"):
         open_to_look(tmp_path / "none")
 

@@ -53,7 +53,7 @@ def test_lines_are_neither_lost_nor_doubled_and_a_batch_is_answered_when_it_is_d
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    assert len(seen) == 9 and all(seen.values()), f"the runs have become too tame: {seen}"
+    assert len(seen) >= 9 and all(seen.values()), f"the runs have become too tame: {seen}"
 
 
 @pytest.mark.slow

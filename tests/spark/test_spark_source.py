@@ -310,7 +310,8 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, tran
         one = spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'")
         feed.queries[0].stage_batch(coordinator, transfer, one, 1)
         commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
-        assert [(commit.query, commit.batch) for commit in commits] == [(feed.query, batch) for batch in (0, 0, 1)]
+        query = feed.queries[0].id
+        assert [(commit.query, commit.batch) for commit in commits] == [(query, batch) for batch in (0, 0, 1)]
         assert commits[0].run != commits[1].run
         job.wait_for_lines(101)
     assert Counter(job.lines) == Counter([*expected, expected[7]])

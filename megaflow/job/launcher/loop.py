@@ -31,7 +31,8 @@ from megaflow.control import launcher_messages as messages
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.checkpointing import Checkpointing
-from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
+from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
@@ -260,7 +261,7 @@ class Loop:
             self._send(child, messages.HoldOutput(True))
         self._listen(child)
 
-    def _answer(self, answer: messages.Started | messages.StartFailed) -> None:
+    def _answer(self, answer: messages.Started | messages.StartFailed | messages.StartWaits) -> None:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, messages.StartFailed):
             self.report(f"{answer.reason}; the job goes on without it")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.job.launcher.epoch_merge import Leaving, Mark, Writer
 
 FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk

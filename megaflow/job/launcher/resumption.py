@@ -24,16 +24,17 @@ from functools import partial
 from typing import Final
 
 from megaflow.control.packed_rows import names_text
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
-from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
@@ -176,12 +177,13 @@ def resume(
         )
     length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
-    named = () if found is None else found.spark
-    if job_input.spark is None and named:
-        raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
+    whose = f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title
+    if job_input.spark is None and found is not None and found.spark:
+        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
-        raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
-    check_record(keeper.path, named)
+        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+    if found is not None and not is_restored(keeper.path, found):
+        check_record(keeper.path, found.spark)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
@@ -189,7 +191,8 @@ def resume(
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    if found is not None and found.checkpoint and not is_over and not is_same:
+    is_idle = is_over and not (spec.renamed or spec.dropped)  # but wrong names are refused
+    if found is not None and found.checkpoint and not is_idle and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
         rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines, job_input.rows))
@@ -200,7 +203,7 @@ def resume(
         )
     begun = keeper.begin(writer.name, length)
     if job_input.spark is not None:
-        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
+        job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")

@@ -2,6 +2,7 @@
 
 child               the process; join_by_hand: one that joins by `megaflow run --join`; departure: Ctrl-C there
 lifeline            its end, when the launcher ends; watchdog: which of its workers are busy
+memory              what it remembers of its states in the job's next life, if it stays when others are lost
 worker_program      its dataflow, and the loop that steps it
 rehearsal           whether the program can go on with its states; dry_build: its dataflow, without running it
 flow                the user's function, and what it is given; source_record: which source it was loaded from

@@ -19,18 +19,21 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.coordinator.lookups import places_of
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
-from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.restored import Heir
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.output import JobOutput
 from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
@@ -38,6 +41,8 @@ from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
+from megaflow.megaphone.moments import Showing
+from megaflow.megaphone.remains import Remains
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -65,7 +70,8 @@ class Shared:
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
     watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
-    keep: Callable[[Worker, DurablePart], KeptState] = KeptState
+    keep: Callable[..., KeptState] = KeptState
+    memory: Memory | None = None  # what the process has of the job, if it was one of its before
 
     @property
     def address(self) -> str:
@@ -149,6 +155,10 @@ class WorkerProgram:
         if ready is (isinstance(part, JoiningProcess) and part.wishes):
             self._shared.joined(self._worker)
 
+    def end(self) -> list[tuple[Heir, Remains]]:
+        """Write no more, as the worker has ended; return what is in memory of the operators. Blocks."""
+        return [] if self._kept is None else self._kept.stop()
+
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
@@ -158,8 +168,9 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None
+            graph.extension(Showing).show = state_text
             if spec.durable is not None:
-                self._kept = self._shared.keep(self._worker, spec.durable)
+                self._kept = self._shared.keep(self._worker, spec.durable, memory=self._shared.memory)
                 self._kept.equip(graph.extension(Durability))
             inputs = RowInputs(spec.rows)
             read = partial(self._read, numbered, inputs)
@@ -231,7 +242,8 @@ class WorkerProgram:
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
-            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
+            places_of=partial(places_of, worker.stateful), **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over

@@ -209,3 +209,32 @@ def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
     bench.finish()
     assert [each for each in bench.writer.told if each != "flush"] == [(1, 1), "cut back to 0", (4, 1)]
     assert bench.queue.synced() == [] and not bench.queue.is_full and bench.queue.records == 0
+
+
+def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next life numbers its checkpoints from the same commit on, so it would take that length for its own."""
+    bench.start()
+    bench.queue.put([(1, ["a"]), Mark(7, 2)])
+    bench.wait()
+    bench.queue.cut_back(0)
+    assert bench.queue.synced() == []
+
+    syncing, may_end = threading.Event(), threading.Event()
+
+    def sync() -> int:
+        syncing.set()
+        assert may_end.wait(WAIT_SECONDS)
+        return 1
+
+    monkeypatch.setattr(bench.writer, "sync", sync)
+    bench.queue.put([Mark(7, 3)])
+    assert syncing.wait(WAIT_SECONDS)
+    bench.queue.cut_back(0)
+    may_end.set()
+    bench.queue.put([Mark(8, 4)])
+    while not (told := bench.queue.synced()):
+        bench.wait()
+    assert told == [(Mark(8, 4), 1)]
+    bench.queue.close()

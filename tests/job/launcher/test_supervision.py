@@ -12,10 +12,20 @@ import pytest
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
-from megaflow.errors import ClusterError, MegaflowError, OutputError, PeerFailed, ProtocolError, StoreError, StoreUnfit
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    OutputError,
+    PeerFailed,
+    ProtocolError,
+    StoreDamaged,
+    StoreError,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import supervision as module
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
@@ -52,7 +62,7 @@ class Bench:
         self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts)
         self.signals = Signals()
         stack.callback(self.signals.close)
-        self.children = stack.enter_context(Children(True))
+        self.children = stack.enter_context(Children(is_durable=True))
         self.keeper = StoreKeeper(str(folder / "store"), "app.py:dataflow", 3)
         stack.callback(self.keeper.close)
         self.writer = ListWriter()
@@ -78,6 +88,12 @@ class Bench:
             return real.select(WAIT_SECONDS if seconds is None else 0.0)
 
         return SimpleNamespace(register=real.register, select=select, close=real.close)
+
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        self.again = again
+
+    def settled(self) -> Sequence[Address]:
+        return self.again
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         self.founded.append((begun, tuple(addresses)))
@@ -208,8 +224,12 @@ def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between
 
 
 @pytest.mark.parametrize(
-    "error", [PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator")]
-)
+    "error",
+    [
+        PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator"),
+        StoreDamaged("restore it"),
+    ],
+)  # fmt: skip
 def test_what_would_come_again_ends_the_job(job: Callable[..., Bench], error: MegaflowError) -> None:
     bench = job(lambda bench: error)
     with pytest.raises(type(error)) as raised:
