@@ -44,6 +44,11 @@ class Recovery:
             upgrade(restored, heir, cut.version)
         return restored
 
+    def bases(self, heir: Heir) -> tuple[int | None, ...]:
+        """Return in which checkpoint each bin was written whole last; () if they are other bins now."""
+        cut = self._cuts.get(heir.name)
+        return () if cut is None or len(cut.bases) != heir.bins else cut.bases
+
     def recall(self, heir: Heir, keys: Set[Any]) -> dict[Any, Any]:
         """Return the states that these keys have; one that is not there has none.
 

@@ -50,6 +50,7 @@ class Restored:
     timers: dict[int, list[tuple[Any, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
     # what is in memory already, to be taken over as it is: key -> state; bin -> keys, as a `BinStore` has them
     kept: tuple[dict[Any, Any], dict[int, dict[Any, None]]] | None = None
+    bases: tuple[int | None, ...] = ()  # bin -> checkpoint that has its base; () if they are other bins now
 
 
 def restore(

@@ -11,9 +11,13 @@ have their turn, one after the other, in *rounds*:
     each of which is next to nothing.
  4. A cut without any change writes nothing, so that an idle job is left alone, until an IDLE_SHARE-th of a round is
     overdue: another operator may be busy, whose segments are needed as long as there is an old base of this one.
+ 5. The first round after a restore begins with the bins that were written whole longest ago. Else a job that is killed
+    before the end of each round would write the same first bins in each life, and keep all that it has ever written
+    for the sake of the last ones.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from megaflow.megaphone.bins import BinStore
@@ -33,6 +37,11 @@ class Bases:
         self._owed = 0  # keys of bins that are to be written, by those that were written as deltas
         self._overdue = 0  # bins likewise, by the number of cuts; ROUND_CUTS stand for one
         self._rounds = 0  # that have begun since all were written
+
+    def begin(self, before: Sequence[int | None]) -> None:
+        """Begin as another life has ended; `before`: bin -> checkpoint in which it was written whole, None: never."""
+        self._turn.extend(sorted(self._store.bins, key=lambda bin: before[bin] or 0))
+        self._rounds = 1
 
     def are_better(self, keys: int) -> bool:
         """Tell whether all bins are to be written instead of so many changed keys."""

@@ -150,7 +150,7 @@ class Journal(Moments):
         self._follows = False
         self._is_trial = False  # whether the way is yet to prove itself
         self._cuts = 0  # that ended intervals noted so
-        self._bases = Bases(store)
+        self.bases = Bases(store)
 
     # When to cut ------------------------------------------------------------------------
 
@@ -323,14 +323,14 @@ class Journal(Moments):
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
         keys = [part for each in changed for part in (each.keys, each.young)]
         count = sum(map(len, keys))
-        is_dense = any(each.dense for each in changed) or self._bases.are_better(count)
+        is_dense = any(each.dense for each in changed) or self.bases.are_better(count)
         if since is None or is_dense:
-            keys, whole = [], self._bases.all()
+            keys, whole = [], self.bases.all()
         else:
             came = set[int]().union(*(each.came for each in changed))
             whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
             is_idle = not (came or count or any(each.timers for each in changed))
-            whole.update(self._bases.due(count, is_idle))
+            whole.update(self.bases.due(count, is_idle))
             whole.update(dict.fromkeys(bin for bin in cut.bins if bin in self._firing))
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]

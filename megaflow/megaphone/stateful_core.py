@@ -248,6 +248,8 @@ def build(
         store.adopt(*restored.kept)
     for bin in own:
         store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
+    if isinstance(moments, Journal) and restored.bases:
+        moments.bases.begin(restored.bases)
     if moments is not None:
         moments.showing = scope.graph.extension(Showing)
     store.watcher = moments if isinstance(moments, Journal) else None

@@ -147,6 +147,29 @@ def test_all_bins_come_round_at_the_latest_when_the_deltas_have_as_many_keys_as_
     assert operator.states(10) == operator.store.states
 
 
+def test_all_bins_come_round_through_lives_of_one_checkpoint_each() -> None:
+    states = dict.fromkeys(range(1600), 0)
+    bases: list[int | None] = [1] * BINS
+    oldest = []
+    for number in range(2, 50):
+        operator = Operator()
+        operator.store.watcher = None
+        for key, state in states.items():
+            operator.store.create(key, state)
+        operator.store.watcher = operator.journal
+        operator.journal.bases.begin(bases)
+        operator.apply(1, dict.fromkeys(range(16), number))
+        states = dict(operator.store.states)
+        operator.checkpoint(number, 2, number - 1)
+        operator.journal.write(all=True)
+        for block in operator.written[number]:
+            if block.kind is BlockKind.BIN:
+                assert block.bin is not None
+                bases[block.bin] = number
+        oldest.append(number - min(base for base in bases if base is not None))
+    assert max(oldest) <= 2 * BINS, "what is older is needed no more"
+
+
 @pytest.mark.parametrize("share", [0.04, 0.1, 0.24, 0.3, 0.9])
 def test_a_store_that_keeps_one_checkpoint_has_at_most_two_and_a_half_times_the_state(share: float) -> None:
     keys = 6400

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
@@ -143,7 +144,7 @@ class KeptState:
         return self._recovery
 
     def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        return self._memory.restore(heir, bins, self._recover())
+        return replace(self._memory.restore(heir, bins, self._recover()), bases=self._recover().bases(heir))
 
     def _stores(self) -> list[tuple[str, BinStore, Journal]]:
         return [(view.name, view.store, view.journal) for view in self._worker.stateful if view.journal is not None]

@@ -7,6 +7,7 @@ import pytest
 
 from megaflow.control.checkpoint_messages import DurableOperator
 from megaflow.control.coordinator.checkpoints import Durable
+from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart, begin
 from megaflow.errors import ProgramError, StoreError
 from megaflow.job.worker.kept_state import KeptState
@@ -26,8 +27,16 @@ def keep(key: Any, time: Any, values: Any, state: Any, timers: Any) -> Any:
 
 def begun(names: str = "count", more: tuple[Any, Any] = ((), ()), **terms: Any) -> tuple[Any, Durable]:
     """Return the states that operators begin with, and what the coordinator is told, in an incarnation of its own."""
+    worker, kept = built(names, more, **terms)
+    return {view.name: view.store.states for view in worker.stateful}, kept.durable(begins=True)  # type: ignore[attr-defined]
+
+
+def built(
+    names: str, more: tuple[Any, Any] = ((), ()), commit: Commit = KEPT.commit, **terms: Any
+) -> tuple[Worker, KeptState]:
+    """Return a worker with these operators, which go on from a commit."""
     incarnation = begin(KEPT.store, "app")
-    number = incarnation.commit(replace(KEPT.commit, app="app")).number
+    number = incarnation.commit(replace(commit, app="app")).number
     worker: Worker = lone_worker(Clock())
     kept = KeptState(worker, DurablePart("", 2, number, 1.0, *more), lambda folder: KEPT.store)
     records: InputHandle[Any] = InputHandle()
@@ -36,7 +45,17 @@ def begun(names: str = "count", more: tuple[Any, Any] = ((), ()), **terms: Any) 
         for name in names.split():
             terms = {"bins": BINS, "version": 3} | terms
             scope.input_from(records).stateful_unary(keep, name=name, **terms)
-    return {view.name: view.store.states for view in worker.stateful}, kept.durable(begins=True)  # type: ignore[attr-defined]
+    return worker, kept
+
+
+def test_the_bins_that_were_written_whole_longest_ago_have_the_first_turn() -> None:
+    (cut,) = KEPT.commit.operators
+    bases = (*cut.bases[:-2], cut.bases[-1] - 1, cut.bases[-1])  # type: ignore[operator]
+    older = replace(KEPT.commit, operators=(replace(cut, bases=bases),))
+    for bins, first in ((BINS, BINS - 2), (4, 0)):  # the latter are others than those of the store
+        (view,) = built("count", commit=older, bins=bins)[0].stateful
+        due = view.journal.bases.due(1, is_idle=False)  # type: ignore[attr-defined]
+        assert next(iter(due)) == first
 
 
 def test_an_operator_goes_on_and_a_new_one_begins_with_nothing() -> None:
