@@ -46,9 +46,6 @@ from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
 from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
 
-SLICE_SECONDS: Final = 0.001
-"""That a cut is written at a time, while records wait."""
-
 
 class Noting(Enum):
     """How S notes which keys change: see `stateful_durable`."""
@@ -146,6 +143,7 @@ class Journal:
         self._intervals = [self._present]  # since the last committed cut, oldest first
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
+        self._applies = False  # whether something has been applied, or moved, since the last slice
         self.seconds = 0.0  # of a processor that the last cut has taken up to now
         self.records = 0  # that were applied since the last cut; written by S
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
@@ -173,6 +171,7 @@ class Journal:
 
     def before(self, time: FlatTime) -> None:
         """Cut all that is registered up to this time, of which something is about to be done."""
+        self._applies = True
         while self._registered and self._registered[0][0] <= time:
             self._cut(*self._registered.popleft())
 
@@ -187,11 +186,6 @@ class Journal:
     def next(self) -> FlatTime | None:
         """The first time that is registered and not cut."""
         return self._registered[0][0] if self._registered else None
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether there is something for `write` to do."""
-        return self._unwritten is not None
 
     @property
     def is_busy(self) -> bool:
@@ -301,10 +295,11 @@ class Journal:
         """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
         if (rest := self._unwritten) is None:
             return
-        began, spent = self._now(), self._spent()
-        rest.write_some()
-        while not rest.is_written() and (all or self._now() < began + SLICE_SECONDS):
+        spent = self._spent()
+        rest.write_slice(is_idle=not self._applies)
+        while all and not rest.is_written():
             rest.write_some()
+        self._applies = False
         self.seconds += self._spent() - spent
         if rest.is_written():
             self._unwritten = None
@@ -344,6 +339,6 @@ class Journal:
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         some_left = any(each.left for each in changed)
-        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink)
+        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink, self._now)
         self.seconds += self._spent() - began
         self.wake()
