@@ -13,9 +13,9 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (460, "a vocabulary: every record of the protocol, and no code"),
+    "megaflow/control/messages.py": (470, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
-    "megaflow/control/coordinator/controller.py": (390, "all that happens meets here, each kind handled elsewhere"),
+    "megaflow/control/coordinator/controller.py": (400, "all that happens meets here, each kind handled elsewhere"),
     "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
 }
 
@@ -27,7 +27,9 @@ SMALL_MODULES = {
     "megaflow/cli/app_operators.py": "a program's operators, without a job",
     "megaflow/job/kept_states.py": "one public function, above the hash and the files that it needs",
     "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
+    "megaflow/job/launcher/run_summary.py": "what the launcher's loop puts together and programs read",
     "megaflow/job/worker/lifeline.py": "one promise, with its own argument",
+    "megaflow/spark/batch_run.py": "what stands in for a StreamingQuery",
     "megaflow/megaphone/by_time.py": "what waits by time, in F, in S and among timers",
     "megaflow/timely/communication/codec/tags.py": "what encoder and decoder agree on",
     "megaflow/timely/communication/complaints.py": "the one limit of what strangers and clients put into the log",

@@ -19,47 +19,62 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from apps.bench.crashes_aftermath import Unexpected
+from apps.bench.crashes_draws import CRASHES, Pace
 from apps.bench.crashes_job import UsersJob
 from apps.bench.crashes_storm import Storm
 from apps.bench.crashes_text import PROGRAMS, Checker, default_text, write_documents
 
-PROGRESS_SECONDS = 15.0
+Watch = Callable[[float, UsersJob, Checker], None]  # is shown the second, the job and what is known of its output
 
 
-def endure(program_name: str, seconds: float, seed: int, options: argparse.Namespace) -> bool:
+def endure(
+    program_name: str,
+    seconds: float,
+    seed: int,
+    options: argparse.Namespace,
+    pace: Pace = CRASHES,
+    watch: Watch | None = None,
+    shown_in: TextIO | None = None,
+) -> bool:
     """Run one program for so long; return whether all was right."""
+    say = partial(print, file=shown_in, flush=True)
     folder = Path(tempfile.mkdtemp(prefix=f"crashes-{program_name}-"))
     program = PROGRAMS[program_name]()
     lines = int(options.rate * (seconds + 20))
     documents = write_documents(program, options.lines or default_text(), folder / "text", lines)
     job = UsersJob(folder, program.app, documents, options.checkpoint_every)
     checker = Checker(program, documents, job.output)
-    storm = Storm(job, checker, random.Random(seed), options.rate)
-    print(f"{program_name}: seed {seed}, {lines} lines, in {folder}", flush=True)
+    storm = Storm(job, checker, random.Random(seed), options.rate, pace)
+    say(f"{program_name}: seed {seed}, {lines} lines, in {folder}")
     began = shown = time.monotonic()
     problem = ""
     try:
         storm.start()
         while (now := time.monotonic()) < began + seconds and not storm.turn(now):
-            if now - shown > PROGRESS_SECONDS:
+            if watch is not None:
+                watch(now - began, job, checker)
+            if now - shown > pace.show_seconds:
                 shown = now
-                print(f"{program_name}: {now - began:4.0f} s, {storm.text()}", flush=True)
+                say(f"{program_name}: {now - began:4.0f} s, {storm.text()}")
         storm.calm_down()
     except Unexpected as error:
         problem = str(error)
     finally:
         job.finish()
-    print(f"{program_name}: {time.monotonic() - began:4.0f} s, {storm.text()}", flush=True)
+    say(f"{program_name}: {time.monotonic() - began:4.0f} s, {storm.text()}")
     if not problem and not checker.wrong_count:
-        print(f"{program_name}: all {checker.lines} lines are right")
+        say(f"{program_name}: all {checker.lines} lines are right")
         shutil.rmtree(folder)
         return True
     for wrong in (*checker.wrong, *([problem] if problem else ())):
-        print(f"{program_name}: {wrong}")
-    print(f"{program_name}: WRONG; {folder}/log.txt says what was done, seed {seed}", flush=True)
+        say(f"{program_name}: {wrong}")
+    say(f"{program_name}: WRONG; {folder}/log.txt says what was done, seed {seed}")
     return False
 
 

@@ -149,6 +149,20 @@ class UsersJob:
         finally:
             folder.close_folder()
 
+    def newest(self) -> Commit | None:
+        """Return the newest commit, also while the job runs; None if there is none. Raises StoreError."""
+        if not self.newest_commit():
+            return None
+        folder = open_to_look(self.store)
+        try:
+            return read_commits(FolderStore(folder))[0]
+        finally:
+            folder.close_folder()
+
+    def processes(self) -> list[tuple[str, int]]:
+        """Return what each living process is, and its number."""
+        return [(kind, pid) for kind in ("launcher", "worker", "added", "by hand") for pid in self.living(kind)]
+
     def finish(self) -> None:
         """Kill all that was started and lives."""
         launcher = () if self.launcher is None else (self.launcher,)

@@ -16,22 +16,22 @@ import time
 from collections import Counter
 
 from apps.bench.crashes_aftermath import COMMAND_SECONDS_MAX, Aftermath, Unexpected
-from apps.bench.crashes_draws import STEERING, STRIKES, WORKERS_MAX, drawn, steering_words
+from apps.bench.crashes_draws import CRASHES, STRIKE_SECONDS_MAX, WORKERS_MAX, Pace, drawn, steering_words
 from apps.bench.crashes_job import Command, UsersJob, kill, lives
 from apps.bench.crashes_text import Checker
 
 LOOK_SECONDS = 0.03
 STILL_SECONDS_MAX = 60.0  # without a commit, though nothing happened
 END_SECONDS_MAX = 600.0
-STRIKE_SECONDS_MAX = 7.0
 LOST, STOPPED, INTERRUPTED = 75, 0, 130
 
 
 class Storm:
     """What is done to one job."""
 
-    def __init__(self, job: UsersJob, checker: Checker, rng: random.Random, rate: float) -> None:
+    def __init__(self, job: UsersJob, checker: Checker, rng: random.Random, rate: float, pace: Pace = CRASHES) -> None:
         self._job = job
+        self._pace = pace
         self._aftermath = Aftermath(job, checker)
         self._checker = checker
         self._rng = rng
@@ -49,25 +49,25 @@ class Storm:
 
     def start(self) -> None:
         """Start the job, or have it go on."""
-        processes, workers = self._rng.choice(((1, 1), (2, 1), (2, 1), (3, 1), (1, 2)))
+        processes, workers = self._rng.choice(self._pace.sizes)
         now = time.monotonic()
         self._may_end, self._ids, self._wanted = set(), [], None
         words = [
             "--processes", str(processes), "--workers", str(workers), "--rate", f"{self._rate:g}",
-            "--restarts", str(self._rng.choice((3, 3, 3, 0))),
+            "--restarts", str(self._rng.choice(self._pace.restarts)),
         ]  # fmt: skip
         self._job.run(*words)
         self._aftermath.log(" ".join(words))
         self._alive_at = now
         self._begun_at = self._job.newest_commit()
         self._next_steering = now + self._rng.uniform(0.5, 1.5)
-        self._next_strike = now + self._rng.choice((self._rng.uniform(0.05, 1.5), *[math.inf] * 3))
+        self._next_strike = now + self._pace.until_first_strike(self._rng)
 
     def turn(self, now: float) -> bool:
         """Do what is due; return whether all lines are read. Raises Unexpected."""
         job, launcher = self._job, self._job.launcher
         assert launcher is not None, "it was started"
-        time.sleep(LOOK_SECONDS)
+        time.sleep(self._pace.look_seconds)
         job.look(self._steering is not None and self._steering[0] == "add")
         code = launcher.poll()
         if code is not None:
@@ -128,11 +128,11 @@ class Storm:
                     raise Unexpected(f"{command} does not end")
                 return
             self._steering = None
-            self._next_steering = now + self._rng.uniform(0.0, 0.8)
+            self._next_steering = now + self._pace.until_steering(self._rng)
             self._take_answer(what, command, code)
         elif now >= self._next_steering:
             self._next_steering = now + 0.2
-            what, self._wanted = self._wanted or drawn(self._rng, STEERING), None
+            what, self._wanted = self._wanted or drawn(self._rng, self._pace.steering), None
             words = steering_words(self._rng, what, self._ids)
             if words is None:
                 self._wanted, words = what, ["status", "--json"]  # when it is known who there is
@@ -160,9 +160,8 @@ class Storm:
         """Kill somebody, or stop the job."""
         job = self._job
         assert job.launcher is not None, "it was started"
-        often = self._rng.uniform(0.02, 0.8)  # while it recovers
-        self._next_strike = now + self._rng.choice((often, *[self._rng.uniform(0.8, STRIKE_SECONDS_MAX)] * 2))
-        what = drawn(self._rng, STRIKES)
+        self._next_strike = now + self._pace.until_strike(self._rng)
+        what = drawn(self._rng, self._pace.strikes)
         if what == "all":
             victims = [job.launcher.pid, *job.living("worker"), *job.living("added"), *job.living("by hand")]
             self._may_end.add(-signal.SIGKILL)
@@ -180,6 +179,8 @@ class Storm:
         else:
             victims = self._rng.sample(living := job.living(what), min(1, len(living)))
             if not victims:
+                if self._pace.strike_seconds is not None:
+                    self._next_strike = now  # somebody else
                 return
             self._may_end.add(-signal.SIGKILL if what == "launcher" else LOST)
         self._alive_at = now

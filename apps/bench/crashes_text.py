@@ -9,7 +9,7 @@ What must hold for each key is decided by the text alone, for any epochs and any
 import json
 import sysconfig
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +31,7 @@ class Program(Protocol):
     def line(self, document: int, number: int, text: str) -> str:
         """Return a line of its input."""
 
-    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+    def wanted(self, documents: Iterable[Path]) -> Mapping[Key, Sequence[Any]]:
         """Return what must come out for each key, in this order."""
 
     def found(self, record: Any) -> list[tuple[Key, Any]]:
@@ -46,9 +46,9 @@ class Words:
     def line(self, document: int, number: int, text: str) -> str:
         return text
 
-    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+    def wanted(self, documents: Iterable[Path]) -> Mapping[Key, Sequence[Any]]:
         totals = Counter(word for line in lines_of(documents) for word in line.split())
-        return {(word,): list(range(1, total + 1)) for word, total in totals.items()}
+        return {(word,): range(1, total + 1) for word, total in totals.items()}
 
     def found(self, record: Any) -> list[tuple[Key, Any]]:
         word, total = record
@@ -63,7 +63,7 @@ class Sessions:
     def line(self, document: int, number: int, text: str) -> str:
         return f"document{document} {number} {text}"
 
-    def wanted(self, documents: Iterable[Path]) -> dict[Key, list[Any]]:
+    def wanted(self, documents: Iterable[Path]) -> Mapping[Key, Sequence[Any]]:
         wanted: dict[Key, list[Any]] = defaultdict(list)
         for line in lines_of(documents):
             document, text, *words = line.split()
@@ -132,17 +132,19 @@ class Checker:
 
     def look(self, length: int) -> None:
         """Look at the output's lines up to a length, which are committed."""
-        content = b""
+        is_whole = length >= self._at
         if length > self._at:
             with self._output.open("rb") as file:
                 file.seek(self._at)
-                content = file.read(length - self._at)
-        if len(content) != length - self._at or not content.endswith(b"\n" if content else b""):
+                while is_whole and self._at < length:
+                    line = file.readline(length - self._at)
+                    self._at += len(line)
+                    is_whole = line.endswith(b"\n")
+                    self.lines += 1
+                    self._take(line.decode())
+        if not is_whole:
             self._note(f"the output has not the {length} bytes, and whole lines, that are committed")
         self._at = length
-        for line in content.splitlines():
-            self.lines += 1
-            self._take(line.decode())
 
     def finish(self) -> None:
         """Look at the rest, and whether all is there."""

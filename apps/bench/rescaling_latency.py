@@ -23,7 +23,7 @@ from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
 from megaflow.cli.text import table_text
 from megaflow.control.worker.latency import Histogram
-from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.run_summary import RunSummary
 
 SECONDS_MAX = 90.0  # that there are lines for
 LINE_BYTES = 200  # of the saturated job: a batch of 6 KB is some milliseconds of its work

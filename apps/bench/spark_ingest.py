@@ -6,6 +6,9 @@ their end, in one session that is warm. Timed is, for both, from the moment that
 query's start and the worker's are before) until the last line is counted: until the call of foreachBatch is done, and
 for megaflow until the last epoch is closed.
 
+With `--state` a batch is answered when it is in a checkpoint, so each costs a fixed time more: nothing beside one batch
+of all lines, and the more the smaller they are. So there are twenty small ones, too, with it and without.
+
 Lines leave Spark as rows unless what Arrow needs is installed; `MEGAFLOW_SPARK_TRANSFER=rows` has them as rows all the
 same, so both ways can be measured in one run.
 """
@@ -40,8 +43,10 @@ from megaflow.stream import Stream
 
 RATE = "k lines/s"
 BARE, MEGAFLOW, ARROW = "bare foreachPartition to a socket", "megaflow", "megaflow[arrow]"
-FILES = 4
+KEPT, SMALL, SMALL_KEPT = "megaflow --state", "megaflow, 20 small batches", "megaflow --state, 20 small batches"
+FILES = 20
 LINES, LINES_QUICK = 3_000_000, 100_000
+LINES_SMALL = 5_000 * FILES  # in a batch for each file
 FEW = 100 * FILES  # to get warm
 CHUNK_BYTES = 1 << 16
 LINE = "{} the quick brown fox jumps over the lazy dog\n"
@@ -147,14 +152,17 @@ def run_bare(session: Any, port: int, folder: str, checkpoint: Path) -> float:
 # megaflow
 
 
-def run_job(folder: str, lines: int, transfer: str | None) -> float:
-    """Run the job; return when its last epoch was closed, in seconds of the wall clock."""
+def run_job(
+    folder: str, lines: int, transfer: str | None, options: str = "", store: Callable[[], str] | None = None
+) -> float:
+    """Run the job, perhaps with a new store; return when its last epoch was closed, in seconds of the wall clock."""
     before = os.environ.pop(TRANSFER, None)
     if transfer is not None:
         os.environ[TRANSFER] = transfer
     try:
-        source = f"spark:text:{folder}?trigger=availableNow"
-        account = launch(JobSpec(pickle_app(dataflow)), source, NothingWriter)
+        source = f"spark:text:{folder}?trigger=availableNow{options}"
+        spec = JobSpec(pickle_app(dataflow), state=None if store is None else store())
+        account = launch(spec, source, NothingWriter)
     finally:
         os.environ.pop(TRANSFER, None)
         if before is not None:
@@ -181,6 +189,7 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
         raise Absent(str(error)) from error
     lines = setting.size(LINES, LINES_QUICK)
     few, many = write_folder(setting.folder / "few", FEW), write_folder(setting.folder / "many", lines)
+    small = write_folder(setting.folder / "small", LINES_SMALL)
     session = setting.stack.enter_context(spark_session(setting.folder))
     sink = setting.stack.enter_context(closing(Sink()))
     queries = iter(range(1_000_000))  # each has a checkpoint of its own
@@ -188,7 +197,11 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
     def bare(folder: str, _: int) -> float:
         return run_bare(session, sink.port, folder, setting.folder / f"checkpoint-{next(queries)}")
 
+    def store() -> str:
+        return str(setting.folder / f"store-{next(queries)}")
+
     ways: dict[str, Callable[[str, int], float]] = {BARE: bare, MEGAFLOW: partial(run_job, transfer="rows")}
+    ways[KEPT] = partial(run_job, transfer="rows", store=store)
     if importlib.util.find_spec("pyarrow") is not None and importlib.util.find_spec("pandas") is not None:
         ways[ARROW] = partial(run_job, transfer=None)
     starts = Starts()
@@ -196,6 +209,9 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
     for name, run in ways.items():
         timed(name, FEW, run, few, starts)
     steps = [Step(name, partial(timed, name, lines, run, many, starts)) for name, run in ways.items()]
+    for name, new_store in ((SMALL, None), (SMALL_KEPT, store)):
+        run = partial(run_job, transfer="rows", options="&maxFilesPerTrigger=1", store=new_store)
+        steps.append(Step(name, partial(timed, name, LINES_SMALL, run, small, starts)))
     return steps if ARROW in ways else [*steps, Step(ARROW, without_arrow)]
 
 

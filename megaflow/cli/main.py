@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from megaflow.cli.options import (
     ArgsCommand,
@@ -27,23 +26,13 @@ from megaflow.cli.options import (
     repeated,
     say,
 )
+from megaflow.cli.run_flags import check_flags, check_join_flags, origin_of
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
 
 INTERRUPTED = 130
 STATE_KEPT = 75  # EX_TEMPFAIL of sysexits.h: the same command, run again, may succeed
 REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
-ONLY_WITH_JOIN = {
-    "server": "names the worker that bootstraps a joining process",
-    "no_bootstrap": "is about the routing table of a joining process",
-    "allow_other_code": "is about the code of a joining process",
-}
-NOT_WITH_JOIN = {  # the job has them
-    name: f"--{name.replace('_', '-')}"
-    for name in ("lines", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite", "append",
-                 "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept", "restarts",
-                 "take_over", "from_checkpoint")
-} | {"join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state"}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -136,6 +125,9 @@ def state() -> None:
 @option("--lines", env="LINES", metavar="SPEC", hint="a folder or a quoted glob stands for several files",
         help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
         "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
+@repeated("--rows", "rows", env="ROWS", metavar="NAME=SPEC",
+          help="In the place of lines: rows that the program reads by flow.rows(NAME), from spark:FORMAT:PATH. "
+          "?schema=COLUMNS, ?where=CONDITION and ?select=COLUMNS are SQL. May come several times.")  # fmt: skip
 @option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
         help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
         "of JSON lines, or none.")  # fmt: skip
@@ -159,7 +151,7 @@ def state() -> None:
         help="With --state: how many checkpoints DIR has, the newest ones.")  # fmt: skip
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
-        "between; 0: never.")  # fmt: skip
+        "between, and ten times as often within ten minutes; 0: never.")  # fmt: skip
 @option("--take-over", env="TAKE_OVER", is_flag=True,
         help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
         "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
@@ -181,6 +173,17 @@ def state() -> None:
 @option("--join-timeout", "join_timeout_seconds", env="JOIN_TIMEOUT", metavar="SECONDS", type=float, default=30.0,
         show_default=True, help="How long a process that is added, or joins by hand, may take to join; it is given up "
         "then, and changes that wait for it go on.")  # fmt: skip
+@option("--on", env="ON", metavar="spark[:MASTER]",
+        help="Run the worker processes on Spark's executors, each as a job of one task: spark:spark://HOST:7077, "
+        "spark:local[4], or the session that is there.")  # fmt: skip
+@repeated("--conf", env="CONF", metavar="K=V",
+          help="With --on spark: a setting of Spark's, as in spark.executor.memory=2g. May come several "
+          "times.")  # fmt: skip
+@option("--start-timeout", "start_timeout_seconds", env="START_TIMEOUT", metavar="SECONDS", type=float, default=120.0,
+        show_default=True, help="With --on spark: how long the first processes may take to start.")  # fmt: skip
+@repeated("--ship", "shipped", env="SHIP", metavar="PATH",
+          help="With --on spark: a file or folder that the program imports and that is not beside FILE; what is beside "
+          "it is sent anyway. May come several times.")  # fmt: skip
 @option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
         show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
@@ -205,23 +208,26 @@ def state() -> None:
         help="With --join: join also if FILE, the modules beside it or ARGS are not what the job runs, to upgrade it "
         "process by process.")  # fmt: skip
 def run(
-    app: str, args: tuple[str, ...], lines: str | None, output: str, join: str | None, server: int | None,
-    no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool, overwrite: bool,
-    append: bool, state: str | None, from_checkpoint: str | None, **more: Any,
+    app: str, args: tuple[str, ...], lines: str | None, rows: tuple[str, ...], output: str, join: str | None,
+    server: int | None, no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool,
+    overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, on: str | None,
+    conf: tuple[str, ...], **more: Any,
 ) -> None:  # fmt: skip
     """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
 
-    The job ends when its lines end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
+    The job ends when its lines, or rows, end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.launch import launch
     from megaflow.job.launcher.output_file import Mode, open_writer
     from megaflow.job.launcher.resumption import renamings
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
+    from megaflow.spark.query_spec import parse_row_specs
+    from megaflow.spark.worker_settings import parse_conf, parse_on
 
     more["profile"] = profile_spec(profile, profile_calls)
     if join is not None:
@@ -230,50 +236,32 @@ def run(
         join_running(app, join, part, args=args, **kept)
         return
     check_flags()
-    if lines is None:
+    if lines is not None and rows:
+        raise UsageError("--lines and --rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+    if lines is None and not rows:
         raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     more["renamed"] = renamings(more["renamed"])
+    more["on"], more["conf"] = None if on is None else parse_on(on), parse_conf(conf)
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
                    origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
     started = show_started(spec.processes * spec.workers)
+    specs = parse_row_specs(rows)
+    read = specs.values() if lines is None else lines
     summary = launch(
-        spec, lines, lambda: open_writer(output, lines, mode), signals=True, started=started,
-        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, lines, "resume"),
+        spec, lines, lambda: open_writer(output, read, mode), rows=specs or None, signals=True, started=started,
+        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, read, "resume"),
     )  # fmt: skip
     if summary.stopped_at is not None:
         say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
     else:
-        lines_read, written = quantity(summary.lines, "line"), quantity(summary.records, "record")
+        lines_read, written = quantity(summary.lines, "row" if rows else "line"), quantity(summary.records, "record")
         since = "" if summary.since is None else f" since checkpoint {summary.since}"
         say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
-
-
-def origin_of(text: str) -> tuple[str, str]:
-    """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
-    folder, _, name = text.rpartition(":")
-    if not folder or not name:
-        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
-    return os.path.abspath(folder), name
-
-
-def check_flags() -> None:
-    """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
-    context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
-    for name in kept if context.params["state"] is None else ():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = NOT_WITH_JOIN[name]
-            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
-    for name, meaning in ONLY_WITH_JOIN.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag, value = f"--{name.replace('_', '-')}", context.params[name]
-            flag = flag if value is True else f"{flag} {value}"
-            raise UsageError(f"{flag} {meaning}: it goes with --join only")
 
 
 def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> None:
@@ -284,10 +272,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
     from megaflow.job.worker.child import empty_standard_input
     from megaflow.job.worker.join_by_hand import join_job
 
-    context = click.get_current_context()
-    for name, flag in NOT_WITH_JOIN.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
+    check_join_flags(target)
     contact, secret = find_contact(target)
     empty_standard_input()  # as in the job's other processes
     with contextlib.redirect_stdout(sys.stderr):  # records go to the job's launcher; what the program prints does not
@@ -296,7 +281,7 @@ def join_running(app: str, target: str, part: dict[str, Any], **more: Any) -> No
 
 def show_started(count: int) -> Callable[[Any], None]:
     """Return what tells the user the name of a job with so many workers, and how to steer it."""
-    from megaflow.control.reports import quantity
+    from megaflow.control.wording import quantity
 
     workers = quantity(count, "worker")
     return lambda job: say(f"job {job.name!r} on {workers}; steer it with: megaflow control status --job {job.name}")

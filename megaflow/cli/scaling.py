@@ -19,7 +19,7 @@ from megaflow.control.client.ds2 import TARGET_UTILIZATION, Goal, Recommendation
 from megaflow.control.client.ds2 import recommend as advise
 from megaflow.control.client.hysteresis import Autoscaler, Decision
 from megaflow.control.client.rate_sample import sample
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.job.contact import conversation
 

@@ -12,7 +12,7 @@ from megaflow.cli.json_records import to_json
 from megaflow.cli.options import answer, counted, option
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import drop_name
 from megaflow.durable.inspection import StoreContent, inspect, verify
@@ -73,7 +73,8 @@ def verify_store(directory: str, as_json: bool) -> None:
 @click.command("rm")
 @DIRECTORY
 @click.argument("name", metavar="NAME")
-def remove_name(directory: str, name: str) -> None:
+@AS_JSON
+def remove_name(directory: str, name: str, as_json: bool) -> None:
     """Let go of a checkpoint that is kept by NAME; it is kept no longer than others are.
 
     If a job uses the store its launcher does it: the command has to run on that machine then.
@@ -94,7 +95,8 @@ def remove_name(directory: str, name: str) -> None:
             raise StoreError(f"the store {directory} cannot be written to: {error.strerror}") from error
         finally:
             folder.close_folder()
-    answer(f"no checkpoint of {directory} is kept as {name!r} any more")
+    gone = f"no checkpoint of {directory} is kept as {name!r} any more"
+    answer(to_json({"store": directory, "removed": name}) if as_json else gone)
 
 
 def job_of(directory: str) -> Job | None:

@@ -19,7 +19,8 @@ from megaflow.cli.app_operators import AppOperators
 from megaflow.cli.options import ArgsCommand, answer, counted, option, say
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.text import bytes_text
-from megaflow.control.reports import quantity
+from megaflow.control.coordinator.lookups import keys_meant
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder
@@ -52,7 +53,7 @@ def get_state(
     """Show the state of one key of an operator.
 
     KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
-    The exit code is 1 if there is no state of that key.
+    The exit code is 1 if there is no state of that key; --json shows null then.
     """
     operators = AppOperators(app, args) if app is not None else None
     with looking_at(directory) as folder:
@@ -63,25 +64,10 @@ def get_state(
                 record = {"operator": operator, "key": meant, "state": shown(state), "checkpoint": commit.checkpoint}
                 answer(json_text(record, meant) if as_json else state_text(state))
                 return
+        if as_json:
+            nothing = {"operator": operator, "key": next(keys_meant(key)), "state": None}
+            answer(json_text({**nothing, "checkpoint": commit.checkpoint}, key))
         raise StoreError(absence(states, commit, operator, key))
-
-
-def keys_meant(text: str) -> Iterator[Any]:
-    """Return what a KEY may mean, what is likelier first.
-
-    >>> [*keys_meant('["a", 1]')], [*keys_meant("7")], [*keys_meant("seven")]
-    ([('a', 1), '["a", 1]'], [7, '7'], ['seven'])
-    """
-    with contextlib.suppress(ValueError):
-        meant = as_key(json.loads(text))
-        if not isinstance(meant, dict):
-            yield meant
-    yield text
-
-
-def as_key(value: Any) -> Any:
-    """Return a value of JSON as it is in a key."""
-    return tuple(map(as_key, value)) if isinstance(value, list) else value
 
 
 def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> str:

@@ -1,5 +1,7 @@
 """The commands of `megaflow control` that ask a running job or change it."""
 
+import contextlib
+import json
 import sys
 import time
 from dataclasses import replace
@@ -10,6 +12,7 @@ import click
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
 from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering, tell_silence
+from megaflow.cli.state import looking_at
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
@@ -17,7 +20,9 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.store import FolderStore
+from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, StoreError, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
 from megaflow.job.side_door import Silence, end_by_force, find_reason
@@ -276,6 +281,28 @@ def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
     answer(to_json(report) if as_json else text.checkpoint_text(report))
 
 
+@click.command("get", context_settings={"ignore_unknown_options": True})  # a KEY may be -7
+@click.argument("operator", metavar="OPERATOR")
+@click.argument("key", metavar="KEY")
+@steering
+def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
+    """Show an operator's state of one key, as it is after all records before an epoch; its owner answers.
+
+    KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
+    The exit code is 1 if there is no state of that key; --json shows null then.
+    """
+    with conversation(*where, tell_silence) as talk:
+        found = commands.get_state(talk, operator, key, as_json)
+    state = None if found.state is None or not as_json else json.loads(found.state)
+    if as_json:
+        record = {"operator": operator, "key": found.key, "state": state, "epoch": found.epoch, "worker": found.worker}
+        answer(json.dumps(record, ensure_ascii=False))
+    elif found.state is not None:
+        answer(found.state)
+    if found.state is None:
+        raise MegaflowError(f"operator {operator!r} has no key {key} at epoch {found.epoch}")
+
+
 @click.command()
 @option("--force", env="FORCE", is_flag=True,
         help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
@@ -286,16 +313,36 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
 
     A job that was started with --state leaves a checkpoint, from which the same command goes on.
     """
+    job, connect, timeout = where
     if force:
-        job, connect, timeout = where
         if connect is not None:
             raise UsageError("--force and --connect: name the job by --job, on the machine where it was started")
         end_by_force(find(job), checked_timeout(timeout))
         answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
         return
+    folder = None
+    if connect is None:
+        with contextlib.suppress(JobNotFound):
+            folder = find(job).state
     with conversation(*where, tell_silence) as talk:
         commands.stop_job(talk)
-    answer(to_json({"stopped": True}) if as_json else "the job has stopped")
+    at = None if folder is None else last_checkpoint(folder)
+    if at is None:
+        answer(to_json({"stopped": True}) if as_json else "the job has stopped")
+    elif as_json:
+        answer(to_json({"stopped": True, "checkpoint": at}))
+    else:
+        answer(f"the job has stopped at checkpoint {at}: the same command goes on from there")
 
 
-COMMANDS = (add_workers, bootstrap, checkpoint, explain, move_bins, remove_workers, resume, status, stop)
+def last_checkpoint(folder: str) -> int | None:
+    """Return the checkpoint from which a job goes on that has stopped; None if all its lines were read."""
+    try:
+        with looking_at(folder) as store:
+            newest = read_commits(FolderStore(store))[0]
+    except (StoreError, IndexError):  # whatever is wrong there, the job has stopped
+        return None
+    return None if newest.ended else newest.checkpoint or None
+
+
+COMMANDS = (add_workers, bootstrap, checkpoint, explain, get_state, move_bins, remove_workers, resume, status, stop)

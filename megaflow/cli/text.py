@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import busy_text, busy_where, quantity
-from megaflow.megaphone.routing import ranges_text
+from megaflow.control.wording import busy_text, busy_where, quantity, ranges_text, workers_text
 from megaflow.timely.order import Product
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
@@ -168,7 +167,7 @@ def joined_text(join: reports.JoinedProcess) -> str:
     """
     phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in join.seconds.items())
     bytes, paused = bytes_text(join.bytes), paused_text(join.paused_seconds)
-    return f"added {reports.workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
+    return f"added {workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
 
 
 def removed_text(removal: reports.RemovalReport) -> str:
@@ -177,7 +176,7 @@ def removed_text(removal: reports.RemovalReport) -> str:
     >>> removed_text(reports.RemovalReport((2, 3), 0.25))
     'removed workers 2, 3 in 0.25 seconds'
     """
-    return f"removed {reports.workers_text(removal.workers)} in {removal.seconds:.2f} seconds"
+    return f"removed {workers_text(removal.workers)} in {removal.seconds:.2f} seconds"
 
 
 def bootstrapped_text(report: reports.BootstrapReport) -> str:
@@ -232,7 +231,7 @@ def joining_text(joining: reports.JoiningStatus) -> str:
     """
     who = f"process {joining.address}" if joining.address else "a process"
     who = who if joining.pid is None else f"{who} (pid {joining.pid})"
-    how = f"joins as {reports.workers_text(joining.workers)}" if joining.workers else "has not joined"
+    how = f"joins as {workers_text(joining.workers)}" if joining.workers else "has not joined"
     return f"{who}, asked for {joining.seconds:.0f} s ago, {how}: {joining.waits}"
 
 

@@ -123,6 +123,15 @@ class StartFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StartWaits:
+    """So many of the processes that the launcher was asked for cannot be started yet."""
+
+    number: int  # of the request
+    count: int
+    reason: str  # what they wait for, and what would help
+
+
+@dataclass(frozen=True, slots=True)
 class EndProcess:
     """The coordinator asks the launcher to kill a process that it has started and that does not join."""
 

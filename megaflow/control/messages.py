@@ -195,6 +195,15 @@ class CheckpointJob:
 
 
 @dataclass(frozen=True, slots=True)
+class GetState:
+    """Ask for an operator's state of a key, at an epoch that is closed then; `Done` carries a `StateReport`."""
+
+    operator: str
+    key: str  # as it was typed
+    as_json: bool = False  # rather than as Python writes it
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRequest:
     """Commit a staged Spark batch; `Done` carries the epoch. A replay is answered alike."""
 
@@ -229,6 +238,7 @@ class JobSettings:
     encoding_errors: str
     output: str  # the form of the records that the launcher wants
     durable: DurablePart | None = None  # None: nothing is
+    rows: tuple[str, ...] = ()  # the names of its inputs of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +286,8 @@ class Moved:
 
 Command: TypeAlias = (
     StatusQuery | ExplainQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses | RemoveWorker
-    | BootstrapWorker | StopJob | CheckpointJob | CommitRequest | IngestPorts | SourceEnded | SettingsQuery | TryBins
+    | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | SourceEnded | SettingsQuery
+    | TryBins
 )  # fmt: skip
 """What a client may ask: the bodies of its requests. Any other is refused at the door."""
 
@@ -286,7 +297,10 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StageLines:
-    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`."""
+    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`.
+
+    Or packed rows: bytes (see `megaflow.control.packed_rows`), and the separator is empty.
+    """
 
     query: str
     run: str
@@ -295,7 +309,7 @@ class StageLines:
     attempt: int
     worker: int
     lines: int  # at least one
-    text: str
+    text: str | bytes
     separator: str = "\n"  # is in `text` between lines and nowhere else; no two of it could overlap
 
 
@@ -383,6 +397,13 @@ class BinsInstalled:
     """Bins that have come to a worker, and are whole there."""
 
     entries: tuple[LedgerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatesShown:
+    """States that were asked for, by the worker that owned the bins of their keys at that time."""
+
+    answers: tuple[tuple[int, int, str | None, str | None], ...]  # (lookup, place, text, fault): see `Shown`
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ All are values that cross processes: a worker reports on itself, the coordinator
 sum. None of them names the job's secret. How they look as text and JSON is the command line's to say.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from megaflow.timely.order import Time
 
@@ -285,46 +285,12 @@ class BootstrapReport:
     paused_seconds: float = 0.0  # that records waited there for it
 
 
-def busy_text(busy: BusyWorker) -> str:
-    """Return where a worker is and for how long, for a message.
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """An operator's state of a key after all records of the epochs before one."""
 
-    >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12", "count", "'word'"))
-    "worker 1 has been in 'fold' (app.py:12) for 12.3 s, operator 'count', record 'word'"
-    >>> busy_text(BusyWorker((2, 3), 77, 5.0, "silent"))
-    "workers 2, 3 have been silent for 5.0 s: code that keeps Python's interpreter to itself, or too little of a core"
-    """
-    who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
-    return f"{who} {'have' if len(busy.workers) > 1 else 'has'} been {busy_where(busy)}"
-
-
-def busy_where(busy: BusyWorker) -> str:
-    """Return what comes behind `has been`."""
-    place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
-    if busy.state == "suspended":
-        return f"suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
-    if busy.state == "silent":
-        last = f", last seen in {place}" if place else ""
-        why = "code that keeps Python's interpreter to itself, or too little of a core"
-        return f"silent for {busy.seconds:.1f} s{last}: {why}"
-    facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
-    facts += f", record {busy.record}" if busy.record is not None else ""
-    return f"in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
-
-
-def workers_text(ids: Sequence[int]) -> str:
-    """Return workers for a message.
-
-    >>> workers_text((2,)), workers_text((2, 3))
-    ('worker 2', 'workers 2, 3')
-    """
-    return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))
-
-
-def quantity(number: int, noun: str) -> str:
-    """Return a number of things for a message.
-
-    >>> quantity(1, "bin"), quantity(2, "bin"), quantity(0, "process")
-    ('1 bin', '2 bins', '0 processes')
-    """
-    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number} {noun}{ending}"
+    operator: str
+    key: Any  # what the words that were typed mean
+    state: str | None  # in the form that was asked for; None: there is none
+    epoch: int
+    worker: int  # that owned the key

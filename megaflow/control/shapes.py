@@ -40,7 +40,7 @@ def conforms(value: Any, hint: Any) -> bool:
         return type(value) is int and value.bit_length() < INT_BITS
     if hint is float:
         return type(value) is float or conforms(value, int)
-    if hint in (str, bool, NoneType):
+    if hint in (str, bytes, bool, NoneType):
         return type(value) is hint
     if is_dataclass(hint):
         hints = _hints(cast(Hashable, hint))

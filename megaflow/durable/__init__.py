@@ -14,5 +14,6 @@ local_folder  a folder of this machine, and its lock
 incarnation   a launcher's time with a store: the commits that it writes, and what it removes
 inspection    what is in a store, and whether it is as it was written
 reading       the states of an operator, bin by bin, for whoever is no worker of the job
+query_record  Spark's record of what the batches of a query have, as of one of them
 copying       a copy of a store, of all that counts or of one checkpoint
 """

@@ -35,6 +35,7 @@ class BlockKind(IntEnum):
     BIN = 2  # a bin written whole: one or more blocks
     TIMERS = 3  # set since the cut before; with a bin: all that it has
     LINES = 4  # that Spark has delivered and no source has taken in: texts, and what separates the lines in each
+    FILE = 5  # of Spark's record of a query: name and content
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from megaflow.timely.communication.codec.encode import encode
 COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()] | None]] = {"untaken": (), "named": (), "code": None}
+LATER: Final[dict[str, tuple[()] | None]] = {"untaken": (), "named": (), "code": None, "record": None}
 """Fields that the first stores of this format do not have, with what they say without."""
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -120,11 +120,13 @@ class Commit:
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
     named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
+    record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
         """All segments that it names."""
-        return *self.segments, *(each.segment for each in self.untaken)
+        alone = () if self.record is None else (self.record,)
+        return *self.segments, *(each.segment for each in self.untaken), *alone
 
     @property
     def others(self) -> tuple[int, ...]:

@@ -5,9 +5,10 @@
 2. A segment is compared with its checksum on its way: a damaged one is never copied.
 3. Commits come after their segments, the highest one, which names the others, before these. So a copy that was broken
    off is no store, or one that is called damaged; it is never one that goes on from something older.
-   Spark's record of what its batches hold comes before them, too, up to the newest batch that they have: of a later one
-   that was answered Spark would think that it is in.
-4. Nothing is written into a folder that holds anything. What was written is removed again if something fails.
+   Spark's record of what its batches hold comes before them, too, as of the newest batch that they have: of a later one
+   that was answered Spark would think that it is in. If the commit has it, that is enough (`query_record`).
+4. Nothing is written into a folder that holds anything. What was written is removed again if something fails, with the
+   lock, and the folder if it was made for that: whoever waits for that lock sees that its name is gone.
 
 A job that begins with a checkpoint of another one, its `Origin`, has a store of its own: no file is in two stores.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
 from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.query_record import files_as_of, write_record
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.segments import SegmentRef, damaged
 from megaflow.durable.store import FolderStore, Store
@@ -64,6 +66,7 @@ def copy_store(
     written. Costs two syncs for each file; in memory there is one segment.
     """
     check_empty(path)
+    before = os.listdir(path) if os.path.isdir(path) else None
     folder = open_for_a_job(path)
     try:
         check_empty(path)  # by now nobody else makes a store there
@@ -74,6 +77,11 @@ def copy_store(
             with contextlib.suppress(OSError):
                 store.delete(sorted(store.list(), reverse=True))
             shutil.rmtree(os.path.join(path, SPARK), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if LOCK not in (before or ()):
+                    os.unlink(os.path.join(path, LOCK))
+                if before is None:
+                    os.rmdir(path)
             raise
     except OSError as error:
         raise StoreError(f"{path} cannot be written to: {error.strerror}") from error
@@ -102,20 +110,8 @@ def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
     """Copy what Spark has recorded of the queries of a commit."""
     for query, batch in commit.spark:
         record = Path(source.path, SPARK, query)
-        if record.is_dir():  # else a job that goes on from the copy says that it is not there
-            copy_record(record, Path(path, SPARK, query), batch)
-
-
-def copy_record(source: Path, target: Path, newest: int) -> None:
-    """Copy the folder of Spark's record of a query, but for batches after the newest. Raises OSError."""
-    target.mkdir(mode=0o700, parents=True)
-    for entry in os.scandir(source):
-        number = entry.name.removeprefix(".").partition(".")[0]
-        if entry.is_dir(follow_symlinks=False):
-            copy_record(Path(entry.path), target / entry.name, newest)
-        elif not number.isdecimal() or int(number) <= newest:
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, as it is old
-                shutil.copyfile(entry.path, target / entry.name, follow_symlinks=False)
+        if commit.record is None and record.is_dir():  # else a job that goes on from the copy says that it is missing
+            write_record(Path(path, SPARK, query), files_as_of(record, batch))
 
 
 def check_empty(path: str) -> None:
@@ -136,6 +132,19 @@ def read_whole(store: Store, segment: SegmentRef) -> list[bytes]:
     return parts
 
 
+def without_record(commit: Commit) -> str:
+    """Say why Spark's record is not kept with a commit."""
+    if any(number == commit.number for _, number in commit.named):
+        return (
+            "its query kept states of its own (or an earlier megaflow has taken the checkpoint): these are not kept "
+            "with a checkpoint, so no other job can go on from there"
+        )
+    return (
+        "what Spark's query was at is kept with a checkpoint that has a name: take one by megaflow control checkpoint "
+        "--name NAME"
+    )
+
+
 class Origin:
     """A checkpoint of another store, with which the store of a new job begins. To be closed."""
 
@@ -146,8 +155,8 @@ class Origin:
         self._folder: LocalFolder | None = open_to_look(path)
         try:
             self.commit = open_to_copy(self._folder, chosen)[0]
-            if self.commit.spark:
-                raise StoreError(f"{self.title} has read from Spark, from which no other job can go on")
+            if self.commit.spark and self.commit.record is None:
+                raise StoreError(f"{self.title} has lines of Spark, and {without_record(self.commit)}")
         except BaseException:
             self.close()
             raise
@@ -157,15 +166,16 @@ class Origin:
         if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
             raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
 
-    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...]) -> Commit:
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], query: str) -> Commit:
         """Begin a store that has no commit, for a job with these outputs; return its commit.
 
-        What is there is of an attempt that was broken off, and removed. Raises StoreDamaged or OSError, StoreError if
-        another job has begun with the store.
+        If it has lines of Spark, the job's `query` goes on with them. What is there is of an attempt that was broken
+        off, and removed. Raises StoreDamaged or OSError, StoreError if another job has begun with the store.
         """
         assert self._folder is not None, "it is open"
         store.delete(store.list())
-        commit = replace(self.commit, outputs=outputs, tokens=(), named=())
+        spark = tuple((query, batch) for _, batch in self.commit.spark)
+        commit = replace(self.commit, outputs=outputs, tokens=(), named=(), spark=spark)
         _write(FolderStore(self._folder), [commit], store)
         return commit
 

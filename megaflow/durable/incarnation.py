@@ -20,7 +20,8 @@ What is removed, and when
     repeats may be one that a launcher which slept takes back. Nothing else that looks like a commit counts: a launcher
     that slept may have found a number free (2), and have ended before it saw why.
  5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
-    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment.
+    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment. The
+    commit that begins the incarnation stays, too, until a later checkpoint is committed: processes that start read it.
  6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
     `give_up` was told that it never will be, or its worker has written a later one that is committed: a worker writes
     its segments in order of their numbers, so those before it are of earlier checkpoints, which were abandoned. The
@@ -126,6 +127,7 @@ class Incarnation:
         self._kept = kept
         self._doubtful: Commit | None = None  # tried last: whether it is there is not known
         self._number = begun.number - 1  # of the newest commit that is known to be there, durable or not
+        self._begun: int | None = begun.number  # of the commit that processes read; None: there are none
         self._commits: dict[int, tuple[int, frozenset[str]]] = {}  # number -> checkpoint, segments; of those there
         self._doomed: set[str] = set()  # files to be removed, unless a kept commit names them
         self.latest = begun  # the newest commit that is durable
@@ -176,9 +178,12 @@ class Incarnation:
     def begin_anew(self) -> "Incarnation":
         """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
 
-        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's.
+        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's, StoreDamaged
+        if there is none.
         """
         found = read_commits(self._store)
+        if not found:
+            raise StoreDamaged("the store has no commit any more: restore it from a backup")
         if found[0].incarnation != self.latest.incarnation:
             raise self._fenced(found[0].number)
         return begin(self._store, self.latest.app, self._kept, found=found)
@@ -195,7 +200,8 @@ class Incarnation:
     def collect(self) -> None:
         """Remove what is not kept; to be called after a commit. Raises OSError: it is tried again the next time."""
         assert not self.in_doubt, "a commit is in doubt"
-        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others})
+        read = {self._begun} if self._begun is not None and self._repeats(self.latest, self._begun) else set[int]()
+        old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others} - read)
         if old:
             self._store.delete(map(commit_name, old))
         for number in old:
@@ -210,7 +216,7 @@ class Incarnation:
         """Let go the segments of this incarnation whose workers have written later ones that are committed."""
         latest = self.latest
         own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.files if each.checkpoint == latest.checkpoint]
-        first: dict[str, int] = {}  # worker -> the least number of its segments of the newest checkpoint
+        first: dict[str | None, int] = {}  # worker -> the least number of its segments of the newest checkpoint
         for named in own:
             if named is not None and int(named[1]) == latest.incarnation:
                 first[named[2]] = min(int(named[3]), first.get(named[2], int(named[3])))
@@ -323,6 +329,14 @@ def check_named(commit: Commit, name: str) -> None:
         raise StoreError(f"no checkpoint has the name {name!r}; there are: {there}")
 
 
+def taken_text(name: str) -> str:
+    """Say why a checkpoint cannot have a name."""
+    return (
+        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
+        "this one was taken, without a name"
+    )
+
+
 def drop_name(store: Store, name: str) -> None:
     """Do so in a store that is locked, and that no job uses. Raises StoreError if there is no such name; OSError."""
     found = read_commits(store)
@@ -330,6 +344,7 @@ def drop_name(store: Store, name: str) -> None:
         raise StoreError(f"the store is empty, so no checkpoint has the name {name!r}")
     check_named(found[0], name)
     incarnation = begin(store, found[0].app, kept=len(found[0].kept) + 1, found=found)
+    incarnation._begun = None
     incarnation.drop_name(name)
     with contextlib.suppress(OSError):
         incarnation.collect()

@@ -1,5 +1,7 @@
 """What is in a store, and whether it is as it was written: for `megaflow state`, while a job uses the store or not.
 
+The highest commit names the others that count. If it cannot be read the next one below it is taken for that: to look at
+what is sound, and to begin another job with it by its number or name. What is damaged is said; no job goes on with it.
 A job that goes on removes commits, and then the segments that only these named. So what is missing counts as damage
 only if the commit that names it is still there when it has been missed.
 """
@@ -26,6 +28,7 @@ class StoreContent:
     bytes: int  # of all files
     unnamed: tuple[str, ...]  # files that no commit names: under way, given up, or left by a launcher that is gone
     damage: tuple[str, ...]  # what is wrong, in whole sentences
+    newest: Commit | None  # the highest commit of all; None: there is none, or it cannot be read
 
 
 def inspect(store: Store) -> StoreContent:
@@ -35,23 +38,28 @@ def inspect(store: Store) -> StoreContent:
         numbers = commit_numbers(files)
         commits: dict[int, Commit] = {}
         damage = []
-        pending = numbers[-1:]
+        lower = list(numbers)
+        pending = [head := lower.pop()] if lower else []
         while pending:
             number = pending.pop()
             try:
                 commits[number] = commit = read_commit(store, number)
-                pending += [each for each in commit.others if number == numbers[-1]]
+                pending += [each for each in commit.others if number == head]
             except FileNotFoundError:
-                damage.append(str(missing(numbers[-1], commit_name(number))))
+                if head == numbers[-1]:  # else the highest one has had it removed, perhaps
+                    damage.append(str(missing(head, commit_name(number))))
             except StoreError as error:
                 damage.append(str(error))
+                if number == head and lower:
+                    pending.append(head := lower.pop())
         if not (damage and is_newer(store, numbers)):
             break  # else the job that uses the store has removed what was missed
     named = {segment.name for commit in commits.values() for segment in commit.files}
     named.update(map(commit_name, commits))
     unnamed = sorted(files.keys() - named)
     in_order = tuple(commits[number] for number in sorted(commits))
-    return StoreContent(in_order, sum(files.values()), tuple(unnamed), tuple(damage))
+    newest = commits.get(numbers[-1]) if numbers else None
+    return StoreContent(in_order, sum(files.values()), tuple(unnamed), tuple(damage), newest)
 
 
 def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment: None) -> StoreContent:

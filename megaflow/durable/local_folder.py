@@ -1,6 +1,7 @@
 """The folder of a store on this machine's file system: one user's only, and one launcher's at a time.
 
-1. The folder has mode 0700, its files 0600. One that is not empty must be a store already.
+1. The folder has mode 0700, its files 0600. One that is not empty must be a store already, or what is left of one that
+   had not begun: a lock, and, where another store was being copied there, segments.
 2. It stays open while it is used: the system tells a failed sync to those who had the folder open when it happened.
 3. The lock is the operating system's, on the file LOCK, which is never removed. It goes with the process that holds it,
    however that ends; the file says which one that was.
@@ -15,14 +16,16 @@ import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME
+from megaflow.durable.incarnation import COMMIT_FILE, SEGMENT_FILE
 from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError
 
@@ -30,6 +33,7 @@ LOCK: Final = "lock"
 NEXT_LOCK: Final = "lock.next"  # while a store is taken over
 SPARK: Final = "spark"  # the folder with the records of Spark's queries
 _LOCK_BYTES_MAX: Final = 4096
+_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -80,9 +84,8 @@ class LocalFolder:
                 os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
                 return
         except OSError as error:
-            raise StoreError(
-                f"{self.path} cannot be locked: {error.strerror}; keep the store on a local file system"
-            ) from error
+            remedy = "" if error.errno in _DISK else "; keep the store on a local file system"
+            raise StoreError(f"the store {self.path} cannot be locked: {error.strerror}{remedy}") from error
         by = "" if holder is None else f" by {holder}"
         raise StoreError(
             f"the store {self.path} is in use{by}: wait until that job has ended, or name another folder; if it does "
@@ -188,9 +191,10 @@ class LocalFolder:
                 os.close(file)
 
 
-def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False) -> LocalFolder:
+def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False, for_a_copy: bool = False) -> LocalFolder:
     """Open the folder of a store and take its lock, `take_over`: from whoever has it; make it if there is none.
 
+    `for_a_copy`: if it is no store, it may have what is left of a copy that was broken off.
     Raises StoreError if the store is in use, or the folder is another one's or holds something else. Nothing has
     changed then.
     """
@@ -200,12 +204,20 @@ def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False) -> Loc
     except OSError as error:
         raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
     try:
-        _check_is_store(folder, may_be_empty=True)
+        _check_is_store(folder, (COMMIT_FILE, SEGMENT_FILE) if for_a_copy else (COMMIT_FILE,))
         folder.hold(take_over)
     except BaseException:
         folder.close_folder()
         raise
     return folder
+
+
+def open_in_a_job(path: str | os.PathLike[str]) -> LocalFolder:
+    """Open the folder of a store that the job's launcher has locked. Raises StoreError."""
+    try:
+        return LocalFolder(path)
+    except OSError as error:
+        raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
 
 
 def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
@@ -215,7 +227,7 @@ def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
     except OSError as error:
         raise StoreError(f"{os.fspath(path)} is no store that can be read: {error.strerror}") from error
     try:
-        _check_is_store(folder, may_be_empty=False)
+        _check_is_store(folder)
     except BaseException:
         folder.close_folder()
         raise
@@ -237,14 +249,16 @@ def _make(path: Path) -> None:
         os.close(parent)
 
 
-def _check_is_store(folder: LocalFolder, may_be_empty: bool) -> None:
+def _check_is_store(folder: LocalFolder, left: Sequence[re.Pattern[str]] = ()) -> None:
+    """Raise StoreError unless it is one, or has but a lock and what may be `left`; nothing: it is to be one."""
     names = os.listdir(folder.path)
-    has_segments = any(map(SEGMENT_NAME.fullmatch, names))
-    is_new = may_be_empty and (not names or LOCK in names) and not has_segments  # these come after the first commit
-    if is_new or any(map(COMMIT_NAME.fullmatch, names)):
+    if any(map(COMMIT_NAME.fullmatch, names)):
         return
-    what = f"holds {'segments' if has_segments else 'other files'}, and no commit"
-    what = "is empty" if set(names) <= {LOCK} else what
+    others = [name for name in names if name not in (LOCK, NEXT_LOCK)]
+    if left and all(any(each.fullmatch(name) for each in left) for name in others):
+        return
+    what = "holds segments" if any(map(SEGMENT_NAME.fullmatch, names)) else "holds other files"
+    what = f"{what}, and no commit" if others else "is empty"
     raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
 
 

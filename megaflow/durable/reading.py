@@ -66,11 +66,15 @@ def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) 
     """
     names = dict(content.commits[-1].named) if content.commits else {}
     wanted = int(chosen) if isinstance(chosen, str) and chosen.isdecimal() else chosen
+    if wanted is None and content.newest is not None:
+        return content.newest
     for commit in reversed(content.commits):
-        if wanted in (None, commit.checkpoint) or (isinstance(wanted, str) and names.get(wanted) == commit.number):
+        if wanted == commit.checkpoint or (isinstance(wanted, str) and names.get(wanted) == commit.number):
             return commit
     if content.damage:
-        raise StoreDamaged("; ".join(content.damage))
+        sound = ", ".join(map(str, sorted({each.checkpoint for each in content.commits})))
+        hint = f"; checkpoints that can be read, each by its number: {sound}" if sound else ""
+        raise StoreDamaged("; ".join(content.damage) + hint)
     there = ", ".join(map(str, [*sorted({each.checkpoint for each in content.commits}), *names]))
     near = get_close_matches(str(chosen), names, n=1)
     question = f"; did you mean {near[0]!r}? It" if near else "; it"

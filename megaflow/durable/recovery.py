@@ -1,10 +1,10 @@
 """What a job's operators begin with: read from the segments that a commit names."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import partial
 from typing import Any
 
-from megaflow.durable.blocks import Block, BlockKind, keys_of
+from megaflow.durable.blocks import Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.inheritance import check_version, has_changed, upgrade
 from megaflow.durable.restored import Heir, Restored, restore
@@ -43,6 +43,41 @@ class Recovery:
         if cut.version < heir.terms.version:
             upgrade(restored, heir, cut.version)
         return restored
+
+    def recall(self, heir: Heir, keys: Set[Any]) -> dict[Any, Any]:
+        """Return the states that these keys have; one that is not there has none.
+
+        Keys, bins and version are as they were written. Cost: decodes the keys of their bins, and the states of the
+        blocks with some of them.
+        """
+        cut, bin_of_key = self._cuts[heir.name], heir.binning(heir.bins, None)
+        bins = {key: bin_of_key(key) for key in keys}
+        wanted, found = set(bins.values()), dict[Any, Any]()
+        for number, reader in self._readers:
+            for entry in reader.entries:
+                if entry.operator != cut.name or entry.kind is BlockKind.TIMERS:
+                    continue
+                if entry.bin is not None and (entry.bin not in wanted or cut.bases[entry.bin] != number):
+                    continue
+                column = keys_of(block := reader.block(entry))
+                if keys.isdisjoint(column):
+                    continue
+                for key, state in zip(column, states_of(block), strict=True):
+                    if key in bins and (base := cut.bases[bins[key]]) is not None and number >= base:
+                        found[key] = state
+        return {key: state for key, state in found.items() if state is not None}
+
+    def timers(self, heir: Heir, bins: Collection[int]) -> dict[int, list[tuple[Any, Any, Any]]]:
+        """Return the timers of these bins; what was written is as in `recall`. Cost: linear in the timers written."""
+        name = self._cuts[heir.name].name
+        chain = ((number, self._without_states(reader, name)) for number, reader in self._readers)
+        return restore(chain, name, self._time, heir.binning(heir.bins, None), bins).timers
+
+    def as_now(self, heir: Heir) -> bool:
+        """Tell whether what was written of an operator has keys, bins and states as it has them now."""
+        cut = self._cuts.get(heir.name)
+        same = cut is not None and (cut.name, len(cut.bases), cut.version) == (heir.name, heir.bins, heir.terms.version)
+        return same and heir.terms.rehash is None
 
     def changes(self, heir: Heir) -> bool:
         """Tell whether an operator's states have to be written anew: see `inheritance`."""
@@ -83,3 +118,11 @@ class Recovery:
     def _blocks(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
         """The blocks of an operator; the others stay on the disk."""
         return (reader.block(entry) for entry in reader.entries if entry.operator == operator)
+
+    def _without_states(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
+        """The timers of an operator; of its bins what tells which was written whole."""
+        for entry in reader.entries:
+            if entry.operator == operator and entry.kind is BlockKind.TIMERS:
+                yield reader.block(entry)
+            elif entry.operator == operator and entry.kind is BlockKind.BIN:
+                yield pack(BlockKind.BIN, operator, entry.bin, [], [])

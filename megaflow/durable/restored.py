@@ -48,6 +48,8 @@ class Restored:
 
     states: dict[int, dict[Any, Any]]  # bin -> key -> state; of every bin that was asked for and has been written
     timers: dict[int, list[tuple[Any, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
+    # what is in memory already, to be taken over as it is: key -> state; bin -> keys, as a `BinStore` has them
+    kept: tuple[dict[Any, Any], dict[int, dict[Any, None]]] | None = None
 
 
 def restore(
@@ -80,6 +82,9 @@ def restore(
         keys = keys_of(block)
         if bin is not None and keys and placed(keys[0]) != bin:
             raise misplaced(operator, keys[0], bin, placed(keys[0]))
+        if was is None and bin is not None and block.kind is BlockKind.BIN:  # most of a store: all of it counts
+            states[bin].update(zip(keys, states_of(block), strict=True))
+            continue
         before = list(map(placed, keys)) if bin is None else [bin] * len(keys)
         if was is None:
             at = before

@@ -1,5 +1,7 @@
 """Segments: the immutable files that hold the blocks of a cut, `i3-w1-000017.seg` by incarnation, worker and sequence.
 
+The launcher's, `i3-launcher-000012.seg`, have the number of the checkpoint.
+
     start   magic, format version
     blocks  the keys and the states of each, one behind the other
     index   the cut's header; of each block what it is, its lengths and its crc32
@@ -31,7 +33,9 @@ Read: TypeAlias = Callable[[int, int], bytes]  # (start, length) -> bytes of a f
 SEGMENT_BYTES: Final = 64 << 20
 """A segment that has reached this size is closed: what a worker holds in memory until it is synced."""
 SEGMENT_FORMAT: Final = 1
-SEGMENT_NAME: Final = re.compile(r"i(\d+)-w(\d+)-(\d{6,})\.seg")
+SEGMENT_NAME: Final = re.compile(r"i(\d+)-(?:w(\d+)|launcher)-(\d{6,})\.seg")
+LAUNCHER: Final = -1
+"""In the place of a worker."""
 
 _MAGIC: Final = b"mf-segm\n"
 _START: Final = struct.Struct("<8sI")  # magic, format
@@ -72,7 +76,8 @@ def segment_name(incarnation: int, worker: int, sequence: int) -> str:
     >>> segment_name(3, 1, 17)
     'i3-w1-000017.seg'
     """
-    return f"i{incarnation}-w{worker}-{sequence:06}.seg"
+    writer = "launcher" if worker == LAUNCHER else f"w{worker}"
+    return f"i{incarnation}-{writer}-{sequence:06}.seg"
 
 
 def checksum(data: bytes, offset: int) -> int:

@@ -2,6 +2,8 @@
 
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
 job_file, contact   how a running job is found; side_door: how its launcher is asked
+reachable           under which addresses others find this machine
+process_agent       beside a process that runs on Spark's executors; agent_messages: between it and the launcher
 exit_report, sign_of_life    why a worker process ends; whether it is well
 program_code        whether two processes run the same code, and whether its files are what was loaded
 kept_states         what a job has kept, for tests and notebooks

@@ -3,17 +3,27 @@
 The report goes through a pipe of its own, which outlives the connections: what stops a process closes those first. The
 launcher holds the reading end; its end of file is the process's end. A report fits a pipe's capacity, so writing it
 never blocks.
+
+A process that has lost others, and reports it, may stay when its workers have ended, to be given a part of the job
+anew: then it says so behind its report. What it writes later is another part's.
 """
 
 import contextlib
 import json
 import os
+import select
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+from megaflow.control.wording import ranges_text
 
 TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
+RANGES_SHOWN = 8  # of the bins of an operator that are lost
+STAYS = b"\n"  # behind a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +45,36 @@ def write_report(file: int | None, report: ExitReport) -> None:
         os.write(file, json.dumps(record).encode())
 
 
+def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
+    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
+
+    >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
+    ("2 of 5 bins of 'count' (2-3)", '')
+    >>> bins_text("count", [0, 1] * 128, [1])
+    "128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
+    """
+    bins = [bin for bin, owner in enumerate(table) if owner in workers]
+    if not bins:
+        return ""
+    ranges = ranges_text(bins).split(",")
+    if len(ranges) > RANGES_SHOWN:
+        ranges[RANGES_SHOWN - 1 : -1] = ["…"]
+    return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
+
+
+def say_stays(file: int) -> None:
+    """Say behind a process's report that it waits for another part."""
+    with contextlib.suppress(OSError):
+        os.write(file, STAYS)
+
+
 class ReportPipe:
     """The launcher's end of the pipe, opened together with the process's end."""
 
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()  # the latter is the child's, and to be closed once it runs
         os.set_blocking(self._reading, False)
-        self._data = b""
+        self.data = b""  # what the process has written
 
     def fileno(self) -> int:
         """Return what becomes readable when the process reports or ends."""
@@ -56,14 +89,30 @@ class ReportPipe:
                 return False
             if not data:
                 break
-            self._data += data
+            self.data += data
         return True
+
+    @property
+    def stays(self) -> bool:
+        """Whether the process has said, of what was read, that it waits for another part."""
+        return self.data.endswith(STAYS)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the process ends or stays, but no longer than that; return whether it stays."""
+        until = time.monotonic() + seconds
+        while not self.read() and not self.stays and (left := until - time.monotonic()) > 0:
+            select.select([self], [], [], left)
+        return self.stays
+
+    def begin_anew(self) -> None:
+        """Forget what was read: what comes now is of another part."""
+        self.data = b""
 
     @property
     def report(self) -> ExitReport | None:
         """What was read; None if that is nothing, or was cut short."""
         try:
-            record = json.loads(self._data)
+            record = json.loads(self.data)
             return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
         except (ValueError, KeyError, TypeError):
             return None

@@ -47,6 +47,7 @@ class Job:
     secret: str
     namespace: str | None = None  # in which the launcher has its id, in the operating system's words
     life: int = 0  # which of its lives this is, from 1 on; 0: if it loses a process, it ends
+    state: str | None = None  # the folder of its store; None: it keeps nothing
     recovering: str = ""  # not empty: that life is about to begin; which restart of how many
 
 
@@ -211,7 +212,7 @@ def _content(path: Path) -> str:
 
 def _is_sound(job: Job) -> bool:
     """Whether each value is such as a job has: a file may say anything. Raises TypeError or ValueError, too."""
-    "".join((job.secret, job.started or "", job.namespace or "", job.recovering)).encode()
+    "".join((job.secret, job.started or "", job.namespace or "", job.state or "", job.recovering)).encode()
     numbers = type(job.pid) is type(job.port) is type(job.life) is int
     numbers = numbers and 0 < job.pid <= PID_MAX and 0 < job.port < 65536
     return numbers and NAME.fullmatch(job.name) is not None and str.isascii(job.host)

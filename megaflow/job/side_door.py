@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow, WhoIsBusy
-from megaflow.control.reports import BusyWorker, busy_text
+from megaflow.control.reports import BusyWorker
 from megaflow.control.shapes import conforms
+from megaflow.control.wording import busy_text
 from megaflow.errors import ClusterError, NoAnswer, UsageError
 from megaflow.job.job_file import Job, door_path, present
 from megaflow.timely.communication.client import Client

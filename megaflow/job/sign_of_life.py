@@ -47,6 +47,16 @@ def write_sign(file: int, sign: SignOfLife) -> None:
     os.pwrite(file, zlib.crc32(data).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data, 0)
 
 
+def parse_sign(data: bytes) -> SignOfLife | None:
+    """Return what a file of signs has; None if nothing yet, or if it is being written."""
+    length = int.from_bytes(data[4:HEAD_BYTES], "big")
+    body = data[HEAD_BYTES : HEAD_BYTES + length]
+    if not length or zlib.crc32(body) != int.from_bytes(data[:4], "big"):
+        return None
+    record = json.loads(body)
+    return SignOfLife(record["now"], tuple(LongStep(**each) for each in record["busy"]))
+
+
 class SignFile:
     """The launcher's end; made together with the process's, which is a copy of it. Any thread may read."""
 
@@ -65,14 +75,22 @@ class SignFile:
         """Return the last sign."""
         with self._lock:
             for _ in range(READS_MAX if self.file >= 0 else 0):
-                data = os.pread(self.file, READ_BYTES, 0)
-                length = int.from_bytes(data[4:HEAD_BYTES], "big")
-                body = data[HEAD_BYTES : HEAD_BYTES + length]
-                if length and zlib.crc32(body) == int.from_bytes(data[:4], "big"):
-                    record = json.loads(body)
-                    self._last = SignOfLife(record["now"], tuple(LongStep(**each) for each in record["busy"]))
+                if (sign := parse_sign(os.pread(self.file, READ_BYTES, 0))) is not None:
+                    self._last = sign
                     break
             return self._last
+
+    def begin(self, now: float) -> None:
+        """Note that the process begins only now; any thread."""
+        with self._lock:
+            self.began = now
+            self._last = SignOfLife(now)
+
+    def write(self, sign: SignOfLife) -> None:
+        """Write in the place of a process that runs elsewhere; any thread. Nothing once it is closed."""
+        with self._lock:
+            if self.file >= 0:
+                write_sign(self.file, sign)
 
     def close(self) -> None:
         """Close the file; what was read last stays."""

@@ -77,6 +77,10 @@ class JobSpec:
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins
+    on: str | None = None  # Spark's master, "" for that of a session that is there; None: the processes run here
+    conf: tuple[tuple[str, str], ...] = ()  # Spark's settings
+    start_timeout_seconds: float = 120.0  # for Spark to start the processes
+    shipped: tuple[str, ...] = ()  # files and folders that the program needs where its processes run
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class ChildSpec:
     splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
     pushed: bool = False  # whether the launcher sends `Lines`
     spark_queries: int = 0  # how many `SourceEnded` to wait for
+    rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
     output: Form = "records"  # what the launcher is sent
     durable: DurablePart | None = None  # None: nothing is
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
@@ -123,6 +128,7 @@ class Rehearsal:
     job: JobSpec
     part: DurablePart  # its `commit` is what the job would go on from
     has_lines: bool  # that are to be read
+    rows: tuple[str, ...] = ()  # the names of its inputs of rows
 
 
 def gc_threshold() -> int:

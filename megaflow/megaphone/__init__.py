@@ -13,9 +13,11 @@ flat_times, flat_ends
 chunks          a bin cut into pieces of bounded size
 bin_transfer    the pieces under way, and the credit that bounds them
 bin_trial       whether all that is in a bin can travel, before it is to
+moments         what is to be done between two times: answers to who asks for a state, cuts
 journal         what has changed in an operator since the last checkpoint, and when to cut
 bases           which bins a checkpoint has whole, so that a store stays small
 unwritten       what is still to be written of a cut
+remains         what is in memory of an operator when its job has lost a process, and what of that may be kept
 stateful_core   S: what all kinds of it share, and the kind without a state
 stateful, stateful_timed
                 the other kinds: record by record; all records of a key and time, with timers

@@ -247,9 +247,16 @@ class BinStore:
         keys = self.bins.pop(bin)
         return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
 
-    def install(self, bin: int, pairs: Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()) -> None:
+    def adopt(self, states: dict[Any, Any], bins: dict[int, dict[Any, None]]) -> None:
+        """Begin with these: both become the store's own. Cost: O(1)."""
+        assert not self.bins, "there are bins already"
+        self.states, self.bins = states, bins
+
+    def install(
+        self, bin: int, pairs: dict[Any, Any] | Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()
+    ) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
-        arrived = dict(pairs)
+        arrived = pairs if isinstance(pairs, dict) else dict(pairs)
         if self.watcher is not None:
             self.watcher.arriving(bin, arrived)
         self.bins.setdefault(bin, {}).update(dict.fromkeys(arrived))

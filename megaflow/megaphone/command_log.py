@@ -4,7 +4,7 @@ A command is *read*, in the order of the numbers; that gives the right to send w
 the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `bin_transfer`). It is *obeyed*:
 listed under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration
 of the history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the
-table: see `bootstrap`. A Checkpoint is none of this: the journal registers it as it is read.
+table: see `bootstrap`. A Checkpoint or a Lookup is none of this: it is registered as it is read (`moments`).
 """
 
 from megaflow.errors import CommandRefused, ProtocolError
@@ -15,6 +15,7 @@ from megaflow.megaphone.flat_ends import AnyInput
 from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.megaphone.introduction import Introduction, Numbering
 from megaflow.megaphone.journal import Journal
+from megaflow.megaphone.moments import Moments
 from megaflow.timely.dataflow.builder import NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.progress.antichain import Antichain
@@ -35,7 +36,7 @@ class ControlInput:
         history: routing.RoutingHistory | None,
         builder: NodeBuilder,
         numbering: Numbering | None,
-        journal: Journal | None = None,
+        moments: Moments | None = None,
     ) -> None:
         """`inputs`: of commands, and of what F of another worker sends; `history`: None if no table is known yet.
 
@@ -48,7 +49,7 @@ class ControlInput:
         self._inputs = inputs
         self._shipper = shipper
         self._bins = bins
-        self._journal = journal  # None: the operator is not durable, or keeps nothing
+        self._moments = moments  # None: the operator keeps nothing
         self._membership = context.membership
         self._worker = context.allocator.index
         # until it is told the table
@@ -94,9 +95,7 @@ class ControlInput:
         for time, batch in commands.drain():
             for numbered in batch:
                 self._check_number(time, numbered.number)
-                if isinstance(numbered.command, routing.Checkpoint):  # for a newcomer, too: it may own bins by then
-                    if self._journal is not None:
-                        self._journal.register(time, numbered.command)
+                if self._register(time, numbered.command):
                     continue
                 self._claim(time, numbered, newcomer is None or newcomer.read(time, numbered))
                 if newcomer is None:
@@ -110,6 +109,19 @@ class ControlInput:
                     newcomer.receive(each)
         if newcomer is not None and (state := (self._introduction or newcomer).answer()) is not None:
             self._start(newcomer, state)
+
+    def _register(self, time: FlatTime, command: routing.Command) -> bool:
+        """Note what is to be done at that time, also on a newcomer, which may own bins by then; False if it is else."""
+        match command:
+            case routing.Checkpoint():
+                if isinstance(self._moments, Journal):
+                    self._moments.register(time, command)
+                return True
+            case routing.Lookup():
+                if self._moments is not None:
+                    self._moments.look(time, command)
+                return True
+        return False
 
     def decide(self, passed: Antichain) -> None:
         """Turn the commands of each time that control has passed into a reconfiguration.

@@ -31,7 +31,6 @@ What is then still to be written of the cut, and how it stays as of t: see `unwr
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from enum import Enum
@@ -42,6 +41,7 @@ from megaflow.errors import BuildError, ProtocolError
 from megaflow.megaphone.bases import Bases
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.megaphone.moments import Moments
 from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
 from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
@@ -108,7 +108,7 @@ class Durability:
 
 
 @dataclass(slots=True)
-class _Interval:
+class Interval:
     """What has changed between two cuts."""
 
     number: int | None = None  # of the cut at its end; None: it goes on
@@ -120,7 +120,7 @@ class _Interval:
     timers: list[tuple[int, Timer]] = field(default_factory=list)  # (bin, timer) that were set and are not known fired
 
 
-class Journal:
+class Journal(Moments):
     """What S, F and the installer of one operator tell of what they are about to do, and the cuts that follow."""
 
     def __init__(
@@ -130,20 +130,16 @@ class Journal:
 
         The bins that the store has are taken to be in a checkpoint.
         """
-        self.wake: Callable[[], None] = lambda: None  # has S run soon; set when S is made
-        self._operator = operator
-        self._store = store
+        super().__init__(operator, store)
         self._sink = sink
         self._now = now
         self._spent = spent
-        self._registered: deque[tuple[FlatTime, Checkpoint]] = deque()  # by time, not cut yet
         self._at_end: tuple[FlatTime, Checkpoint] | None = None  # is to be cut when nothing more will happen
         self._firing: set[int] = set()  # bins with timers that were set before the end, and that will fire
-        self._present = _Interval()
-        self._intervals = [self._present]  # since the last committed cut, oldest first
+        self._present = Interval()
+        self.intervals = [self._present]  # since the last committed cut, oldest first; `remains` reads them, too
         self._committed = 0  # the last cut known to be; 0: none
         self._unwritten: Unwritten | None = None  # of the last cut
-        self._applies = False  # whether something has been applied, or moved, since the last slice
         self.seconds = 0.0  # of a processor that the last cut has taken up to now
         self.records = 0  # that were applied since the last cut; written by S
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: not noted so
@@ -166,14 +162,8 @@ class Journal:
             self._at_end = time, checkpoint
             self._firing = {bin for bin in self._store.bins if self._store.timers.of(bin)}
         else:
-            self._registered.append((time, checkpoint))
+            self.registered.append((time, checkpoint))
         self.wake()
-
-    def before(self, time: FlatTime) -> None:
-        """Cut all that is registered up to this time, of which something is about to be done."""
-        self._applies = True
-        while self._registered and self._registered[0][0] <= time:
-            self._cut(*self._registered.popleft())
 
     def finish(self) -> None:
         """Cut what is to be cut at the end, as nothing more will happen, and write all that is to be written."""
@@ -183,19 +173,18 @@ class Journal:
         self.write(all=True)
 
     @property
-    def next(self) -> FlatTime | None:
-        """The first time that is registered and not cut."""
-        return self._registered[0][0] if self._registered else None
-
-    @property
     def is_busy(self) -> bool:
-        """Whether something is registered and not cut, or cut and not written."""
-        return bool(self._registered) or self._unwritten is not None
+        """Whether something is registered and not come to, or cut and not written."""
+        return bool(self.registered) or self._unwritten is not None
 
     def committed(self, number: int) -> None:
         """Note that a checkpoint is committed: what led to it need not be kept."""
         self._committed = max(number, self._committed)
-        self._intervals = [each for each in self._intervals if each.number is None or each.number > self._committed]
+        self.intervals = [each for each in self.intervals if each.number is None or each.number > self._committed]
+
+    def _state(self, key: Any) -> Any:
+        state = None if self.young is None else self.young.get(key)
+        return super()._state(key) if state is None else state
 
     # What changes -----------------------------------------------------------------------
 
@@ -291,15 +280,17 @@ class Journal:
 
     # Writing ----------------------------------------------------------------------------
 
-    def write(self, all: bool = False) -> None:
-        """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
+    def write(self, is_idle: bool = True, all: bool = False) -> None:
+        """Write a slice of what the last cut left, or all; `is_idle`: no record was applied since the last slice.
+
+        S is run again if there is more.
+        """
         if (rest := self._unwritten) is None:
             return
         spent = self._spent()
-        rest.write_slice(is_idle=not self._applies)
+        rest.write_slice(is_idle)
         while all and not rest.is_written():
             rest.write_some()
-        self._applies = False
         self.seconds += self._spent() - spent
         if rest.is_written():
             self._unwritten = None
@@ -316,8 +307,8 @@ class Journal:
         if since is not None:
             self.committed(since)
         self._present.number = number
-        changed, last, self._present = self._intervals.copy(), self._present, _Interval()
-        self._intervals.append(self._present)
+        changed, last, self._present = self.intervals.copy(), self._present, Interval()
+        self.intervals.append(self._present)
         if self._follows:
             last.dense = last.dense and self.records > 0
             touched = len(last.keys) + len(last.young)

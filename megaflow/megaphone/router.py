@@ -48,7 +48,7 @@ from megaflow.megaphone.control_stream import founders_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.introduction import Numbering
-from megaflow.megaphone.journal import Journal
+from megaflow.megaphone.moments import Moments
 from megaflow.megaphone.routing import Numbered, RoutingHistory, initial_table
 from megaflow.megaphone.splitting import Splitter
 from megaflow.timely.communication.channel import Lane
@@ -68,7 +68,7 @@ def route(
     name: str,
     make_splitter: type[Splitter],
     numbering: Numbering | None = None,
-    journal: Journal | None = None,
+    moments: Moments | None = None,
 ) -> tuple[Router, list[Port[Any]], Port[Chunk], Callable[[Port[Any]], None]]:
     """Build F for data that comes by these ports. Without `control` the table never changes; `numbering`: see there.
 
@@ -103,8 +103,8 @@ def route(
         Forwarder(flat_input(data, scope), flat_output(output, scope), make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)
     ]
-    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering, journal)
-    router = Router(name, forwarders, control_input, flat_input(applied, scope), shipper, context, journal)
+    control_input = ControlInput(name, commanded, shipper, store.count, history, builder, numbering, moments)
+    router = Router(name, forwarders, control_input, flat_input(applied, scope), shipper, context, moments)
 
     builder.build_releasing(router.run)
 
@@ -166,14 +166,14 @@ class Router:
         applied: AnyInput[Any],
         shipper: Shipper,
         context: Context,
-        journal: Journal | None = None,
+        moments: Moments | None = None,
     ) -> None:
         self.bootstrap_seconds = 0.0  # how long data waited for the table, on a worker that has joined
         self._name = name  # of the stateful operator
         self._forwarders = forwarders
         self.control = control
         self._applied = applied
-        self._journal = journal
+        self._moments = moments
         self.shipper = shipper  # to be told what S has installed
         self._now = context.now
         self._worker = context.allocator.index
@@ -212,6 +212,6 @@ class Router:
         history = self.control.history
         while history.pending and not finished.less_than(history.pending[0].time):
             time, moves = history.install_first()
-            if self._journal is not None:
-                self._journal.before(time)
+            if self._moments is not None:
+                self._moments.before(time)
             self.shipper.ship(time, moves)

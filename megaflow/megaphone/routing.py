@@ -6,10 +6,10 @@ bin wins. It is in force from exactly its time on: a record at s goes by the new
 
 from bisect import bisect
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
 from megaflow.timely.membership import WorkerId
@@ -57,7 +57,17 @@ class Checkpoint:
     at_end: bool = False
 
 
-Command: TypeAlias = Move | Map | Bootstrap | Checkpoint
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Show what an operator's state of some keys is after all records before the command's time; nothing moves."""
+
+    number: int
+    operator: str
+    places: tuple[tuple[Any, int], ...]  # (key, the bin that it falls into)
+    as_json: bool  # the form in which it is shown
+
+
+Command: TypeAlias = Move | Map | Bootstrap | Checkpoint | Lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +113,6 @@ def difference(old: RoutingTable, new: RoutingTable) -> list[tuple[int, WorkerId
     return [(bin, source, target) for bin, (source, target) in enumerate(zip(old, new)) if source != target]
 
 
-def ranges_text(bins: Sequence[int]) -> str:
-    """Return bins, in increasing order, as ranges: the form that `--bins` takes.
-
-    >>> ranges_text([0, 1, 2, 5, 7, 8])
-    '0-2,5,7-8'
-    """
-    runs: list[list[int]] = []
-    for bin in bins:
-        if runs and runs[-1][1] == bin - 1:
-            runs[-1][1] = bin
-        else:
-            runs.append([bin, bin])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
 def validate(
     command: Command, bins: int, members: Collection[WorkerId], passing: Collection[WorkerId] | None = None
 ) -> None:
@@ -148,6 +143,8 @@ def validate(
                 raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
             if since is not None and (type(since) is not int or not 1 <= since < number):
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
+        case Lookup():
+            pass  # each of its bins is somebody's, or it has no answer
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 

@@ -54,6 +54,8 @@ class StateMachine:
         self._state = core.state
         self._output = core.output
         self._meter = core.meter
+        assert core.moments is not None, "it keeps a state"
+        self._moments = core.moments
         self._stash: ByTime[tuple[Capability, deque[list[Any]]]] = ByTime(self._entry)  # batches in arrival order
 
     def _entry(self, time: FlatTime) -> tuple[Capability, deque[list[Any]]]:
@@ -62,13 +64,14 @@ class StateMachine:
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived, for a turn."""
         self._core.install()
+        apply = self._apply_after if self._moments.registered else self._apply
         now = self._meter.now
         end = now() + TURN_SECONDS
         while (waiting := self._stash.least()) is not None and self._due(waiting):
             capability, batches = self._stash[waiting]
             batch = batches.popleft()
             self._core.waiting -= len(batch)
-            self._apply(waiting, batch)
+            apply(waiting, batch)
             if not batches:
                 self._stash.take(waiting)
                 capability.release()
@@ -81,7 +84,7 @@ class StateMachine:
                 self._stash[time][1].append(batch)
                 self._core.waiting += len(batch)
                 continue
-            self._apply(time, batch)
+            apply(time, batch)
             if now() >= end:
                 return  # a queue that is not empty has it run again
 
@@ -91,6 +94,11 @@ class StateMachine:
     def waiting(self) -> FlatTime | None:
         """The first time that has come and is not applied."""
         return self._stash.least()
+
+    def _apply_after(self, time: FlatTime, batch: list[Any]) -> None:
+        """Apply a batch, but first do what is to be done before its time."""
+        self._moments.before(time)
+        self._apply(time, batch)
 
     def _apply(self, time: FlatTime, batch: list[Any]) -> None:
         began = self._meter.now()

@@ -20,6 +20,7 @@ from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_o
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.load_meter import LoadMeter
+from megaflow.megaphone.moments import Moments, Showing
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
@@ -47,7 +48,7 @@ class Core:
         state: AnyInput[Chunk],
         output: AnyOutput[Any],
         context: Context,
-        journal: Journal | None = None,
+        moments: Moments | None = None,
     ) -> None:
         self.name = name
         self.store = store
@@ -57,11 +58,14 @@ class Core:
         self.output = output
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
-        self.journal = journal  # None: it is not durable
+        self.moments = moments  # None: it keeps nothing
+        self.journal = moments if isinstance(moments, Journal) else None  # None: it is not durable
+        self.may_be_asked = False  # whether lookups come here; set when the operator is built
         self.nested = False  # whether times are flat tuples: see `flat_times`; set when the operator is built
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
         self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
+        self._seen = 0  # records that had been applied when `keep` was called last
         self._tried: set[type] = set()  # types of keys, states and payloads that are known to travel
 
     @property
@@ -118,27 +122,30 @@ class Core:
     def install(self) -> None:
         """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
         for time, parcel in self.state.drain():
-            if self.journal is not None:
-                self.journal.before(time)
+            if self.moments is not None:
+                self.moments.before(time)
             for chunk in parcel:
                 self._installer.install(time, chunk)
 
     def keep(self, waiting: FlatTime | None) -> None:
-        """Cut what S has nothing to do for before, and write a slice; `waiting`: the first time at which it has.
+        """Come to what S has nothing to do for before, and write a slice; `waiting`: the first time at which it has.
 
-        Durable operators do so after each run. What cuts earlier: see `journal`.
+        Durable operators do so after each run, others while something is registered. What does earlier: see `journal`.
         """
-        journal = self.journal
-        assert journal is not None
+        moments, journal = self.moments, self.journal
+        assert moments is not None
         frontiers = [each.frontier for each in (*self.data, self.state)]
-        while (next := journal.next) is not None and (waiting is None or waiting >= next):
+        while (next := moments.next) is not None and (waiting is None or waiting >= next):
             if any(frontier.less_than(next) for frontier in frontiers):
                 break
-            journal.before(next)
+            moments.before(next)
+        if journal is None:
+            return
         if waiting is None and all(frontier.is_empty() for frontier in frontiers):  # no run will follow
             journal.finish()
         else:
-            journal.write()
+            journal.write(is_idle=self._seen == self.records)
+            self._seen = self.records
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""
@@ -228,38 +235,45 @@ def build(
     store = BinStore(bins, hash)
     context = scope.graph.context
     durability = scope.graph.extension(Durability)
-    journal: Journal | None = None
+    moments = Moments(name, store) if terms is not None else None
     heir = Heir(name, bins, lambda count, other: BinStore(count, other or hash).bin_of_key, terms or Terms())
     if durability.sink is not None and terms is not None:
         durability.admit(heir, hears_default(scope, commands))
-        journal = Journal(name, store, durability.sink, context.now, durability.spent or context.now)
+        moments = Journal(name, store, durability.sink, context.now, durability.spent or context.now)
     numbering = numbering_of(scope, control)
-    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, journal)
+    router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, moments)
     own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
     restored = Restored({}, {})
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
+    if restored.kept is not None:
+        store.adopt(*restored.kept)
     for bin in own:
-        store.install(bin, restored.states.get(bin, {}).items(), restored.timers.get(bin, ()))
-    store.watcher = journal
+        store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
+    if moments is not None:
+        moments.showing = scope.graph.extension(Showing)
+    store.watcher = moments if isinstance(moments, Journal) else None
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
     state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
-    core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context, journal)
+    core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context, moments)
     core.nested = bool(scope.rounds)
+    core.may_be_asked = moments is not None and commands is not None and hears_default(scope, commands)
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         core.activate = info.activator.activate
         policy = make_policy(core)
         capabilities[0].release()  # now that what is held for restored timers has been minted
-        if journal is None:
+        if moments is None:
             return policy.run
-        journal.wake = core.activate
+        moments.wake = core.activate
+        is_durable, registered = core.journal is not None, moments.registered
 
         def run() -> None:
             policy.run()
-            core.keep(policy.waiting())
+            if is_durable or registered:
+                core.keep(policy.waiting())
 
         return run
 

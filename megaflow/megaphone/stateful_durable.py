@@ -35,7 +35,6 @@ class DurableMachine(StateMachine):
 
     def _apply(self, time: FlatTime, batch: list[Any]) -> None:
         journal = self._journal
-        journal.before(time)
         journal.applying(len(batch))
         if journal.wants_keys:
             try:

@@ -63,6 +63,8 @@ class TimedFolds:
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
+        assert core.moments is not None, "it keeps a state"
+        self._moments = core.moments
         kind = NestedTimers if core.nested else Timers
         self._handle = kind(core.name, self._set_timer if core.journal is None else self._set_timer_durably)
         self._apply = self._apply_now if core.journal is None else self._apply_durably
@@ -87,6 +89,8 @@ class TimedFolds:
                 self._core.activate()
                 break
             left -= 1
+            if self._moments.registered:
+                self._moments.before(time)
             self._apply(time)
         self._hold(time)
 
@@ -98,7 +102,6 @@ class TimedFolds:
     def _apply_durably(self, time: FlatTime) -> None:
         journal = self._core.journal
         assert journal is not None
-        journal.before(time)
         journal.fire(time)
         self._apply_now(time)
 

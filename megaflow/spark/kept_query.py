@@ -2,20 +2,25 @@
 
 1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest batch that is in. So neither is used without
    the other; a record that no commit names is of a query of which no batch was ever answered, and is removed.
-2. What a batch holds is on the disk before one of its lines is staged, so before a commit can name it. Spark does not
-   sync what it writes; without this the power could go, the commit stay, and Spark put more into a batch of that number
-   than what is in. A file that is synced is not changed any more.
+2. What a batch holds is on the disk before the coordinator is asked to commit it, so before a commit of the store can
+   name it; it is written there while the lines are staged. Spark does not sync what it writes; without this the power
+   could go, the commit stay, and Spark put more into a batch of that number than what is in. A file that is synced is
+   not changed any more.
 3. What is found must fit: of the newest batch that is in Spark knows what it holds, and no later one was answered.
    Else somebody has put back the one without the other, and lines would be lost.
-4. Java outlives a launcher that is killed, by a moment. It inherits the lock on the file LOCK, which goes with the last
-   process that has it, so one query at a time writes the record.
+4. Java outlives a launcher that is killed, for a minute if the machine is busy. It inherits the lock on the file LOCK,
+   which goes with the last process that has it, so one query at a time writes the record. LOCK says which process that
+   is. Whoever finds it locked has the lock of the store, so nobody needs that Java any more: it is killed, if it has
+   LOCK open, and what that leaves is what any crash may leave. One that cannot be found is waited for.
 """
 
 import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import stat
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,11 +28,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from megaflow.durable.local_folder import LOCK, SPARK
+from megaflow.durable.query_record import sync_path
 from megaflow.errors import SourceError, StoreError
 
 POLL_SECONDS: Final = 0.1
 LOCK_SECONDS: Final = 60.0
-"""For Java to end: Spark gives itself some ten seconds."""
+"""For Java to end by itself: Spark gives itself some ten seconds."""
+_PID_BYTES: Final = 20
 NOT_SYNCED: Final = ("commits", "state")
 """Which batches were answered, where a lost answer is given again; and what only a user's own query has."""
 
@@ -74,18 +81,22 @@ class KeptQuery:
         return is_new
 
     @contextlib.contextmanager
-    def held(self, stopping: Callable[[float], bool]) -> Iterator[int]:
+    def held(self, stopping: Callable[[float], bool], report: Callable[[str], None]) -> Iterator[int]:
         """Give, for the block, the descriptor of the lock, for a Java process to inherit.
 
-        Waits until an earlier one has ended. `stopping` waits for so many seconds, and says whether not to go on.
+        Ends an earlier one, or waits until it has ended, and then `report` is told why. `stopping` waits for so many
+        seconds, and says whether not to go on.
         """
         lock = os.open(self.store / SPARK / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            for _ in range(round(LOCK_SECONDS / POLL_SECONDS)):
+            for attempt in range(round(LOCK_SECONDS / POLL_SECONDS)):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.ftruncate(lock, 0)
                     break
                 except BlockingIOError:
+                    if not attempt and not end_holder(lock):
+                        report(f"waits, {LOCK_SECONDS:g} s at most, for Spark's Java process of an earlier run to end")
                     if stopping(POLL_SECONDS):
                         raise SourceError("the job was stopped before Spark had begun") from None
             else:
@@ -98,13 +109,27 @@ class KeptQuery:
             os.close(lock)
 
 
-def sync_path(path: str | Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+def note_holder(lock: int, pid: int) -> None:
+    """Write down who has inherited a lock."""
+    os.pwrite(lock, f"{pid:{_PID_BYTES}}".encode(), 0)
+
+
+def end_holder(lock: int) -> bool:
+    """Kill the process that is noted in a lock's file, if that has it open; return whether it was."""
+    if sys.platform != "linux":
+        return False
+    with contextlib.suppress(OSError, ValueError, OverflowError):  # it is gone, or another user's; or none is noted
+        pid = int(os.pread(lock, _PID_BYTES, 0))
+        process = os.pidfd_open(pid)  # it stays that process's, whatever comes to have its number
+        try:
+            for file in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(file.stat(), os.fstat(lock)):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                        return True
+        finally:
+            os.close(process)
+    return False
 
 
 def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
@@ -114,7 +139,8 @@ def check_record(store: str, named: Iterable[tuple[str, int]]) -> None:
         remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
         if not (folder / "offsets" / str(batch)).is_file():
             raise StoreError(f"{folder} does not have batch {batch}, which the last checkpoint has: {remedy}")
-        answered = [int(name) for name in os.listdir(folder / "commits") if name.isdigit()] if batch > 0 else []
+        done = folder / "commits"  # not there before a batch is done
+        answered = [int(name) for name in os.listdir(done) if name.isdigit()] if done.is_dir() else []
         if max(answered, default=batch) > batch:
             raise StoreError(
                 f"{folder} says that batch {max(answered)} is done, and the last checkpoint has those up to {batch}: "

@@ -1,13 +1,14 @@
-"""How the lines of a batch leave Spark: each Spark task sends those of its partition to a worker.
+"""How the lines or rows of a batch leave Spark: each Spark task sends those of its partition to a worker.
 
 The tasks run inside Spark's executors, so no line passes through the driver. A task ends well
 only after the worker has acknowledged the count; if anything fails it raises, and Spark runs it
 again as another attempt.
 
-A partition comes as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent as text either way:
-the lines of a message joined by a separator that is in none of them. Joining Arrow's bytes makes no Python object per
-line, and the worker needs no Arrow. Bytes that are not UTF-8 become U+FFFD: in Java with rows, here with Arrow, into
-which Spark puts the bytes of a file as they are (an encoded surrogate becomes one in Java, three here).
+A partition comes as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent the same either way:
+rows packed by column (`megaflow.spark.row_packing`), lines as text, those of a message joined by a separator that is in
+none of them. Joining Arrow's bytes makes no Python object per line, and the worker needs no Arrow. Bytes that are not
+UTF-8 become U+FFFD: in Java with rows, here with Arrow, into which Spark puts the bytes of a file as they are (an
+encoded surrogate becomes one in Java, three here).
 
 Arrow is taken, without being asked for, when all that Spark wants for it is installed here (`pip install
 'megaflow[arrow]'`); `MEGAFLOW_SPARK_TRANSFER=rows` forces rows. What is staged and committed, and by which protocol, is
@@ -25,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from megaflow.control.messages import Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError, SourceError, UsageError
@@ -65,16 +66,42 @@ class Winner(NamedTuple):
 WINNER_SCHEMA = "partition long, worker long, attempt long, lines long"  # of a Winner, as Spark writes it
 
 
-class JoinedLines(NamedTuple):
-    """Lines as one text: `text.split(separator)`."""
+class Parcel(NamedTuple):
+    """What goes in one message: lines as one text, `text.split(separator)`; or packed rows."""
 
-    lines: int  # at least one
-    text: str
-    separator: str
+    lines: int  # or rows, at least one
+    text: str | bytes
+    separator: str  # "" of rows
 
 
-def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, str]:
-    """Return how lines are to travel, and a sentence that says so and why.
+class Packing(Protocol):
+    """How a partition becomes pieces of about so many bytes."""
+
+    def of_rows(self, rows: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
+        """Take the partition as rows."""
+
+    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
+        """Take the partition as Arrow record batches."""
+
+
+class LinePacking:
+    """Joins lines, the one text column of a frame.
+
+    A null is no line. It is left out here, as a filter of Spark would evaluate a UDF before it twice.
+    """
+
+    def of_rows(self, rows: Iterable[tuple[str | None]], limit_bytes: int) -> Iterator[Parcel]:
+        """Take the partition as rows."""
+        lines = (line for (line,) in rows if line is not None)
+        return (join_lines(chunk) for chunk in chunks(lines, limit_bytes))
+
+    def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
+        """Take the partition as Arrow record batches."""
+        return (piece for batch in batches for piece in join_column(batch.column(0), limit_bytes))
+
+
+def choose_transfer(environ: Mapping[str, str] = os.environ, what: str = "lines") -> tuple[Transfer, str]:
+    """Return how lines or rows, `what`, are to travel, and a sentence that says so and why.
 
     Imports pyspark, and pandas and pyarrow if they are there. Raises UsageError if the environment asks for what there
     is not.
@@ -82,8 +109,9 @@ def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, 
     asked = environ.get(VARIABLE, "")
     if asked not in ("", "rows"):
         raise UsageError(f"{VARIABLE}={asked}: it must be rows, or not set: Arrow is used where it is installed")
+    singly = "as rows" if what == "lines" else "one by one"
     if asked:
-        return "rows", f"lines leave Spark as rows ({VARIABLE}={asked})"
+        return "rows", f"{what} leave Spark {singly} ({VARIABLE}={asked})"
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
     try:
@@ -91,39 +119,37 @@ def choose_transfer(environ: Mapping[str, str] = os.environ) -> tuple[Transfer, 
         require_minimum_pyarrow_version()
     except ImportError as error:
         wanted = str(error).rpartition("] ")[2].partition(";")[0]  # Pandas >= 2.2.0 must be installed
-        return "rows", f"lines leave Spark as rows; for Arrow, which is faster, {wanted}: pip install 'megaflow[arrow]'"
-    return "arrow", "lines leave Spark as Arrow batches"
+        return (
+            "rows",
+            f"{what} leave Spark {singly}; for Arrow, which is faster, {wanted}: pip install 'megaflow[arrow]'",
+        )
+    return "arrow", f"{what} leave Spark as Arrow batches"
 
 
-def push_frame(frame: Any, job: StageJob, transfer: Transfer) -> list[Winner]:
-    """Have Spark's tasks stage the one text column of a batch; return those that went well, one a partition."""
+def push_frame(frame: Any, job: StageJob, transfer: Transfer, packing: Packing) -> list[Winner]:
+    """Have Spark's tasks stage a batch; return those that went well, one a partition."""
     if transfer == "rows":
-        pushed = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job))
+        pushed = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job, packing))
     else:
-        pushed = frame.mapInArrow(functools.partial(push_batches, job), WINNER_SCHEMA)
+        pushed = frame.mapInArrow(functools.partial(push_batches, job, packing), WINNER_SCHEMA)
     return [Winner(*row) for row in pushed.collect()]
 
 
-def push_rows(job: StageJob, partition: int, rows: Iterable[tuple[str | None]]) -> Iterator[Winner]:
-    """Stage the one-column rows of a partition and yield how it went: nothing if it has no lines.
-
-    A null is no line. It is left out here, as a filter of Spark would evaluate a UDF before it twice.
-    """
-    lines = (line for (line,) in rows if line is not None)
-    return _push(job, partition, (join_lines(chunk) for chunk in chunks(lines, job.chunk_bytes)))
+def push_rows(job: StageJob, packing: Packing, partition: int, rows: Iterable[Any]) -> Iterator[Winner]:
+    """Stage the rows of a partition and yield how it went: nothing if there are none."""
+    return _push(job, partition, packing.of_rows(rows, job.chunk_bytes))
 
 
-def push_batches(job: StageJob, batches: Iterable[Any]) -> Iterator[Any]:
+def push_batches(job: StageJob, packing: Packing, batches: Iterable[Any]) -> Iterator[Any]:
     """Do what `push_rows` does, with a partition that comes as record batches: for `DataFrame.mapInArrow`."""
     partition = _task().partitionId()
     import pyarrow
 
-    texts = (text for batch in batches for text in join_column(batch.column(0), job.chunk_bytes))
-    for winner in _push(job, partition, texts):
+    for winner in _push(job, partition, packing.of_batches(batches, job.chunk_bytes)):
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
 
 
-def _push(job: StageJob, partition: int, texts: Iterator[JoinedLines]) -> Iterator[Winner]:
+def _push(job: StageJob, partition: int, texts: Iterator[Parcel]) -> Iterator[Winner]:
     attempt = _task().taskAttemptId()
     first = next(texts, None)
     if first is None:
@@ -171,18 +197,18 @@ def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:
         yield chunk
 
 
-def join_lines(lines: list[str]) -> JoinedLines:
+def join_lines(lines: list[str]) -> Parcel:
     """Join lines, of which there must be some.
 
     >>> join_lines(["a", "b"])
-    JoinedLines(lines=2, text='a\\nb', separator='\\n')
+    Parcel(lines=2, text='a\\nb', separator='\\n')
     >>> join_lines(["a\\nb", "\\0"])
-    JoinedLines(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n')
+    Parcel(lines=2, text='a\\nb\\x000\\n\\x00', separator='\\x000\\n')
     """
     return _join(len(lines), lambda separator: separator.join(lines))
 
 
-def join_column(column: Any, limit_bytes: int) -> Iterator[JoinedLines]:
+def join_column(column: Any, limit_bytes: int) -> Iterator[Parcel]:
     """Join the strings of an Arrow array, about `limit_bytes` of UTF-8 at a time; nulls are left out.
 
     Cost: some microseconds a text, and what copying takes.
@@ -209,7 +235,7 @@ def join_column(column: Any, limit_bytes: int) -> Iterator[JoinedLines]:
         start = end
 
 
-def _join(lines: int, joined: Callable[[str], str]) -> JoinedLines:
+def _join(lines: int, joined: Callable[[str], str]) -> Parcel:
     """Join with the first separator that is in no line.
 
     It is there as often as it should be if and only if it is nowhere else: no two places of it can overlap.
@@ -217,5 +243,5 @@ def _join(lines: int, joined: Callable[[str], str]) -> JoinedLines:
     for separator in chain("\n\0", (f"\0{number}\n" for number in count())):
         text = joined(separator)
         if text.count(separator) == lines - 1:
-            return JoinedLines(lines, text, separator)
+            return Parcel(lines, text, separator)
     raise AssertionError("a text of finite length holds every number")

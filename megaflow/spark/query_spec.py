@@ -1,7 +1,9 @@
-"""What `--lines spark:FORMAT:PATH?option=value&…` says, as a value."""
+"""What `--lines spark:FORMAT:PATH?option=value&…` and `--rows NAME=spark:…` say, as values."""
 
 import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl
 
 from megaflow.errors import UsageError
@@ -13,6 +15,7 @@ FILES_PER_BATCH = "64"  # bounds what is staged at once; Spark's own default is 
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
 EXAMPLE = "spark:text:FOLDER"
 UNORDERED = "unordered"  # the option of a program that needs no order
+ROWS_EXAMPLE = "orders=spark:parquet:FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +27,57 @@ class SparkSpec:
     options: dict[str, str] = field(default_factory=dict)
     trigger_seconds: float | None = TRIGGER_SECONDS  # None: what is there now, then end
     unordered: bool = False  # a batch may enter before all of the one before has
+    select: str = ""  # the columns, in SQL; "" for all
+    where: str = ""  # which rows, in SQL, by the columns of the source; "" for all
 
     def __str__(self) -> str:
         return f"spark:{self.format}:{self.path}"
 
 
-def parse_spark_spec(text: str) -> SparkSpec:
-    """Read a line specification that begins with `spark:`; raise UsageError for a wrong one.
+@dataclass(frozen=True, slots=True)
+class RowFrames:
+    """The inputs of rows of a job."""
 
-    Options are percent-decoded and handed to Spark, all but `trigger` and `unordered`. A format outside the list is
-    one of Spark's plug-ins and is named by its class.
+    frames: Mapping[str, SparkSpec | Any]  # name -> a source, or a DataFrame
 
-    >>> parse_spark_spec("spark:text:books/?trigger=availableNow")
-    SparkSpec(format='text', path='books/', options={'maxFilesPerTrigger': '64'}, trigger_seconds=None, unordered=False)
-    >>> parse_spark_spec("spark:rate:?rowsPerSecond=5&trigger=1.5&unordered")
-    SparkSpec(format='rate', path='', options={'rowsPerSecond': '5'}, trigger_seconds=1.5, unordered=True)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What they are called, in order."""
+        return tuple(sorted(self.frames))
+
+    def __str__(self) -> str:
+        return ", ".join(f"the rows {name!r}" for name in self.names)
+
+
+def parse_row_specs(given: Iterable[str]) -> dict[str, SparkSpec]:
+    """Read what `--rows` says, each NAME=spark:FORMAT:PATH. Raises UsageError.
+
+    >>> parse_row_specs(["orders=spark:json:in/?schema=id LONG&where=id > 5"])["orders"].where
+    'id > 5'
+    """
+    specs: dict[str, SparkSpec] = {}
+    for text in given:
+        name, _, rest = text.partition("=")
+        if not (name.isidentifier() and rest.startswith("spark:")):
+            raise UsageError(f"--rows {text}: must be NAME=spark:FORMAT:PATH, such as {ROWS_EXAMPLE}")
+        if name in specs:
+            raise UsageError(f"--rows {text}: the rows {name!r} are given twice")
+        specs[name] = parse_spark_spec(rest, f"--rows {name}=")
+    return specs
+
+
+def parse_spark_spec(text: str, flag: str = "--lines ") -> SparkSpec:
+    """Read a specification that begins with `spark:`, of this flag; raise UsageError for a wrong one.
+
+    Options are percent-decoded (a + stays) and handed to Spark, all but `trigger`, `unordered`, `select` and `where`. A
+    format outside the list is one of Spark's plug-ins and is named by its class.
+
+    >>> spec = parse_spark_spec("spark:text:books/?trigger=availableNow")
+    >>> spec.format, spec.path, spec.options, spec.trigger_seconds
+    ('text', 'books/', {'maxFilesPerTrigger': '64'}, None)
+    >>> spec = parse_spark_spec("spark:rate:?rowsPerSecond=5&trigger=1.5&unordered&select=value + 1 AS n")
+    >>> spec.options, spec.trigger_seconds, spec.unordered, spec.select
+    ({'rowsPerSecond': '5'}, 1.5, True, 'value + 1 AS n')
     >>> parse_spark_spec("spark:txt:books/")
     Traceback (most recent call last):
         ...
@@ -47,6 +86,7 @@ def parse_spark_spec(text: str) -> SparkSpec:
     body, _, query = text.partition("?")
     scheme, _, rest = body.partition(":")
     kind, _, path = rest.partition(":")
+    text = f"{flag}{text}"
     if scheme != "spark" or not kind:
         raise _wrong(text, f"must be spark:FORMAT:PATH, such as {EXAMPLE}")
     _check_format(text, kind, path)
@@ -55,7 +95,8 @@ def parse_spark_spec(text: str) -> SparkSpec:
     trigger_seconds = _trigger_seconds(text, options.pop("trigger", None))
     if kind in FILE_FORMATS and "maxBytesPerTrigger" not in options:
         options.setdefault("maxFilesPerTrigger", FILES_PER_BATCH)
-    return SparkSpec(kind, path, options, trigger_seconds, UNORDERED in parts)
+    select, where = options.pop("select", ""), options.pop("where", "")
+    return SparkSpec(kind, path, options, trigger_seconds, UNORDERED in parts, select, where)
 
 
 def spark_spec_of(path: str) -> str | None:
@@ -86,7 +127,7 @@ def _check_format(text: str, kind: str, path: str) -> None:
 
 def _options(text: str, query: str) -> dict[str, str]:
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+        pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
         raise _wrong(text, f"the options {query!r} must be option=value, joined by &") from None
     options: dict[str, str] = {}
@@ -116,4 +157,4 @@ def _trigger_seconds(text: str, trigger: str | None) -> float | None:
 
 
 def _wrong(text: str, why: str) -> UsageError:
-    return UsageError(f"--lines {text}: {why}")
+    return UsageError(f"{text}: {why}")

@@ -5,22 +5,27 @@ The only module here that imports pyspark at once; import it where Spark is used
 
 import contextlib
 import logging
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from megaflow.errors import SourceError, UsageError
+from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
 
 MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
@@ -42,29 +47,51 @@ log = logging.getLogger("megaflow.spark")
 
 
 @contextlib.contextmanager
-def spark_session(folder: Path, held: Sequence[int] = ()) -> Iterator[SparkSession]:
+def spark_session(
+    folder: Path, held: Sequence[int] = (), master: str = "", more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """Give a session for the block; all that it writes, its log too, goes below `folder`.
 
     A session that is active in this process already is used and left running. Ours takes its Java process with it,
-    which inherits the descriptors `held`. Raises SourceError if Spark cannot start; blocks for some seconds.
+    which inherits the locks `held`. `master` is another one than all cores of this machine, `more` are settings
+    that count more than ours. Raises SourceError if Spark cannot start; blocks for some seconds.
     """
-    if SparkContext._active_spark_context is not None:
+    if (active := SparkContext._active_spark_context) is not None:
+        if master and active.master != master:
+            raise UsageError(f"this process has a Spark session already, on {active.master}, not on {master}")
         yield SparkSession.builder.getOrCreate()
         return
-    conf = SparkConf().setMaster(MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
-    conf.set("spark.local.dir", str(folder / "local")).set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    conf = SparkConf().setMaster(master or MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
+    conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    if (master or MASTER).startswith("local"):
+        conf.set("spark.local.dir", str(folder / "local"))
+    conf.setAll([*(more or {}).items()])
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet_connections())
         gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
         if gateway is None:
             gateway = stack.enter_context(_java_process(conf, folder / "spark.log", held))
-        context = SparkContext(conf=conf, gateway=gateway)
+        with kept_signals():
+            context = SparkContext(conf=conf, gateway=gateway)
         # When Java is killed, this prints a traceback; that it has ended we say ourselves.
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
-        context.pythonExec = sys.executable  # with PYSPARK_PYTHON unset it would be the python3 on PATH
+        # With PYSPARK_PYTHON unset it would be the python3 on PATH. Executors elsewhere may have another than this one.
+        given = "" if str(context.master).startswith("local") else os.environ.get("PYSPARK_PYTHON", "")
+        context.pythonExec = (more or {}).get("spark.pyspark.python") or given or sys.executable
         session = SparkSession(context)
         stack.callback(_stop, session)
         yield session
+
+
+@contextlib.contextmanager
+def kept_signals() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: a SparkContext that is made in the main thread sets one that cancels all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
@@ -104,6 +131,8 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:
+        for lock in held:
+            note_holder(lock, process.pid)
         yield gateway
     finally:
         with contextlib.suppress(Py4JError, OSError):  # the process may be gone already
@@ -140,14 +169,15 @@ def java_ended(session: SparkSession, error: Exception) -> bool:
     return True
 
 
-def check_frame(frame: object) -> DataFrame:
-    """Return a caller's DataFrame if its batches can be fed to a job; raise UsageError if not."""
+def check_frame(frame: object, what: str = "lines") -> DataFrame:
+    """Return a caller's DataFrame if it can be fed to a job as lines, or rows; raise UsageError if not."""
     if not isinstance(frame, ClassicDataFrame):
+        kind = "a streaming DataFrame" if what == "lines" else "a DataFrame"
         raise UsageError(
-            f"lines must be a streaming DataFrame of a classic Spark session, not {type(frame).__module__}."
+            f"{what} must be {kind} of a classic Spark session, not {type(frame).__module__}."
             f"{type(frame).__qualname__} (through Spark Connect no code can be run on the executors)"
         )
-    if not frame.isStreaming:
+    if what == "lines" and not frame.isStreaming:
         raise UsageError("lines must be a streaming DataFrame, from spark.readStream; this one is not streaming")
     return frame
 
@@ -157,7 +187,15 @@ def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
     reader = session.readStream.format(spec.format)
     for name, value in spec.options.items():
         reader = reader.schema(value) if name == "schema" else reader.option(name, value)
-    return reader.load(spec.path) if spec.path else reader.load()
+    frame = reader.load(spec.path) if spec.path else reader.load()
+    if not (spec.select or spec.where):
+        return frame
+    view = f"megaflow_{uuid.uuid4().hex}"
+    frame.createTempView(view)
+    try:
+        return session.sql(f"SELECT {spec.select or '*'} FROM {view} WHERE {spec.where or 'true'}")
+    finally:
+        session.catalog.dropTempView(view)
 
 
 def only_lines(frame: DataFrame) -> DataFrame:
@@ -178,8 +216,19 @@ def only_lines(frame: DataFrame) -> DataFrame:
 
 
 def start_query(frame: DataFrame, checkpoint: str, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
-    """Start the query that calls `stage(frame, batch)` for each batch."""
+    """Start the query that calls `stage(frame, batch)` for each batch.
+
+    Of a frame that aggregates, a batch has the groups that have changed; what has no such mode (an outer join of two
+    streams) gives each row when it is final.
+    """
     writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", checkpoint)
     if trigger_seconds is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds").start()
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(trigger_seconds * 1000)} milliseconds")
+    try:
+        return writer.outputMode("update").start()
+    except AnalysisException as error:
+        if "output mode" not in str(error):
+            raise
+        return writer.outputMode("append").start()

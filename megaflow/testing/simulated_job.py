@@ -199,6 +199,8 @@ class SimulatedJob:
                 self._check()
             return
         due = [time for time in self._due() if time is not None]
+        if not due and self.launch.is_over:  # it was killed a moment ago
+            return
         if not due:
             raise self.violation("nothing can happen any more, and the job has not ended")
         self._clock = max(self._clock, min(due))

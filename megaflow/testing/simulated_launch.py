@@ -13,12 +13,14 @@ from typing import Any
 from megaflow.control.messages import StopJob
 from megaflow.errors import MegaflowError
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.machine import Machine
+from megaflow.job.launcher.newcomers import AllStarted
 from megaflow.job.launcher.output_file import TextWriter
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, app_name, resume
@@ -122,12 +124,13 @@ class SimulatedLaunch:
         self.file = SimulatedFile()  # the output of a job without a store
         self.keeper: SteppedStore | None = None
         self.form = form
-        self.children = Children(spec.state is not None)
+        self.children = Children(is_durable=spec.state is not None)
         self._world = world
         self._spec = spec
         self._input = job_input
         self._pids = 100
         self._is_open = False
+        self._settled: Sequence[Address] = ()
         self._views: list[SimulatedFolder] = []  # of the disks
         self._full_bytes = world.random.choice([200, 100_000_000])
         self.signals = SimulatedSignals()
@@ -228,6 +231,14 @@ class SimulatedLaunch:
                 child.process.kill()
         self.is_over = self.is_killed = True
 
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        """Nothing is to be looked for: processes have any address."""
+        self._settled = again
+
+    def settled(self) -> Sequence[Address]:
+        """Return where those were whose places others take."""
+        return self._settled
+
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start the processes that found the job."""
         founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
@@ -275,11 +286,15 @@ class SimulatedLaunch:
             self._spec, self._spec.name or "job", part, address, -1, b"secret",
             splits=begun.job_input.splits if isinstance(part, Founder) else (),
             pushed=begun.job_input.pushed is not None,
-            spark_queries=0 if begun.job_input.spark is None else 1,
+            spark_queries=begun.job_input.spark_queries,
             output=self.output.form,
             durable=begun.part,
+            report_fd=-1,
         )  # fmt: skip
         process = self._world.start(spec)
+        if (stayed := self.children.take_staying(address)) is not None:
+            before: Any = stayed.process
+            process.follow(before.process)
         popen: Any = SimulatedPopen(process, self._pids)
         pipe: Any = SimulatedPipe(process)
         child = self._by_hand(address)
@@ -294,12 +309,14 @@ class SimulatedLaunch:
         child.dial = self._world.dial
         return child
 
-    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
+    def start(
+        self, begun: Resumption, count: int, contact: Address, other_code: bool, wake: Callable[[], None]
+    ) -> AllStarted:
         """Start processes that join."""
         parts = [JoiningProcess(contact, other_code=other_code)] * count
         started: list[Child] = [self._start(begun, part, self._world.address()) for part in parts]
         self.children.all += started
-        return started
+        return AllStarted(started)
 
 
 class ScriptedStop(Stop):

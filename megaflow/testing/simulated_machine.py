@@ -11,7 +11,7 @@ from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch
 from megaflow.job.exit_report import ExitReport
-from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
 from megaflow.testing.simulated_links import SimulatedClient
@@ -80,21 +80,21 @@ class SimulatedPopen:
     def __init__(self, process: SimulatedProcess, pid: int) -> None:
         self.pid = pid
         self.stdin = io.BytesIO()
-        self._process = process
+        self.process = process
 
     def poll(self) -> int | None:
         """Return the exit code."""
-        return self._process.exit_code
+        return self.process.exit_code
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code; raises TimeoutExpired if there is none: waiting does not make it come."""
-        if self._process.exit_code is None:
+        if self.process.exit_code is None:
             raise subprocess.TimeoutExpired("a simulated process", timeout or 0.0)
-        return self._process.exit_code
+        return self.process.exit_code
 
     def kill(self) -> None:
         """End it."""
-        self._process.kill()
+        self.process.kill()
 
 
 class SimulatedPipe:
@@ -111,6 +111,15 @@ class SimulatedPipe:
     def read(self) -> bool:
         """Tell whether it has."""
         return self.is_ready
+
+    @property
+    def stays(self) -> bool:
+        """Whether it waits for another part."""
+        return self._process.heirs is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Tell whether it stays: waiting does not make it so."""
+        return self.stays
 
     @property
     def report(self) -> ExitReport | None:

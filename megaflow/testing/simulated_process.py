@@ -14,17 +14,20 @@ from random import Random
 from typing import Any, Protocol
 
 from megaflow.control.launcher_messages import Failed
+from megaflow.durable.restored import Heir
+from megaflow.durable.store import FolderStore
 from megaflow.errors import ConfigMismatch, JoinDenied, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.worker_program import WorkerProgram
+from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing.simulated_disk import SimulatedFolder
 from megaflow.testing.simulated_fabric import SimulatedFabric
 from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
-from megaflow.testing.simulated_storage import JobStorage
+from megaflow.testing.simulated_storage import JobStorage, check_remembered
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
@@ -87,15 +90,24 @@ class SimulatedProcess:
         self.lives: dict[int, Life] = {}  # worker -> its thread; -1: that which joins
         self.programs: dict[int, WorkerProgram] = {}  # worker -> its part of the job
         self.fabric: SimulatedFabric | None = None
+        self.remembered = 0  # keys that it has had in memory from the life before
+        self.heirs: list[tuple[Heir, Remains]] | None = None  # what it has while it stays
         self._world = world
         self._spec = spec
-        self._child = ReportingProcess(spec)
-        self._child.shared = replace(self._child.shared, app=GivenApp(function))
+        self._before: SimulatedProcess | None = None  # what it was in the life before
+        self._app = GivenApp(function)
         self.view: SimulatedFolder | None = None  # of the store
         if world.storage is not None:
             self.view = world.storage.store.open(self.kill)
-            self._child.shared = replace(self._child.shared, keep=world.storage.keep(self.view, world.later))
+        self._child = self._made(None)
         self._dialled: list[SimulatedClient] = []
+
+    def _made(self, before: ReportingProcess | None) -> ReportingProcess:
+        child = ReportingProcess(self._spec, before=before)
+        child.shared = replace(child.shared, app=self._app)
+        if self._world.storage is not None and self.view is not None:
+            child.shared = replace(child.shared, keep=self._world.storage.keep(self.view, self._world.later))
+        return child
 
     def __str__(self) -> str:
         return f"{address_text(self.address)} with workers {sorted(self.programs)}"
@@ -111,6 +123,21 @@ class SimulatedProcess:
         return [life.worker for life in self.lives.values() if life.worker is not None]
 
     # The beginning
+
+    def follow(self, before: SimulatedProcess) -> None:
+        """Be what another one is in the next life, which has stayed: one process."""
+        self._before, before.exit_code = before, 0
+        self._child = self._made(before._child)
+
+    def _remember(self, before: SimulatedProcess) -> None:
+        view = self.view
+        assert before.heirs is not None and view is not None
+        self._child.remember(before.heirs, lambda folder: FolderStore(view))
+        assert self._child.shared.memory is not None
+        self.remembered = self._child.shared.memory.keys
+        assert self._world.storage is not None and self._spec.durable is not None
+        if self.remembered:
+            check_remembered(self._world.storage.store, self._spec.durable.commit, before.heirs)
 
     def meet(self, others: Sequence[SimulatedProcess]) -> None:
         """Be one of those that the job starts with: connect to those that are before this one."""
@@ -135,6 +162,8 @@ class SimulatedProcess:
         membership = founding(worker for peer in peers for worker in peer.ids)
         processes = {peer.process: (peer.host, peer.port, peer.ids) for peer in peers}
         try:
+            if self._before is not None:
+                self._remember(self._before)
             self._run(own.ids, membership, processes, None)
         except Exception as error:
             self._fail(self.lives[max(self.lives)] if self.lives else Life(iter(())), error)
@@ -212,6 +241,7 @@ class SimulatedProcess:
             life.waits = self._live(life, self.fabric, worker, program)
             self.lives[index] = life
             program.build()
+            self._child.programs[index] = program
             life.due = self._turn(life)
 
     def _live(
@@ -294,7 +324,18 @@ class SimulatedProcess:
             self._child.report(ExitReport("failed", str(error)))
         if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
             self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))
-        self._end(1)
+        if isinstance(error, PeerLost) and self._child.may_stay:
+            self._stay()
+        else:
+            self._end(1)
+
+    def _stay(self) -> None:
+        """Wait for a part in the next life."""
+        for link in self._links():
+            link.leave()
+        self.lives.clear()
+        self.fabric = None
+        self.heirs = self._child.end()
 
     def _end(self, code: int) -> None:
         for link in self._links():

@@ -11,20 +11,24 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFailed, CutWritten
 from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.incarnation import DurablePart, read_commit
+from megaflow.durable.recovery import Recovery
+from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore
 from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
 from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.untaken_lines import LinesCut
+from megaflow.megaphone.remains import Remains
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.testing.monitor import Violation
@@ -90,11 +94,55 @@ class JobStorage:
     def keep(self, view: SimulatedFolder, begin: Callable[[Callable[[], None], float], None]) -> Any:
         """Return what makes a worker's part of the store; `begin` has something done in a while."""
 
-        def kept_state(worker: Worker, part: DurablePart) -> KeptState:
+        def kept_state(worker: Worker, part: DurablePart, memory: Memory | None = None) -> KeptState:
             keeper = type("Keeper", (SteppedCuts,), {"begin": staticmethod(begin)})
-            return KeptState(worker, part, lambda folder: FolderStore(view), keeper)
+            state = type("State", (CheckedState,), {"disk": self.store})
+            made: KeptState = state(worker, part, lambda folder: FolderStore(view), keeper, memory)
+            return made
 
         return kept_state
+
+
+class PlainReader:
+    """Reads the files of a store, without a step."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Read a file."""
+        content = self._disk.names[name].content[start:]
+        return content if length is None else content[:length]
+
+
+def check_remembered(disk: SimulatedDisk, number: int | None, remains: Iterable[tuple[Heir, Remains]]) -> None:
+    """Raise `Violation` unless what is remembered, of any bins, is what a commit has."""
+    if number is None:
+        return
+    store: Any = PlainReader(disk)
+    recovery = Recovery(store, read_commit(store, number), {})
+    for heir, each in remains:
+        found = {bin: {key: each.states[key] for key in keys} for bin, keys in each.bins.items()}
+        right = recovery.restore(heir, each.bins.keys()).states
+        if (found, len(each.states)) != (right, sum(map(len, found.values()))):
+            raise Violation(f"of {heir.name} {found} is remembered in place of {right}")
+
+
+class CheckedState(KeptState):
+    """What a worker keeps. `Violation` unless what its operators begin with is what a new process would read."""
+
+    disk: SimulatedDisk
+
+    def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
+        begun = super()._restore(heir, bins)
+        if begun.kept is not None:
+            states, owned = begun.kept
+            found = begun.states | {bin: {key: states[key] for key in keys} for bin, keys in owned.items()}
+            store: Any = PlainReader(self.disk)
+            right = Recovery(store, self._read(), {}).restore(heir, bins)
+            if (found, begun.timers, len(states)) != (right.states, right.timers, sum(map(len, owned.values()))):
+                raise Violation(f"{heir.name} goes on with {found} and {begun.timers} in place of {right}")
+        return begun
 
 
 class SteppedStore(StoreKeeper):
@@ -149,6 +197,8 @@ class SteppedStore(StoreKeeper):
         self.work()
         self.due = None if self._doubtful is None else self._clock() + DOUBT_SECONDS
         result = self._results[-1] if self._results and self._doubtful is None else None
+        if task == "collect":
+            return  # what was told has been told before
         if isinstance(result, Committed):
             if storage.live is not self:
                 raise Violation(f"a launcher that has a successor acknowledges {result}")
@@ -254,6 +304,11 @@ class SteppedCuts(CutKeeper):
         """Write all; return what came of the checkpoint at the end."""
         self._work_off()
         return self._final
+
+    def stop(self) -> None:
+        """Write no more."""
+        if self._pending is not None:
+            self._pending.clear()
 
     def _work_off(self) -> None:
         while self._pending:

@@ -135,6 +135,7 @@ class Bench:
         patch.setattr(sys, "dont_write_bytecode", True)
         patch.setattr(time, "sleep", rest)
         patch.setattr(launch, "Children", NoChildren)
+        patch.setattr(launch, "OnSpark", NoChildren().start)
         patch.setattr(join_by_hand, "join_job", lambda *_: self.asked.append("join"))
         patch.setattr(child, "empty_standard_input", lambda: None)
         patch.setattr(contact.Client, "connect", lambda *_: NoJob(self.asked))

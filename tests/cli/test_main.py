@@ -37,7 +37,7 @@ from megaflow.control.messages import (
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
 from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
 from megaflow.job.job_file import Job, process_namespace, process_start, publish
-from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
 from tests.control.status_records import status_of

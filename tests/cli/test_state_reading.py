@@ -10,7 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from megaflow.cli.main import cli
+from megaflow.durable.copying import Origin
+from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreDamaged
 from megaflow.timely.communication.codec import user_types
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
@@ -208,6 +212,42 @@ def test_rm_lets_a_checkpoint_go_that_has_a_name(named: Path) -> None:
     assert [each["checkpoint"] for each in json.loads(state("ls", named, "--json").stdout)["checkpoints"]] == [4, 5, 6]
     assert state("verify", named).exit_code == 0
     assert state("rm", named / "none", "nightly").exit_code == 1 and not (named / "none").exists()
+
+
+def test_rm_json_is_a_record(named: Path) -> None:
+    assert json.loads(state("rm", named, "nightly", "--json").stdout) == {"store": str(named), "removed": "nightly"}
+
+
+def test_json_of_a_key_that_is_not_there_is_null(store: Path) -> None:
+    done = state("get", store, "count", "rsoe", "--json")
+    assert json.loads(done.stdout) == {"operator": "count", "key": "rsoe", "state": None, "checkpoint": 3}
+    assert done.exit_code == 1 and "did you mean 'rose'?" in done.stderr
+
+
+def test_what_is_sound_can_be_read_though_the_newest_commit_is_damaged(named: Path, tmp_path: Path) -> None:
+    newest = max(named.glob("*.commit"))
+    content = bytearray(newest.read_bytes())
+    content[40] ^= 1
+    newest.write_bytes(content)
+    shown = state("ls", named)
+    assert shown.exit_code == 1 and f"{newest.name} is damaged" in shown.stderr
+    assert [row.split()[0] for row in shown.stdout.splitlines()[2:5]] == ["2", "4", "5"]
+    assert state("get", named, "count", "n", "--checkpoint", "nightly").stdout == "2\n"
+    assert state("get", named, "count", "n", "--checkpoint", 5).stdout == "5\n"
+    refused = state("get", named, "count", "n")
+    assert refused.exit_code == 1 and f"{newest.name} is damaged at byte 20" in refused.stderr
+    assert refused.stderr.endswith("; checkpoints that can be read, each by its number: 2, 4, 5\n")
+    with pytest.raises(StoreDamaged):
+        open_store_to_run(named)
+    Origin(str(named), "nightly").close()
+
+
+def open_store_to_run(path: Path) -> None:
+    folder = open_for_a_job(path)
+    try:
+        read_commits(FolderStore(folder))
+    finally:
+        folder.close_folder()
 
 
 def test_rm_in_a_store_that_is_locked_by_no_job_says_who_has_it(named: Path) -> None:

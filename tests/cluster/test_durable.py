@@ -155,6 +155,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
         before = run.status_when(lambda status: len(status["workers"]) == 3)
         assert run.control("move-bins", "--balance").returncode == 0
         founders = [worker["address"] for worker in before["workers"] if worker["id"] < 2]
+        pids, stayed = {worker["pid"] for worker in before["workers"]}, 0
         for lost in (1, 2):
             counted.await_more()
             os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
@@ -162,6 +163,9 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: goes on from" in said
             after = run.status_when(lambda status: status["state"] == "running")
             assert [worker["address"] for worker in after["workers"]] == founders
+            stayed += len(pids & {worker["pid"] for worker in after["workers"]})
+            pids = {worker["pid"] for worker in after["workers"]}
+        assert stayed, "a process that was not lost goes on, unless it was much too slow"
         left = other.end()
         assert left.code == 75 and "this process ends: what it had goes to the others" in left.errors, left.errors
     finally:
@@ -206,13 +210,18 @@ def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mende
     app.write_text(PROGRAM)
     run = counted.run(app=str(app), rate=40)
     counted.await_more()
-    assert run.control("stop").returncode == 0
+    stopped = run.control("stop").stdout
+    at = counted.checkpoint()[0]
+    assert stopped == f"the job has stopped at checkpoint {at}: the same command goes on from there\n"
     end(run, 0)
 
     app.write_text(PROGRAM.replace("total +=", "assert word != 'return', 'a fault of the program'\n    total +="))
     said = end(counted.run(app=str(app)), 1)
     assert "; with other code: app.py differs\n" in said and "; restart " not in said
-    assert "AssertionError: a fault of the program" in said.partition("Traceback (most recent call last):")[2]
+    before, _, shown = said.partition("Traceback (most recent call last):")
+    assert "AssertionError: a fault of the program" in shown
+    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: once it is mended"
+    assert f"megaflow: the program has failed; {kept} the same command goes on\n" in before
 
     app.write_text(PROGRAM.replace('name="count"', 'name="words"'))
     last = end(counted.run(app=str(app)), 1).splitlines()[-1]

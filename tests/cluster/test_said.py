@@ -136,7 +136,7 @@ def test_a_job_whose_standard_files_are_closed_does_its_work(tmp_path: Path) -> 
 def test_too_few_descriptors_are_said_before_anything_starts(tmp_path: Path, limit: int) -> None:
     code, output, errors = through_a_shell(tmp_path, f"ulimit -n {limit}; megaflow run $APP --lines $LINES")
     [said] = errors.splitlines()
-    assert said.startswith("megaflow: too few file descriptors: --processes 1 needs 20, and a process may have ")
+    assert said.startswith("megaflow: too few file descriptors: --processes 1 needs 21, and a process may have ")
     assert (code, output) == (1, "") and said.endswith(f"{limit} here; raise that, as in: ulimit -n 1024")
 
 

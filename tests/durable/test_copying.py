@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.durable.commits import OutputLength
-from megaflow.durable.copying import Origin, copy_record, copy_store, open_to_copy
+from megaflow.durable.copying import Origin, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job, open_to_look
@@ -95,7 +95,7 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
     folder = open_for_a_job(tmp_path / "new")
     (tmp_path / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     outputs = (OutputLength("jsonl:new.jsonl", 17),)
-    origin.copy_into(FolderStore(folder), outputs)
+    origin.copy_into(FolderStore(folder), outputs, "query")
     origin.close()
     begun = begin(FolderStore(folder), APP).latest
     folder.close_folder()
@@ -104,9 +104,15 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
     assert files(tmp_path / "state") == before
 
 
-def test_a_checkpoint_with_batches_of_spark_is_no_origin(tmp_path: Path, history: KeptHistory) -> None:
-    history.checkpoint({"rose": 4}, spark=(("query", 3),))
-    with pytest.raises(StoreError, match=r"checkpoint 4 of .* has read from Spark, from which no other job can go on"):
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [([], "is kept with a checkpoint that has a name: take one by"), (["nightly"], "its query kept states of its own")],
+)
+def test_a_checkpoint_with_batches_of_spark_and_without_their_record_is_no_origin(
+    tmp_path: Path, history: KeptHistory, names: list[str], why: str
+) -> None:
+    history.checkpoint({"rose": 4}, names=names, spark=(("query", 3),))
+    with pytest.raises(StoreError, match=f"checkpoint 4 of .* has lines of Spark, and .*{why}"):
         Origin(str(tmp_path / "state"), "4")
 
 
@@ -127,7 +133,11 @@ def test_a_damaged_segment_is_not_copied_and_nothing_is_left(tmp_path: Path, his
     segment.write_bytes(content)
     with pytest.raises(StoreDamaged, match=r"i1-w0-000003\.seg is damaged"):
         copy(tmp_path / "state", tmp_path / "copy")
-    assert not files(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(StoreDamaged, match=r"i1-w0-000003\.seg is damaged"):
+        copy(tmp_path / "state", tmp_path / "copy")
+    assert not [*(tmp_path / "copy").iterdir()]
     copy(tmp_path / "state", tmp_path / "copy", 2)
     assert latest(tmp_path / "copy")[0] == 2
 
@@ -163,22 +173,3 @@ def test_a_copy_that_is_broken_off_is_never_an_older_store(
     else:
         with pytest.raises(StoreError, match="is no store"):
             open_to_look(tmp_path / "copy")
-
-
-def test_a_record_of_spark_is_copied_up_to_the_newest_batch(tmp_path: Path) -> None:
-    names = [
-        "metadata",
-        "offsets/8",
-        "offsets/.8.crc",
-        "offsets/9",
-        "commits/9",
-        "sources/0/8.compact",
-        "sources/0/.9.crc",
-    ]
-    for name in names:
-        (tmp_path / "old" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "old" / name).write_text(name)
-    copy_record(tmp_path / "old", tmp_path / "new", 8)
-    copied = (path for path in (tmp_path / "new").rglob("*") if path.is_file())
-    new = {str(path.relative_to(tmp_path / "new")): path.read_text() for path in copied}
-    assert new == {name: name for name in names if "9" not in name}

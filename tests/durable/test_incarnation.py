@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.durable.blocks import CutHeader
 from megaflow.durable.commits import commit_name, commit_numbers
-from megaflow.durable.incarnation import Incarnation, begin, drop_name, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, drop_name, read_commit, read_commits
 from megaflow.durable.inspection import inspect
 from megaflow.durable.segments import SegmentWriter
 from megaflow.durable.store import FolderStore
@@ -226,6 +226,15 @@ def test_a_missing_or_shortened_segment_is_said() -> None:
         began(scene)
 
 
+def test_who_begins_anew_and_finds_an_empty_store_says_so() -> None:
+    scene = Scene()
+    launcher = scene.launcher()
+    launcher.checkpoint(True)
+    scene.open().delete(scene.open().list())
+    with pytest.raises(StoreDamaged, match="the store has no commit any more: restore it from a backup"):
+        launcher.incarnation.begin_anew()
+
+
 def test_a_commit_in_doubt_is_given_again_and_only_that() -> None:
     scene = Scene()
     incarnation = began(scene)
@@ -284,6 +293,18 @@ def test_names_go_from_one_incarnation_to_the_next_and_with_what_repeats_their_c
     for _ in range(3):
         begun = Launcher(scene.history, scene.open, kept=2).incarnation.latest
         assert begun.named == (("n000003", begun.number),)
+
+
+def test_what_processes_read_that_start_is_there_though_a_name_is_dropped_meanwhile() -> None:
+    scene = Scene(naming=True)
+    named_store(scene)
+    launcher = Launcher(scene.history, scene.open, kept=2)
+    incarnation, begun = launcher.incarnation, launcher.incarnation.latest
+    incarnation.drop_name("n000003")
+    incarnation.collect()
+    assert read_commit(scene.open(), begun.number) == begun
+    launcher.checkpoint(True)
+    assert begun.number not in commit_numbers(scene.open().list()) and not inspect(scene.open()).unnamed
 
 
 def test_a_name_is_dropped_in_a_store_that_no_job_uses() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.durable.incarnation import begin
-from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_to_look
+from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_in_a_job, open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
@@ -111,6 +111,25 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
         free.close_folder()
 
 
+def test_who_locks_what_was_the_lock_a_moment_ago_has_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its opening the file and its locking it another one takes the store over, and the older one ends."""
+    older, flock = open_for_a_job(tmp_path), fcntl.flock
+    taken: list[LocalFolder] = []
+
+    def late(file: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        taken.append(open_for_a_job(tmp_path, take_over=True))
+        older.close_folder()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(StoreError, match="is in use by process"):
+        open_for_a_job(tmp_path)
+    taken[0].close_folder()
+
+
 def test_of_two_that_take_a_store_over_at_once_one_is_refused(folder: LocalFolder, tmp_path: Path) -> None:
     other = LocalFolder(tmp_path / "state")
     assert other._locked(NEXT_LOCK)[0] is not None
@@ -160,12 +179,45 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp_pat
     assert mode(tmp_path) == before
 
 
+@pytest.mark.parametrize("for_a_copy", [False, True])
+def test_a_lock_of_somebody_elses_makes_no_store_of_a_folder(tmp_path: Path, for_a_copy: bool) -> None:
+    """A copy would remove what is there."""
+    for name in (LOCK, "thesis.txt"):
+        (tmp_path / name).write_text("years of work")
+    with pytest.raises(StoreError, match="is no store, it holds other files, and no commit"):
+        open_for_a_job(tmp_path, for_a_copy=for_a_copy)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"years of work"}
+
+
+def test_what_is_left_of_a_store_that_had_not_begun_is_no_hindrance(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    open_for_a_job(folder).close_folder()
+    (folder / "000000000001.commit.0.tmp").write_text("")
+    open_for_a_job(folder).close_folder()
+    (folder / "i1-w0-000001.seg").write_text("")
+    (folder / "i1-w0-000002.seg.0.tmp").write_text("")
+    open_for_a_job(folder, for_a_copy=True).close_folder()
+    with pytest.raises(StoreError, match="is no store, it holds segments, and no commit"):
+        open_for_a_job(folder)
+
+
+def test_a_full_disk_is_no_matter_of_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: int, data: bytes, offset: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(StoreError, match=r"cannot be locked: No space left on device$"):
+        open_for_a_job(tmp_path / "state")
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         open_for_a_job(tmp_path / "file")
     with pytest.raises(StoreError, match="cannot be opened: No such file"):
         open_for_a_job(tmp_path / "none" / "state")
+    with pytest.raises(StoreError, match=r"the store .*/none cannot be opened: No such file"):
+        open_in_a_job(tmp_path / "none")
     with pytest.raises(StoreError, match="is no store that can be read: No such file"):
         open_to_look(tmp_path / "none")
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
+from megaflow.job.exit_report import ExitReport, ReportPipe, say_stays, write_report
 
 WORDS = [
     ExitReport("failed", "ValueError: nö"),
@@ -25,6 +25,20 @@ def test_what_is_said_is_heard_and_then_the_end(word: ExitReport) -> None:
     assert pipe.report == word
     pipe.close()
     assert pipe.read(), "also when nothing is open any more"
+
+
+def test_one_that_stays_says_so_and_what_follows_is_of_another_part() -> None:
+    pipe = ReportPipe()
+    write_report(pipe.writing, WORDS[1])
+    assert not pipe.wait(0.0) and pipe.report == WORDS[1]
+    say_stays(pipe.writing)
+    assert pipe.wait(60.0) and pipe.report == WORDS[1]
+    pipe.begin_anew()
+    assert not pipe.stays and pipe.report is None
+    write_report(pipe.writing, WORDS[0])
+    pipe.close_writing()
+    assert not pipe.wait(60.0) and pipe.report == WORDS[0], "it has ended"
+    pipe.close()
 
 
 @pytest.mark.parametrize("character", ["\ud800", "\N{GRINNING FACE}", "\0"])

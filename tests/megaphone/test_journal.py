@@ -130,7 +130,7 @@ def test_while_records_are_applied_a_cut_has_its_share_of_the_time_and_no_slice_
         operator.apply(1, {7: len(slices)})
         operator.seconds += turn_ms / 1000
         began = operator.seconds
-        operator.journal.write()
+        operator.journal.write(is_idle=False)
         slices.append((operator.seconds - began) * 1000)
     written, all = sum(slices), sum(slices) + turn_ms * (len(slices) - 1)
     assert max(slices) <= 1000 * SLICE_SECONDS + block_ms
@@ -239,6 +239,35 @@ def test_what_is_written_of_a_bin_that_leaves_is_as_of_the_cut_though_it_has_new
             for bin in range(BINS):
                 operator.journal.leaving(bin)
     assert operator.states(1) == {} and operator.complete == [0, 1]
+
+
+def test_a_bin_that_left_before_a_cut_and_comes_back_before_it_is_written_is_not_in_it() -> None:
+    """Who owned it at the cut writes it whole, and a key that was gone here would be gone there, too."""
+    operator, bin = Operator(), BINS - 1
+    operator.apply(0, dict.fromkeys(range(400), 1))
+    operator.checkpoint(0, 1, None)
+    operator.journal.write(all=True)
+    operator.apply(1, dict.fromkeys(operator.store.bins[bin], 2))
+    left = dict(operator.store.take(bin).pairs)
+    operator.checkpoint(1, 5, 0)
+    operator.store.install(bin, left)
+    operator.journal.write(all=True)
+    written = {key for block in operator.written[1] for key in keys_of(block)}
+    assert left and operator.complete == [0, 1] and not written.intersection(left)
+
+
+def test_a_key_that_was_gone_at_a_cut_is_written_as_gone_though_its_bin_brings_it_back() -> None:
+    operator, bin = Operator(), BINS - 1
+    operator.apply(0, dict.fromkeys(range(400), 1))
+    operator.checkpoint(0, 1, None)
+    operator.journal.write(all=True)
+    key = next(iter(operator.store.bins[bin]))
+    operator.apply(1, {key: None})
+    operator.checkpoint(1, 5, 0)
+    left = dict(operator.store.take(bin).pairs)
+    operator.store.install(bin, left | {key: 2})
+    operator.journal.write(all=True)
+    assert operator.states(1) == dict.fromkeys({*range(400)} - {key}, 1)
 
 
 def test_a_key_is_written_once_however_often_it_is_touched() -> None:

@@ -221,6 +221,7 @@ class Lives:
         self.seen["failed checkpoints"] += any(" failed: " in report for report in launch.reports)
         self.seen["joined"] += any("joined" in report for report in launch.reports)
         self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
+        self.seen["remembered"] += any(process.remembered for process in job.processes)
         self.seen["went on"] += any("goes on from" in report for report in launch.reports)
         return launch
 

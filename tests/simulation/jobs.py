@@ -5,7 +5,8 @@ The dataflow counts words; a line says its word, its partition and its place the
    is counted twice or left out, or counted at two workers;
 2. a fold sees the lines of one partition that have its word in their order;
 3. a job that is not stopped and loses nobody counts all lines; one that is stopped counts all that it has read;
-4. a job that loses a member ends with an error that names it, and what is written until then holds by rule 1.
+4. who asks for a word's state is told what the output has of it before the epoch that the answer names;
+5. a job that loses a member ends with an error that names it, and what is written until then holds by rule 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from megaflow.control.messages import GetState
+from megaflow.control.reports import StateReport
 from megaflow.errors import ClusterError
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first, stop
 from megaflow.testing.simulated_job import SimulatedJob
@@ -38,6 +41,13 @@ class Plan:
     clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)  # (seconds, what one does)
     actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
     words: Counter[str] = field(default_factory=Counter)  # of all lines
+    answers: list[StateReport] = field(default_factory=list)  # to those who have asked for a word
+
+    def ask(self, talk: Talk) -> Waits:
+        """Ask for the state of a word, one that does not come perhaps."""
+        word = talk.world.random.choice([*WORDS, "none", "1"])
+        answer = yield from talk.ask(GetState("count", word, as_json=True))
+        self.answers.append(answer)
 
     @property
     def is_stopped(self) -> bool:
@@ -64,6 +74,9 @@ def draw(seed: int) -> Plan:
         plan.actions.append((random.randint(20, 600), "stop"))
     elif random.random() < 0.1:
         plan.clients.append((random.random() * SECONDS, [stop]))
+    asking = Random(f"questions {seed}")
+    for _ in range(asking.choice([0, 0, 1, 2])):
+        plan.clients.append((asking.random() * SECONDS / 2, [plan.ask] * asking.randint(1, 3)))
     return plan
 
 
@@ -130,6 +143,14 @@ def run_crash(seed: int) -> tuple[SimulatedJob, SimulatedLaunch]:
     return run(seed, draw_crash)
 
 
+def check_answers(answers: list[StateReport], lines: list[Any]) -> None:
+    """Raise AssertionError if somebody was told something that the output, which is whole, does not have."""
+    for each in answers:
+        before = sum(line["record"][0] == each.key for line in lines if line["time"] < each.epoch)
+        told = 0 if each.state is None else json.loads(each.state)[0]
+        assert told == before, f"{each}, but {before} were counted by then"
+
+
 def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
     """Raise AssertionError if one of the rules above does not hold."""
     content = launch.file.content
@@ -143,6 +164,8 @@ def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
         counts[word] += 1
         assert number == counts[word], f"{word!r} is counted as {number} after {counts[word] - 1}"
     assert counts <= plan.words, f"counted are {counts - plan.words} too many"
+    if not crashed:
+        check_answers(plan.answers, lines)
     if launch.error is not None:
         assert crashed, f"the job failed: {launch.error}"
         named = any(address_text(process.address) in str(launch.error) for process in job.killed)

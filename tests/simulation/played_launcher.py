@@ -95,7 +95,7 @@ class PlayedJob(SimulatedJob):
             process.join()
         return process
 
-    def _keep(self, worker: Worker, part: DurablePart) -> KeptState:
+    def _keep(self, worker: Worker, part: DurablePart, memory: None = None) -> KeptState:
         return KeptState(worker, part, lambda folder: self._store, self._keeper)
 
     def hear(self, door: PlayedDoor, message: CheckpointBegun | CheckpointReady | CheckpointAbandoned) -> None:

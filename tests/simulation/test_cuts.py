@@ -37,8 +37,8 @@ def test_so_they_do_in_loops(first: int) -> None:
 
 
 FAULTS = {
-    "F ships bins before they are cut": Fault("Router._install", "self._journal.before(time)", "None"),
-    "bins are installed before the cut": Fault("Core.install", "self.journal.before(time)", "None"),
+    "F ships bins before they are cut": Fault("Router._install", "self._moments.before(time)", "None"),
+    "bins are installed before the cut": Fault("Core.install", "self.moments.before(time)", "None"),
     "a bin that came is not written whole": Fault(
         "Journal._cut", "dict.fromkeys(bin for bin in cut.bins if bin in came)", "dict[int, None]()"
     ),
@@ -67,13 +67,13 @@ FAULTS = {
         "[timer for each in changed for bin, timer in each.timers if bin in store.bins]",
     ),
     "S applies records of the checkpoint's time before it cuts": Fault(
-        "DurableMachine._apply", "journal.before(time)", "journal.before(time - 1)"
+        "StateMachine._apply_after", "self._moments.before(time)", "self._moments.before(time - 1)"
     ),
     "S fires timers of the checkpoint's time before it cuts": Fault(
-        "TimedFolds._apply_durably", "journal.before(time)", "journal.before(time - 1)"
+        "TimedFolds.run", "self._moments.before(time)", "self._moments.before(time - 1)"
     ),
     "F ships bins that move at the checkpoint's time before they are cut": Fault(
-        "Router._install", "self._journal.before(time)", "self._journal.before(time - 1)"
+        "Router._install", "self._moments.before(time)", "self._moments.before(time - 1)"
     ),
     "an idle S does not look at its state frontier": Fault("Core.keep", "(*self.data, self.state)", "self.data"),
     "an idle S does not look at its data frontiers": Fault("Core.keep", "(*self.data, self.state)", "(self.state,)"),
@@ -107,7 +107,9 @@ FAULTS = {
     "deltas older than a base count": Fault("restore", "number >= bases[bin]", "True"),
     "deltas of the base's own cut do not count": Fault("restore", "number >= bases[bin]", "number > bases[bin]"),
     "a newcomer does not hear of checkpoints": Fault(
-        "ControlInput.read", "self._journal is not None", "self._journal is not None and newcomer is None"
+        "ControlInput._register",
+        "isinstance(self._moments, Journal)",
+        "isinstance(self._moments, Journal) and self._newcomer is None",
     ),
     "a cut does not look into the young dict": Fault("Journal._cut", "self._freeze()", "None"),
     "a bin goes without what the young dict has of it": Fault("Journal.leaving", "self._merge()", "None"),

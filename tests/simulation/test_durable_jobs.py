@@ -24,7 +24,8 @@ def test_so_it_is_in_many_more(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    assert len(seen) == 10 and all(seen.values()), f"the runs have become too tame: {seen}"
+    missing = {"ended", "stopped", "failed", "killed"} - set(seen)
+    assert not missing and all(seen.values()), f"the runs have become too tame: {seen}"
 
 
 def test_a_durable_seed_that_fails_fails_again() -> None:

@@ -23,10 +23,10 @@ FAULTS = {
         "LineSource._tell_position", "self.queue.untaken()", "None"
     ),
     "what a source has looked up ahead is in no segment": Fault(
-        "LineQueue.untaken", "self._next and self._from_spark", "False"
+        "LineQueue.untaken", "self._next if self._from_spark else ()", "()"
     ),
     "the chunk that is half taken is kept whole": Fault(
-        "Staging.copy", "self._current[self._position:]", "self._current"
+        "OpenLines.rest", "self._text[self._position:]", "self._text"
     ),
     "what is left is nobody's after a restart": Fault(
         "WorkerProgram._read", "self._queue.staging.restore(self._kept.restaged())", "pass"
@@ -53,7 +53,7 @@ def test_lines_are_neither_lost_nor_doubled_and_a_batch_is_answered_when_it_is_d
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    assert len(seen) == 9 and all(seen.values()), f"the runs have become too tame: {seen}"
+    assert len(seen) >= 9 and all(seen.values()), f"the runs have become too tame: {seen}"
 
 
 @pytest.mark.slow

@@ -22,6 +22,9 @@ FAULTS = {
     "the end does not wait for a change of the membership": Fault(
         "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
+    "a hand-over does not wait for who has asked for a state": Fault(
+        "Controller._is_at_rest", "self._lookups.under_way", "False"
+    ),
     "a batch enters before the one before it is taken in": Fault(
         "Commits.is_next", "query != commit.query", "True"
     ),
@@ -109,11 +112,24 @@ FAULTS_OF_LAUNCHERS = {
         "go_on", "latest.checkpoint > since", "False"
     ),
     "a program's fault is taken for a loss": Fault(
-        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)", "True"
+        "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)", "True"
     ),
     "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
     "a commit that failed is told as one that is durable": Fault(
         "StoreKeeper._fail", "CommitFailed(commit.checkpoint, reason)", "Committed(commit.checkpoint)"
+    ),
+}
+
+FAULTS_OF_MEMORY = {
+    "a key that was touched is remembered": Fault("Remains.roll_back", "(each.keys for each in since)", "[]"),
+    "what was touched before a cut that was abandoned is remembered": Fault(
+        "Remains.roll_back", "each.number > checkpoint", "False"
+    ),
+    "what nobody has noted is remembered": Fault("Remains.roll_back", "self.bins = {}", "pass"),
+    "a key that was touched is not read again": Fault("Memory.roll_back", "recovery.recall(heir, touched)", "{}"),
+    "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "{}"),
+    "a bin that nobody remembers is not read": Fault(
+        "Memory.restore", "recovery.restore(heir, frozenset(bins) - here)", "Restored({}, {})"
     ),
 }
 
@@ -141,7 +157,13 @@ def test_a_planted_fault_of_a_launcher_is_found_within_200_durable_jobs(name: st
     check_found(FAULTS_OF_LAUNCHERS[name], "durable jobs")
 
 
-ALL_FAULTS = FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS | FAULTS_OF_LAUNCHERS
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_MEMORY)
+def test_a_planted_fault_of_a_memory_is_found_within_200_jobs_that_lose_processes(name: str) -> None:
+    check_found(FAULTS_OF_MEMORY[name], "lost processes")
+
+
+ALL_FAULTS = FAULTS | FAULTS_OF_CRASHES | FAULTS_OF_CHECKPOINTS | FAULTS_OF_LAUNCHERS | FAULTS_OF_MEMORY
 
 
 @pytest.mark.parametrize("name", ALL_FAULTS)

@@ -109,7 +109,7 @@ FAULTS = {
         "held = self._output.mint(time)\nheld.release()\nreturn held, deque()",
     ),
     "S sends what it kept at the time of the newest": Fault(
-        "StateMachine.run", "self._apply(waiting, batch)", "self._apply(max([waiting, *self._stash]), batch)"
+        "StateMachine.run", "apply(waiting, batch)", "apply(max([waiting, *self._stash]), batch)"
     ),
     "timers stay where they were set": Fault("BinStore.take", "self.timers.take(bin)", "[]"),
     "timers stay where they were set, and leave as well": Fault(

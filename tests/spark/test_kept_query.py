@@ -2,13 +2,24 @@
 
 import fcntl
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
-from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
+from megaflow.spark import fed_query
+from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, keep_query, note_holder
+from megaflow.spark.push import Winner
+
+WAIT_SECONDS = 60.0
 
 
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
@@ -25,6 +36,9 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     kept = record(tmp_path, 3, 2)
     check_record(str(tmp_path), ((kept.name, 3),))
     check_record(str(tmp_path), ((kept.name, 2),))
+    shutil.rmtree(kept.record / "commits")
+    check_record(str(tmp_path), ((kept.name, 0),))
+    check_record(str(tmp_path), ((kept.name, 3),))
     again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
     new = keep_query(str(tmp_path), (), "lines")
@@ -33,7 +47,11 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
 
 @pytest.mark.parametrize(
     ("planned", "answered", "newest", "why"),
-    [(3, 2, 4, "does not have batch 4, which the last checkpoint has"), (5, 4, 3, "says that batch 4 is done")],
+    [
+        (3, 2, 4, "does not have batch 4, which the last checkpoint has"),
+        (5, 4, 3, "says that batch 4 is done"),
+        (1, 1, 0, "says that batch 1 is done"),
+    ],
 )
 def test_a_record_that_does_not_fit_is_refused(
     tmp_path: Path, planned: int, answered: int, newest: int, why: str
@@ -77,6 +95,7 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
     java = os.open(tmp_path / SPARK / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(java, fcntl.LOCK_EX)
     waited: list[float] = []
+    reports: list[str] = []
 
     def ends(seconds: float) -> bool:
         waited.append(seconds)
@@ -84,11 +103,78 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
             os.close(java)
         return False
 
-    with kept.held(ends) as lock:
+    with kept.held(ends, reports.append) as lock:
         assert len(waited) == 3
         inherited = os.dup(lock)
-    with pytest.raises(SourceError, match="stopped before Spark had begun"), kept.held(lambda seconds: True):
+    assert reports == ["waits, 60 s at most, for Spark's Java process of an earlier run to end"]
+    with (
+        pytest.raises(SourceError, match="stopped before Spark had begun"),
+        kept.held(lambda seconds: True, reports.append),
+    ):
         pass
     os.close(inherited)
-    with kept.held(lambda seconds: True):
+    with kept.held(lambda seconds: True, reports.append):
         pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not tell which files it has open")
+def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    with kept.held(lambda seconds: True, pytest.fail) as lock:
+        java = subprocess.Popen(["sleep", "600"], pass_fds=[lock])
+        note_holder(lock, java.pid)
+    try:
+        with kept.held(lambda seconds: bool(java.wait(60) and False), pytest.fail) as lock:
+            assert java.wait(0) == -signal.SIGKILL
+            assert not os.pread(lock, 100, 0), "who is gone is not noted any more"
+    finally:
+        java.kill()
+        java.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is killed")
+def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_path: Path) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    with kept.held(lambda seconds: True, pytest.fail) as lock:
+        other = subprocess.Popen(["sleep", "600"])
+        try:
+            for noted in (other.pid, 1 << 40, 1):
+                note_holder(lock, noted)
+                assert not end_holder(lock)
+            assert other.poll() is None
+        finally:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    kept = keep_query(str(tmp_path), (), "lines")
+    steps: list[str] = []
+    staged = threading.Event()
+    coordinator: Any = None
+
+    def sync() -> None:
+        assert staged.wait(WAIT_SECONDS)
+        steps.append("synced")
+        if fails:
+            raise StoreError("no space")
+
+    def push(*args: object) -> list[Winner]:
+        steps.append("staged")
+        staged.set()
+        return [Winner(0, 1, 2, 3)]
+
+    def ask(coordinator: object, body: object, grace_seconds: float = 0.0) -> object:
+        steps.append(type(body).__name__)
+        return [(1, "host", 7)]
+
+    monkeypatch.setattr(kept, "sync", sync)
+    monkeypatch.setattr(fed_query, "push_frame", push)
+    monkeypatch.setattr(fed_query, "_ask", ask)
+    query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
+    with pytest.raises(StoreError, match="no space") if fails else nullcontext():
+        query.stage_batch(coordinator, "rows", "frame", 0)
+    assert steps == ["IngestPorts", "staged", "synced", *([] if fails else ["CommitRequest"])]

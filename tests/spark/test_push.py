@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from megaflow.errors import SourceError, UsageError
 from megaflow.spark.push import (
     VARIABLE,
+    LinePacking,
     StageJob,
     choose_transfer,
     chunks,
@@ -58,7 +59,13 @@ def test_a_column_is_joined_within_the_limit_without_its_nulls(
     assert all(sum(some) + following[0] > limit for some, following in pairwise(sizes)), "as long as may be"
 
 
-@pytest.mark.parametrize("push", [push_batches, lambda job, rows: push_rows(job, 0, rows)])
+@pytest.mark.parametrize(
+    "push",
+    [
+        lambda job, rows: push_batches(job, LinePacking(), rows),
+        lambda job, rows: push_rows(job, LinePacking(), 0, rows),
+    ],
+)
 def test_nothing_is_pushed_outside_a_task(push: Any) -> None:
     with pytest.raises(SourceError, match="inside a Spark task only"):
         list(push(JOB, []))

@@ -3,7 +3,7 @@
 import pytest
 
 from megaflow.errors import UsageError
-from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec, parse_spark_spec
+from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, parse_row_specs, parse_spark_spec
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,29 @@ def test_a_wrong_spec_is_refused_with_the_reason(text: str, why: str) -> None:
     assert why in str(refusal.value)
     assert str(refusal.value).startswith(f"--lines {text}: ")
     assert "\n" not in str(refusal.value)
+
+
+def test_what_is_selected_is_sql_and_a_plus_stays_one() -> None:
+    specs = parse_row_specs(
+        ["a=spark:json:in/?schema=id LONG, at TIMESTAMP&select=id+1 AS n%26&where=at IS NOT NULL", "b=spark:rate:"]
+    )
+    assert list(specs) == ["a", "b"]
+    assert (specs["a"].select, specs["a"].where) == ("id+1 AS n&", "at IS NOT NULL")
+    assert specs["a"].options == {"schema": "id LONG, at TIMESTAMP", "maxFilesPerTrigger": "64"}
+    assert RowFrames({"b": 1, "a": 2}).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["orders"], "--rows orders: must be NAME=spark:FORMAT:PATH"),
+        (["orders=in/"], "--rows orders=in/: must be NAME=spark:FORMAT:PATH"),
+        (["1st=spark:rate:"], "must be NAME=spark:FORMAT:PATH"),
+        (["a=spark:rate:", "a=spark:rate:"], "the rows 'a' are given twice"),
+        (["a=spark:jsn:in/"], "--rows a=spark:jsn:in/: Spark has no format 'jsn'; did you mean 'json'?"),
+    ],
+)
+def test_wrong_rows_are_refused_with_the_reason(given: list[str], why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_row_specs(given)
+    assert why in str(refusal.value)

@@ -10,8 +10,9 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -21,6 +22,7 @@ from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
+from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
 
 pytestmark = [
@@ -33,6 +35,8 @@ pytestmark = [
 
 WAIT_SECONDS = 2 * STATUS_SECONDS  # for Spark to begin anew, on a busy machine
 LINES_PER_FILE = 150
+FILES_PER_BATCH = 3  # at most
+AHEAD_MAX = 20  # files
 WORDS = [f"w{number}" for number in range(50)]
 
 
@@ -45,11 +49,11 @@ class Fed:
         self.input.mkdir()
         self.wanted: Counter[str] = Counter()
 
-    def run(self) -> Run:
-        lines = f"spark:text:{self.input}?maxFilesPerTrigger=3&trigger=0.05"
+    def run(self, *more: str) -> Run:
+        lines = f"spark:text:{self.input}?maxFilesPerTrigger={FILES_PER_BATCH}&trigger=0.05"
         return Run(
             self.folder, WORDCOUNT, "--lines", lines, "--output", f"jsonl:{self.out}", "--state", str(self.store),
-            "--processes", "2", "--checkpoint-every", "0.3", "--rate", "5000",
+            "--processes", "2", "--checkpoint-every", "0.3", "--rate", "5000", *more,
         )  # fmt: skip
 
     @contextmanager
@@ -58,14 +62,17 @@ class Fed:
         ending, dice = threading.Event(), Random(self.random.random())
 
         def write() -> None:
-            for number in range(100_000):
+            for number in count(len(os.listdir(self.input))):
                 words = dice.choices(WORDS, k=LINES_PER_FILE)
                 hidden = self.input / f".{number}"
                 hidden.write_text("".join(f"{word}\n" for word in words))
                 hidden.rename(self.input / f"{number}.txt")
                 self.wanted.update(words)
-                if ending.wait(0.2 + 0.4 * dice.random()):
-                    return
+                while True:  # not far ahead, however slow the machine is
+                    if ending.wait(0.2 + 0.4 * dice.random()):
+                        return
+                    if number < FILES_PER_BATCH * self.newest() + AHEAD_MAX:
+                        break
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -93,9 +100,9 @@ class Fed:
         assert run.process.poll() is None, run.end()
         time.sleep(self.random.random() * 0.3)
 
-    def await_all(self, run: Run) -> None:
-        """Wait until there is an output for each word that has arrived."""
-        words = sum(self.wanted.values())
+    def await_all(self, run: Run, before: int = 0) -> None:
+        """Wait until there is an output for each word that has arrived, but for so many."""
+        words = sum(self.wanted.values()) - before
 
         def written() -> bool:
             with self.out.open("rb") as lines:
@@ -103,14 +110,15 @@ class Fed:
 
         wait_until(lambda: written() or run.process.poll() is not None, WAIT_SECONDS)
 
-    def check(self) -> None:
-        """Compare with a plain count: each word has counted up to that, one by one."""
+    def check(self, before: Mapping[str, int] = {}) -> None:
+        """Compare with a plain count: each word has counted up to that, one by one, from where it was before."""
         got: dict[str, list[int]] = defaultdict(list)
         with self.out.open(encoding="utf-8") as lines:
             for line in lines:
                 word, total = json.loads(line)["record"]
                 got[word].append(total)
-        assert got == {word: list(range(1, total + 1)) for word, total in self.wanted.items()}
+        wanted = {word: list(range(before.get(word, 0) + 1, total + 1)) for word, total in self.wanted.items()}
+        assert got == {word: numbers for word, numbers in wanted.items() if numbers}
 
 
 def children_of(pid: int) -> list[int]:
@@ -172,3 +180,37 @@ def test_whatever_is_killed_each_line_that_arrives_counts_once(tmp_path: Path, k
     finally:
         run.process.finish()
     fed.check()
+
+
+def test_a_job_of_its_own_reads_on_where_the_checkpoint_was_that_has_a_name(tmp_path: Path) -> None:
+    random = Random(f"fork {os.environ.get('MEGAFLOW_SEED', 1)}")
+    fed = Fed(tmp_path, random)
+    run = fed.run()
+    try:
+        with fed.arriving():
+            fed.await_more(run)
+            named = run.control("checkpoint", "--name", "nightly")
+            assert named.returncode == 0, named.stderr
+            fed.await_more(run)
+        fed.await_all(run)
+        run.process.send_signal(signal.SIGINT)
+        code, _, said = run.end()
+        assert code == 128 + signal.SIGINT, said
+    finally:
+        run.process.finish()
+    fed.check()
+    kept, before = fed.store, dict(read_state(fed.store, "count", "nightly"))
+    assert 0 < sum(before.values()) < sum(fed.wanted.values())
+
+    fed.store, fed.out = tmp_path / "own", tmp_path / "own.jsonl"
+    run = fed.run("--from-checkpoint", f"{kept}:nightly")
+    try:
+        with fed.arriving():
+            fed.await_more(run)
+        fed.await_all(run, sum(before.values()))
+        run.process.send_signal(signal.SIGINT)
+        code, _, said = run.end()
+        assert code == 128 + signal.SIGINT, said
+    finally:
+        run.process.finish()
+    fed.check(before)

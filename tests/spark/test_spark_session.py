@@ -1,6 +1,7 @@
 """What Spark's Java process is to a job's log."""
 
 import logging
+import signal
 import socket
 import threading
 
@@ -8,7 +9,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
-from megaflow.spark.spark_session import quiet_connections
+from megaflow.spark.spark_session import kept_signals, quiet_connections
 
 
 def close_whatever_connects(server: socket.socket) -> None:
@@ -37,3 +38,13 @@ def test_a_connection_to_java_that_breaks_is_an_error_and_no_traceback(caplog: p
     told = [(record.name, record.levelname) for record in caplog.records if record.name in ("root", "megaflow.spark")]
     assert ("root", "ERROR") in told and told.count(("root", "ERROR")) == 1
     assert ("megaflow.spark", "DEBUG") in told
+
+
+def test_ctrl_c_stays_the_launcher_s_when_a_context_is_made_in_its_thread() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with kept_signals():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a SparkContext does, with a handler of its own
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)

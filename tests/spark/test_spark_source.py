@@ -253,7 +253,7 @@ def test_files_are_fed_line_by_line_and_one_added_later_too(
         assert not feed.done
     assert feed.error is None
     assert Counter(job.lines) == Counter(expected)
-    assert job.requests[-1] == SourceEnded(feed.query)
+    assert job.requests[-1] == SourceEnded(feed.queries[0].id)
     how = {"rows": f"rows ({VARIABLE}=rows)", "arrow": "Arrow batches"}[transfer]
     assert feed.said == [f"lines leave Spark as {how}"]
 
@@ -264,7 +264,7 @@ def test_what_is_there_now_is_fed_and_then_the_source_ends_by_itself(spark: Any,
         feed.ended()
     assert feed.error is None
     assert Counter(job.lines) == Counter(expected)
-    assert job.requests[-1] == SourceEnded(feed.query)
+    assert job.requests[-1] == SourceEnded(feed.queries[0].id)
 
 
 @pytest.mark.parametrize("how", ["raises", pytest.param("is killed", marks=pytest.mark.slow)])
@@ -304,13 +304,14 @@ def test_a_replayed_batch_enters_once(spark: Any, job: Job, tmp_path: Path, tran
     expected = write(tmp_path / "in", "a.txt", numbered("a", 100))
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
     frame = spark.read.text(str(tmp_path / "in"))
-    with closing(feed._converse()) as coordinator:
-        feed._stage_batch(coordinator, transfer, frame, 0)
-        feed._stage_batch(coordinator, transfer, frame, 0)
+    with closing(feed.queries[0].converse()) as coordinator:
+        feed.queries[0].stage_batch(coordinator, transfer, frame, 0)
+        feed.queries[0].stage_batch(coordinator, transfer, frame, 0)
         one = spark.read.text(str(tmp_path / "in")).where("value like 'a 7 %'")
-        feed._stage_batch(coordinator, transfer, one, 1)
+        feed.queries[0].stage_batch(coordinator, transfer, one, 1)
         commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
-        assert [(commit.query, commit.batch) for commit in commits] == [(feed.query, batch) for batch in (0, 0, 1)]
+        query = feed.queries[0].id
+        assert [(commit.query, commit.batch) for commit in commits] == [(query, batch) for batch in (0, 0, 1)]
         assert commits[0].run != commits[1].run
         job.wait_for_lines(101)
     assert Counter(job.lines) == Counter([*expected, expected[7]])
@@ -326,10 +327,11 @@ def test_whatever_a_text_holds_is_staged_as_it_is_and_an_empty_partition_as_noth
     rows = [(line,) for line in odd] + [(None,)] * 5
     frame = spark.createDataFrame(rows, "value string")
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
-    with closing(feed._converse()) as coordinator:
-        feed._stage_batch(coordinator, transfer, frame.coalesce(1), 0)
-        feed._stage_batch(coordinator, transfer, frame.where("value is null").repartition(3), 1)
-        feed._stage_batch(coordinator, transfer, spark.createDataFrame(rows[:2], "value string").repartition(5), 2)
+    with closing(feed.queries[0].converse()) as coordinator:
+        feed.queries[0].stage_batch(coordinator, transfer, frame.coalesce(1), 0)
+        feed.queries[0].stage_batch(coordinator, transfer, frame.where("value is null").repartition(3), 1)
+        few = spark.createDataFrame(rows[:2], "value string").repartition(5)
+        feed.queries[0].stage_batch(coordinator, transfer, few, 2)
         job.wait_for_lines(len(odd) + 2)
     assert job.lines == [*odd, *odd[:2]]
     commits = [request.commit for request in job.requests if isinstance(request, CommitRequest)]
@@ -342,8 +344,8 @@ def test_bytes_that_are_not_utf_8_are_replaced_alike_in_both_transfers(
 ) -> None:
     (tmp_path / "odd.txt").write_bytes(b"\xff\n\xf0\x9f\x98\na\xc3(\n\xe2\x82\nfine\n\xc0\xaf\n\xf5\x80")
     feed = SparkFeed(SparkSpec("text", "unused"), job.address, SECRET)
-    with closing(feed._converse()) as coordinator:
-        feed._stage_batch(coordinator, transfer, spark.read.text(str(tmp_path)), 0)
+    with closing(feed.queries[0].converse()) as coordinator:
+        feed.queries[0].stage_batch(coordinator, transfer, spark.read.text(str(tmp_path)), 0)
         job.wait_for_lines(7)
     assert job.lines == ["\ufffd", "\ufffd", "a\ufffd(", "\ufffd", "fine", "\ufffd\ufffd", "\ufffd\ufffd"]
 
@@ -354,7 +356,7 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
     feed = SparkFeed(SparkSpec("text", "unused"), first.address, SECRET)
     try:
         first.moved = job.address
-        with closing(feed._converse()) as coordinator:
+        with closing(feed.queries[0].converse()) as coordinator:
             assert coordinator.ask(SourceEnded("q")) is None
             assert (len(first.requests), len(job.requests)) == (1, 1)
             feed.move(job.address)  # told late: a connection that is there is kept
@@ -389,7 +391,7 @@ def test_stopping_does_not_wait_for_a_coordinator_that_holds_back(spark: Any, jo
         wait_until(lambda: feed.done)
     assert feed.error is None
     assert job.lines == ["a"]
-    assert job.requests[-1] == SourceEnded(feed.query)
+    assert job.requests[-1] == SourceEnded(feed.queries[0].id)
 
 
 def test_a_query_that_fails_is_one_sentence_with_its_cause(spark: Any, job: Job, tmp_path: Path) -> None:

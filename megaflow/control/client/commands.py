@@ -94,6 +94,11 @@ def take_checkpoint(conversation: Conversation, name: str | None = None) -> repo
     return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob(name)))
 
 
+def get_state(conversation: Conversation, operator: str, key: str, as_json: bool = False) -> reports.StateReport:
+    """Return an operator's state of a key, as text; `key` is what was typed."""
+    return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, as_json)))
+
+
 def stop_job(conversation: Conversation) -> None:
     """Have the job drain and stop; return when it has."""
     try:

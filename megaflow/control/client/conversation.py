@@ -36,6 +36,7 @@ from megaflow.control.messages import (
     CommitRequest,
     Done,
     ExplainQuery,
+    GetState,
     IngestPorts,
     Moved,
     Refused,
@@ -60,7 +61,7 @@ POLL_SECONDS: Final = 0.1
 REPEATABLE: Final = (IngestPorts, CommitRequest, SourceEnded)
 """Questions that may be asked again though they were accepted: ports are only told, a batch is committed once by its
 query and number, and a query ends once."""
-QUESTIONS: Final = (StatusQuery, ExplainQuery, TryBins)
+QUESTIONS: Final = (StatusQuery, ExplainQuery, TryBins, GetState)
 """What changes nothing, whether it is answered or not: the first that a command asks."""
 
 

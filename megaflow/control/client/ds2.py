@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client.rate_sample import Sample
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.errors import UsageError
 
 TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and what the model leaves out

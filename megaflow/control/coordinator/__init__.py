@@ -10,6 +10,7 @@ reconfigurations, plans    bins that move; whose plan is being carried out
 spark_commits, staged_checks    batches that sources have not taken in, or that are not known to be staged
 checkpoints         when one begins, whom it waits for, and what comes of it
 questions           questions that all members answer
+lookups             keys of which clients ask the state, which their owners show
 trials              requests that move bins, which are tried first
 epoch_clock         what is put on the control stream, and when its time advances
 job_state           what one controller leaves to the next

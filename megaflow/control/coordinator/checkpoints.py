@@ -49,7 +49,8 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.messages import Accepted, CheckpointJob, CommitBatch, Refused, Split
-from megaflow.control.reports import CheckpointStatus, workers_text
+from megaflow.control.reports import CheckpointStatus
+from megaflow.control.wording import workers_text
 from megaflow.durable.commits import Fingerprint, UntakenLines, check_checkpoint_name
 from megaflow.durable.segments import SegmentRef
 from megaflow.errors import CommandRefused, UsageError

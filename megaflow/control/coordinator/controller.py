@@ -33,6 +33,7 @@ from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
 from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
 from megaflow.control.coordinator.joins import JOIN_SECONDS, Joins, StageOf
 from megaflow.control.coordinator.lines_to_read import LinesToRead, spread
+from megaflow.control.coordinator.lookups import Lookups, Places, places_of
 from megaflow.control.coordinator.membership_requests import MembershipRequests
 from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
@@ -40,7 +41,7 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
-from megaflow.control.launcher_messages import Started, StartFailed
+from megaflow.control.launcher_messages import Started, StartFailed, StartWaits
 from megaflow.control.messages import CommitBatch
 from megaflow.control.reports import JobStatus, PendingMove
 from megaflow.errors import CommandRefused
@@ -57,7 +58,8 @@ class Controller:
     `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
     assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
     `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
-    workers may never leave, `stage_of` how far the engine is with a join, `durable` whether there are checkpoints.
+    workers may never leave, `stage_of` how far the engine is with a join, `places_of` where the keys are that clients
+    ask for, `durable` whether there are checkpoints.
     `state` is what another controller has left; all that it tells is not given otherwise.
     """
 
@@ -75,6 +77,7 @@ class Controller:
         pins: Callable[[tuple[int, ...]], Sequence[str]] = lambda ids: (),
         join_timeout_seconds: float = JOIN_SECONDS,
         stage_of: StageOf = lambda ids: None,
+        places_of: Callable[[messages.GetState], Places] = lambda asked: places_of((), asked),
         state: JobState | None = None,
         durable: Durable | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class Controller:
         self._restored = None if durable is None else durable.untaken
         self._lines = LinesToRead(splits, pushed)
         self._checkpoints = Checkpoints(job, self._roster, self._stream, durable, self._commits)
+        self._lookups = Lookups(self._stream, places_of)
         self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
             self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins,
@@ -124,6 +128,7 @@ class Controller:
                 self._moves.plans.gone(event.client)
                 self._trials.gone(event.client)
                 self._checkpoints.gone(event.client)
+                self._lookups.gone(event.client)
             case JoinDue(ids, address):
                 self.joins.due(ids, address, self._too_late(), out, now)
             case LeaveDue(ids):
@@ -139,7 +144,7 @@ class Controller:
                     self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
                 self._changes.declined(event, out, now)
-            case Started() | StartFailed():
+            case Started() | StartFailed() | StartWaits():
                 self._changes.launched(event, out, now)
             case Committed() | CommitFailed():
                 self._checkpoints.answered(event, out, now)
@@ -148,6 +153,7 @@ class Controller:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
         self._go_on_with_checkpoints(out, now)
+        self._lookups.go_on(self._state == "running" and not self._changes.handing_over, out, now)
         if self._changes.may_hand_over and self._is_at_rest():
             self._hand_over(out, now)
         elif not self.ended and self._is_over():
@@ -198,6 +204,9 @@ class Controller:
                 case messages.CheckpointJob():
                     self._refuse_if_ended()
                     self._checkpoints.ask(asked)
+                case messages.GetState():
+                    self._refuse_if_ended()
+                    self._lookups.ask(asked)
                 case messages.CommitRequest() | messages.IngestPorts() if self._state == "stopping":
                     pass  # the end of the job is the answer: a refusal would be an error of the query
                 case messages.IngestPorts() | messages.SourceEnded(str()) | messages.CommitRequest(CommitBatch()):
@@ -250,6 +259,8 @@ class Controller:
             case messages.TrialAnswer():
                 for asked in self._trials.answered(source, body, out):
                     self._answer(asked, out, now, tried=True)
+            case messages.StatesShown():
+                self._lookups.answered(source, body, out)
             case messages.RoutingReady(worker, seconds):
                 self._changes.routed(worker, seconds, out, now)
             case messages.TableWish(server):
@@ -303,6 +314,7 @@ class Controller:
 
     def _tick_due(self, now: float) -> float:
         urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
+        urgent = urgent or self._lookups.under_way
         lags = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
         return self._stream.pace.due(urgent, lags, now)
 
@@ -315,7 +327,7 @@ class Controller:
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
-        is_idle = not self._moves and not self._checkpoints.under_way
+        is_idle = not (self._moves or self._checkpoints.under_way or self._lookups.under_way)
         return passed and is_idle and self._commits.at_rest and self._lines.at_rest
 
     def _hand_over(self, out: list[Instruction], now: float) -> None:
@@ -326,7 +338,7 @@ class Controller:
             self.joins.starts, self._moves.plans.kept, self._checkpoints.state(now),
         )  # fmt: skip
         asked = (*asked, *self._trials.asked, *self._checkpoints.asked, *self._commits.asked)
-        pending = (*self._changes.asked, *asked, *self._held)
+        pending = (*self._changes.asked, *asked, *self._lookups.asked, *self._held)
         out.append(events.Resign(self._roster.successor, state, pending))
         self._held.clear()
         self.handed_over = True
@@ -353,7 +365,8 @@ class Controller:
         self._state = "stopping" if self._state == "stopping" else "ending"
         if self.joins.under_way:
             self.joins.give_up(self._too_late() or "", out)
-        if not (self._changes.under_way or self._checkpoints.keeps_open(self._state == "stopping")):
+        stays = self._checkpoints.keeps_open(self._state == "stopping") or self._lookups.under_way
+        if not (self._changes.under_way or stays):
             self._end(out, now)
 
     def _stop(self, out: list[Instruction]) -> None:
@@ -373,11 +386,13 @@ class Controller:
         self.ended = True
         self._trials.cancel(self._too_late() or "", out)
         self._checkpoints.cancel(self._too_late() or "", out)
+        self._lookups.cancel(self._too_late() or "", out)
         self._release_commits(out)
 
     def _check(self) -> None:
         self._roster._check()
         self._changes._check()
+        self._lookups._check()
         assert not self.ended or self._state in ("ending", "stopping"), self._state
         assert not self._held or self._changes.handing_over, "requests are held back only for a hand-over"
         assert self._stream.issued <= self.epoch

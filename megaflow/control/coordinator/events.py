@@ -12,13 +12,13 @@ from megaflow.control.checkpoint_messages import (
     Committed,
 )
 from megaflow.control.coordinator.job_state import JobState
-from megaflow.control.launcher_messages import EndProcess, Started, StartFailed
+from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.routing import Numbered
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
-Launched: TypeAlias = Started | StartFailed  # what the launcher says to a `StartWorkers`
+Launched: TypeAlias = Started | StartFailed | StartWaits  # what the launcher says to a `StartWorkers`
 LauncherWord: TypeAlias = Launched | Committed | CommitFailed
 ForLauncher: TypeAlias = EndProcess | CheckpointBegun | CheckpointReady | CheckpointAbandoned
 """Instructions that are messages: the launcher is to be told so."""

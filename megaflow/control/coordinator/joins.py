@@ -8,8 +8,9 @@ A state machine of values, a part of `membership_requests`.
                that it has started belongs to no `add` until then.
     by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
-Each process has `timeout_seconds` to join, counted from when it was asked for; from when its turn came, once it has;
-and for those that wait anew from the end of each change that they may have waited for. Then it is given up:
+Each process has `timeout_seconds` to join, counted from when it was asked for, or was started if it had to wait for
+that; from when its turn came, once it has; and for those that wait anew from the end of each change that they may have
+waited for. Then it is given up:
 
 1. One whose turn has not come (no `JoinDue` of its address was granted here) holds nothing and cannot come to hold
    anything: the engine lets nobody begin without this ruling. It counts as failed at once, the launcher is to kill it
@@ -39,9 +40,10 @@ from megaflow.control.coordinator.events import (
 )
 from megaflow.control.coordinator.request_progress import Add, Arrival, TableRequest
 from megaflow.control.coordinator.roster import Roster
-from megaflow.control.launcher_messages import EndProcess, Started
+from megaflow.control.launcher_messages import EndProcess, Started, StartWaits
 from megaflow.control.messages import AddProcesses
-from megaflow.control.reports import JoiningStatus, quantity, workers_text
+from megaflow.control.reports import JoiningStatus
+from megaflow.control.wording import quantity, workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Joined
@@ -172,6 +174,11 @@ class Joins:
 
     def launched(self, answer: Launched, out: list[Instruction], now: float) -> list[TableRequest]:
         """Learn from the launcher what it has started, or what it could not; return as `joined` does."""
+        if isinstance(answer, StartWaits):
+            if (add := self._adds.get(answer.number)) is not None:
+                add.waits_for = answer.reason
+                out += add.progress(answer.reason, 0)
+            return []
         address = None if isinstance(answer, Started) else answer.address
         known = address in self._given_up
         self._given_up.discard(address or ("", 0))
@@ -179,6 +186,7 @@ class Joins:
         if add is None or known:
             return []
         if isinstance(answer, Started):
+            add.started = now if add.waits_for else add.started
             add.addresses = (add.addresses or {}) | dict(zip(answer.addresses, (*answer.pids, *[None] * add.count)))
         elif add.missing:
             failed = 1 if add.addresses is not None else add.missing
@@ -227,7 +235,7 @@ class Joins:
         if self._joining or is_leaving:
             return
         for add in self.requests:
-            if now - max(add.start, self._changed) >= self._timeout_seconds:
+            if now - max(add.start, add.started, self._changed) >= self._timeout_seconds:
                 for address in add.expected[: add.missing]:
                     self._fail(add, address, self._late, out)
 
@@ -278,8 +286,8 @@ class Joins:
                 if address not in begun:
                     waits = "it loads its program, is suspended, or waits for another change"
                     rows.append(self._row(address, (add.addresses or {})[address], now - add.start, (), waits))
-            if add.addresses is None:
-                waits = f"the launcher has not started {quantity(add.missing, 'process')}"
+            if to_start := add.count - len(add.failures) - len(add.arrivals) - len(add.expected):
+                waits = add.waits_for or f"the launcher has not started {quantity(to_start, 'process')}"
                 rows.append(JoiningStatus("", None, now - add.start, (), waits))
             for arrival in add.arrivals:
                 if arrival.waiting:

@@ -41,7 +41,8 @@ from megaflow.control.coordinator.request_progress import Add, Removal, Remove, 
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.messages import AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
-from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport, workers_text
+from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport
+from megaflow.control.wording import workers_text
 from megaflow.errors import CommandRefused
 from megaflow.timely.rescale.messages import Joined, Left
 

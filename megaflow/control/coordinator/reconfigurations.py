@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.plans import Plans
 from megaflow.control.messages import Accepted, Done, Reconfigure
-from megaflow.control.reports import LedgerEntry, StepReport, quantity
+from megaflow.control.reports import LedgerEntry, StepReport
+from megaflow.control.wording import quantity
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
 

@@ -60,6 +60,8 @@ class Add(MembershipRequest):
 
     count: int
     addresses: dict[tuple[str, int], int | None] | None = None  # where they listen -> pid; None: not known yet
+    waits_for: str = ""  # what those wait for that were not started at once
+    started: float = 0.0  # monotonic clock, seconds, when the last that had to wait was
     failures: list[str] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
 

@@ -13,7 +13,7 @@ after all runs again, but reads no lines: its source has closed.
 from collections.abc import Collection, Iterable
 
 from megaflow.control.coordinator.job_state import RosterState
-from megaflow.control.reports import workers_text
+from megaflow.control.wording import workers_text
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Map, Move, validate
 from megaflow.timely.membership import Membership, WorkerId

@@ -20,7 +20,7 @@ that one wholly, and nothing of later ones:
    no more, whatever of it was taken; a later one was never answered, enters as if it were the first time, and nothing
    of it is there. Which one the crash came in does not matter: while the batch was staged, before its command or
    after, half taken, in a checkpoint that was abandoned or not committed, or committed and not yet answered.
-3. That Spark's own record of which lines a batch has is on the disk before they are staged is seen to by
+3. That Spark's own record of which lines a batch has is on the disk before its commit is asked for is seen to by
    `megaflow.spark.kept_query`: else a batch that is answered could come with more lines than those that are in.
 4. What is left is written whole by each checkpoint, and counts for that one only: an abandoned one leaves no gap.
 5. A batch that is wholly taken in and waits to be durable asks for a checkpoint; one that is half taken waits for the

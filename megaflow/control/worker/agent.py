@@ -6,7 +6,7 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from megaflow.control import reports
@@ -19,6 +19,7 @@ from megaflow.control.messages import (
     RoutingReady,
     StagedAnswer,
     StagedAsk,
+    StatesShown,
     StatusAnswer,
     StatusAsk,
     TrialAnswer,
@@ -64,6 +65,7 @@ class Agent:
     def turn(self, now: float, open_epoch: int | None) -> None:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
+        self._report_shown()
         if self._trials:
             self._try_on()
         self._lateness.settle(open_epoch, now)
@@ -127,6 +129,12 @@ class Agent:
         )
         if entries:
             self._report(BinsInstalled(entries))
+
+    def _report_shown(self) -> None:
+        """Tell the coordinator the states that were asked for since the last time."""
+        for view in self._worker.stateful:
+            if view.moments is not None and view.moments.answers:
+                self._report(StatesShown(tuple(map(astuple, view.moments.take_answers()))))
 
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)

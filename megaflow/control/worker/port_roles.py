@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from megaflow.control import messages
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.coordinator.events import Asked, Gone, LauncherWord
-from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
+from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed, StartWaits
 from megaflow.control.shapes import conforms
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.megaphone.routing import Map, Move
@@ -114,7 +114,7 @@ class LauncherDoor:
                 self._hand_on()
             case HoldOutput(bool(hold)):
                 self._is_held = hold
-            case Started() | StartFailed() | Committed() | CommitFailed() if self._launched is not None:
+            case Started() | StartFailed() | StartWaits() | Committed() | CommitFailed() if self._launched is not None:
                 if not conforms(value, type(value)):
                     raise ProtocolError(f"the launcher sent a {type(value).__name__} with a value of a wrong type")
                 self._launched(value)

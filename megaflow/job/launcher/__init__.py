@@ -3,7 +3,10 @@
 launch              starts the processes, stays with them, ends them
 supervision         the lives of a job that is durable: after lost processes it goes on from its last checkpoint
 loop, wakeups       its loop, of one life, and what wakes it; machine: what it has of the machine it runs on
-children, newcomers    the processes it started, and those that join
+run_summary         what a run came to
+children, newcomers    the processes it started, and those that join; child_process: one of them
+place, process_starter    where they run, and how they are started there
+on_spark, remote_process, agent_door    Spark's executors as that place; one there; where their agents connect
 launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
 output_file         what `--output` names, and the files that it protects; output_copy: taken from another launcher

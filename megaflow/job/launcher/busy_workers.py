@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from megaflow.control.launcher_messages import BusyReport
-from megaflow.control.reports import BUSY_REPORTED_MAX, BusyWorker, busy_text
-from megaflow.job.launcher.children import Child, Children
+from megaflow.control.reports import BUSY_REPORTED_MAX, BusyWorker
+from megaflow.control.wording import busy_text
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.sign_of_life import LongStep
 
 SILENT_SECONDS = 2.0  # four signs
@@ -33,7 +35,7 @@ def _busy_of(child: Child, now: float) -> Iterable[BusyWorker]:
     sign, pid = child.sign.read(), child.process.pid
     quiet = now - sign.now
     if quiet >= (SILENT_SECONDS if sign.now > child.sign.began else START_SECONDS):
-        state, place = _state(pid), _place(sign.busy[0]) if sign.busy else ()
+        state, place = "?" if child.host else _state(pid), _place(sign.busy[0]) if sign.busy else ()
         if state is not None:
             yield BusyWorker(child.workers, pid, quiet, "suspended" if state in ("T", "t") else "silent", *place)
         return

@@ -7,8 +7,9 @@
 3. After the last one of a stop, which keeps all that was taken in, the workers are ended: what they still have is read
    again by the next run, so the output is cut back to what is committed.
 4. At the end of all lines the workers that have ended bring their parts. The job has succeeded when that is committed.
-5. After a hand-over the next coordinator may say that one begins before the last one's word that the one before was
-   abandoned is here: it comes by another connection. One of which all is known is never abandoned.
+5. After a hand-over the next coordinator's words come by another connection, perhaps before the last one's that it had
+   begun a checkpoint and abandoned it: these are ignored. One that was ready is over before the hand-over begins, since
+   the last one waited for this to answer.
 """
 
 from collections.abc import Callable
@@ -80,10 +81,12 @@ class Checkpointing:
         if self._keeper is None:
             return False
         match message:
+            case messages.CheckpointBegun(checkpoint) if checkpoint < self._begun:
+                pass
             case messages.CheckpointBegun(checkpoint, epoch, at_end=at_end):
                 if self._committing is not None or (self._draft is not None and self._draft.ready is not None):
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
-                self._begun = checkpoint  # the word that one before was abandoned may come later: see rule 5
+                self._begun = checkpoint
                 self._draft = CommitDraft(message)
                 mark = Mark(checkpoint, float("inf") if at_end else epoch)
                 is_silent = self._output.form == "nothing"  # then no worker says which epochs are closed

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.launcher_messages import BusyReport, EndNow, EndsNow
 from megaflow.control.messages import ExplainQuery, StatusQuery
-from megaflow.control.reports import Explanation, JobStatus, WorkerStatus, busy_text, quantity, workers_text
+from megaflow.control.reports import Explanation, JobStatus, WorkerStatus
+from megaflow.control.wording import busy_text, quantity, workers_text
 from megaflow.errors import ClusterError, MegaflowError
 from megaflow.job.launcher.busy_workers import who_is_busy
 from megaflow.job.launcher.children import Children

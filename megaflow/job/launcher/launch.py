@@ -10,46 +10,35 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
-from megaflow.errors import MegaflowError, StateKept, StoreFenced, UsageError
+from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.loop import RunSummary
+from megaflow.job.launcher.on_spark import OnSpark
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.place import Here
+from megaflow.job.launcher.process_starter import ProcessStarter, check_crowd
 from megaflow.job.launcher.resumption import Resumption, open_store, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import (
-    Address,
-    AppFile,
-    ChildSpec,
-    Form,
-    Founder,
-    JobSpec,
-    JoiningProcess,
-    address_of,
-    gc_threshold,
-    listening,
-)
+from megaflow.job.spec import AppFile, JobSpec, gc_threshold
 from megaflow.job.splits import ENCODING_ERRORS
 from megaflow.timely.communication.secret import given_secret
 
 C = TypeVar("C", Supervision, OutputQueue, StoreKeeper)
 
-CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
-CROWD_PER_CORE = 4
 JOIN_SECONDS_MAX = 86_400
 FILES = 16  # that the launcher has open beside those of its children, and some to spare
 FILES_PER_PROCESS = 5  # a listener, two pipes, a connection, and what its signs of life are written to
@@ -60,6 +49,7 @@ def launch(
     lines: Any,
     open_output: Callable[[], Writer],
     *,
+    rows: Any = None,
     resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
@@ -67,21 +57,22 @@ def launch(
 ) -> RunSummary:
     """Run a job to its end; return what it came to.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame. Outputs go to what
-    `open_output` returns (`resume_output`, where a store says what the output has already); it is called once
-    everything else is checked, and closed here. `report` gets what a user should be told while the job runs, `started`
-    the job once others can steer it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the
-    second raises KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
+    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
+    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what `open_output` returns
+    (`resume_output`, where a store says what the output has already); it is called once everything else is checked, and
+    closed here. `report` gets what a user should be told while the job runs, `started` the job once others can steer
+    it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the second raises
+    KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
     """
     check_spec(spec)
     began = time.monotonic()
-    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors)
+    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
-        children = stack.enter_context(Children(spec.state is not None))
-        listeners = stack.enter_context(listening(spec.listen, spec.processes))
-        addresses = tuple(address_of(listener) for listener in listeners)
+        secret = given_secret() or secrets.token_hex(32)
+        place = stack.enter_context(open_place(spec, job_input, secret.encode(), report))
+        children = stack.enter_context(Children(place, spec.state is not None))
         keeper = None
         if spec.state is not None:
             keeper = stack.enter_context(closing(open_store(spec, job_input), received))
@@ -92,18 +83,18 @@ def launch(
         if begun.is_over:
             report("all lines were read before, and there are no new ones: nothing is to be done")
             return RunSummary(seconds=time.monotonic() - began)
-        job = stack.enter_context(published(spec, *addresses[0], replaced_pid(keeper)))
+        starter = ProcessStarter(spec, secret.encode(), place, children, received, output.form)
+        with received.interruptible():
+            addresses = starter.find_seats(begun)
+        job = stack.enter_context(published(spec, *addresses[0], secret, replaced_pid(keeper)))
+        starter.name = job.name
         early_end = EarlyEnd(job.secret.encode(), children)
         handlers: dict[type, Callable[[Any], object]] = {
             WhoIsBusy: lambda request: who_is_busy(children),
             EndNow: early_end.end_now,
         }
-        if keeper is not None:
-            handlers[DropName] = keeper.drop_name
-        starter = ProcessStarter(spec, job, children, received, listeners, output.form)
-        lives = Supervision(
-            spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper
-        )
+        handlers |= {} if keeper is None else {DropName: keeper.drop_name}
+        lives = Supervision(spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper)
         stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
         lives.begin(addresses)
         started(job)
@@ -115,8 +106,8 @@ def launch(
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
                 output.drop()
-            if isinstance(error, KeyboardInterrupt) and keeper is not None:
-                report(f"what was committed is kept in {keeper.path}: the same command goes on")
+            if keeper is not None and isinstance(error, KeyboardInterrupt | PeerFailed):
+                report(kept_text(keeper, error))
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
@@ -125,46 +116,23 @@ def launch(
     return summary
 
 
-@dataclass(eq=False)
-class ProcessStarter:
-    """Starts the processes of a job."""
+def open_place(
+    spec: JobSpec, job_input: JobInput, secret: bytes, report: Callable[[str], None]
+) -> AbstractContextManager[Here | OnSpark]:
+    """Return where the processes are to run. Raises UsageError."""
+    if spec.on is None:
+        return Here(spec.listen, spec.processes, spec.state is not None)
+    return OnSpark(spec, secret, job_input.spark is not None, [split.path for split in job_input.splits], report)
 
-    spec: JobSpec
-    job: Job
-    children: Children
-    received: Signals
-    listeners: list[socket.socket]  # for those of the first life
-    form: Form  # of the outputs
 
-    def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
-        """Start the processes that found the job, each to listen at one of these addresses. Raises OSError."""
-        listeners = self.listeners or self.children.take_listeners(addresses)
-        founders = [Founder(process, tuple(addresses)) for process in range(len(addresses))]
-        self.children.start(founders, listeners, partial(self._child_spec, begun))
-        self.listeners = []
-
-    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
-        """Start processes that join through a contact, perhaps with other code. Raises UsageError or OSError."""
-        living = sum(child.exit_code is None for child in self.children.all)
-        check_crowd("add-workers", living + count, self.spec)
-        with self.received.held(), listening(self.spec.listen, count, skipping=True) as more:
-            parts = [JoiningProcess(contact, other_code=other_code)] * count
-            return self.children.start(parts, more, partial(self._child_spec, begun))
-
-    def _child_spec(
-        self, begun: Resumption, part: Founder | JoiningProcess, listener: socket.socket, report_fd: int
-    ) -> ChildSpec:
-        """Return the spec of a process, by its part, its listener and the pipe for its exit report."""
-        job, job_input = self.job, begun.job_input
-        return ChildSpec(
-            self.spec, job.name, part, address_of(listener), listener.fileno(), job.secret.encode(),
-            splits=job_input.splits if isinstance(part, Founder) else (),
-            pushed=job_input.pushed is not None,
-            spark_queries=0 if job_input.spark is None else 1,
-            output=self.form,
-            durable=begun.part,
-            report_fd=report_fd,
-        )  # fmt: skip
+def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
+    """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"what was committed is kept in {keeper.path}: the same command goes on"
+    failed = f"the program has failed; {keeper.path} has"
+    if not (checkpoint := keeper.latest.checkpoint):
+        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
 
 
 def begin_writing(
@@ -203,24 +171,17 @@ def check_spec(spec: JobSpec) -> None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
     gc_threshold()
-    check_crowd("--processes", spec.processes, spec)
-    check_crowd("--workers", spec.workers, spec)
+    if spec.on is None:
+        check_crowd("--processes", spec.processes, spec)
+        check_crowd("--workers", spec.workers, spec)
+    if not 0 < spec.start_timeout_seconds <= JOIN_SECONDS_MAX:
+        asked = f"--start-timeout {spec.start_timeout_seconds:g}"
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
     if have != resource.RLIM_INFINITY and have < need:
         raise MegaflowError(
             f"too few file descriptors: --processes {spec.processes} needs {need}, and a process may have {have} here; "
             f"raise that, as in: ulimit -n {max(1024, 2 * need)}"
-        )
-
-
-def check_crowd(option: str, count: int, spec: JobSpec) -> None:
-    """Raise UsageError for many more processes, or threads in a process, than this machine has cores."""
-    cores = os.cpu_count() or 1
-    most = max(CROWD, CROWD_PER_CORE * cores)
-    if count > most and not spec.oversubscribe:
-        raise UsageError(
-            f"{option}: {count} are more than {most}, which this machine with its {cores} cores runs without being "
-            "asked; megaflow run --oversubscribe lifts that"
         )
 
 
@@ -231,14 +192,13 @@ def replaced_pid(keeper: StoreKeeper | None) -> int | None:
 
 
 @contextlib.contextmanager
-def published(spec: JobSpec, host: str, port: int, replaced: int | None = None) -> Iterator[Job]:
+def published(spec: JobSpec, host: str, port: int, secret: str, replaced: int | None = None) -> Iterator[Job]:
     """Give the job; its file exists during the block, in place of that of the launcher with the id `replaced`."""
     stem = os.path.splitext(os.path.basename(spec.app.path))[0] if isinstance(spec.app, AppFile) else "job"
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
-    secret = given_secret() or secrets.token_hex(32)
     pid = os.getpid()
     life = 1 if spec.state is not None and spec.restarts else 0
-    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life)
+    job = Job(spec.name or name, pid, process_start(pid), host, port, secret, process_namespace(), life, spec.state)
     job, path = publish_numbered(job, replaced) if spec.name is None else (job, publish(job, replaced))
     try:
         yield job

@@ -9,8 +9,9 @@ literally, and a last `?` begins an option only if the name of one follows.
 import difflib
 import os
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
@@ -18,7 +19,15 @@ from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
-from megaflow.spark.query_spec import UNORDERED, SparkSpec, parse_spark_spec, spark_spec_of
+from megaflow.spark.query_spec import (
+    UNORDERED,
+    RowFrames,
+    SparkSpec,
+    parse_row_specs,
+    parse_spark_spec,
+    spark_spec_of,
+)
+from megaflow.spark.row_packing import check_columns
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
@@ -126,16 +135,48 @@ class JobInput:
 
     splits: tuple[Split, ...] = ()
     pushed: PushedLines | None = None
-    spark: SparkSpec | Any | None = None  # or a streaming DataFrame
+    spark: SparkSpec | RowFrames | Any | None = None  # or a streaming DataFrame, of lines
+    rows: tuple[str, ...] = ()  # the names of the inputs of rows
+
+    @property
+    def spark_queries(self) -> int:
+        """How many queries of Spark feed the job."""
+        return 0 if self.spark is None else max(1, len(self.rows))
 
 
-def find_input(lines: Any, workers: int, encoding_errors: str) -> JobInput:
-    """Return what a specification, an iterable of str or a streaming DataFrame stands for.
+def find_rows(rows: Any) -> JobInput:
+    """Return what a dict of names stands for, each with a specification `spark:FORMAT:PATH` or a DataFrame.
+
+    Raises UsageError for what is neither, and for a frame with a column that cannot travel.
+    """
+    if not isinstance(rows, Mapping) or not rows:
+        raise UsageError(f'rows must be a dict such as {{"orders": frame}}, not {rows!r:.80}')
+    frames = {}
+    for name, frame in rows.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UsageError(f"rows: {name!r:.80} must be a name, as in flow.rows('orders')")
+        if isinstance(frame, str):
+            frame = parse_row_specs([f"{name}={frame}"])[name]
+        elif hasattr(frame, "isStreaming"):
+            check_columns(name, frame)
+        elif not isinstance(frame, SparkSpec):
+            raise UsageError(f"the rows {name!r} must be a DataFrame or 'spark:FORMAT:PATH', not {frame!r:.80}")
+        frames[name] = frame
+    given = RowFrames(frames)
+    return JobInput(spark=given, rows=given.names)
+
+
+def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None) -> JobInput:
+    """Return what a specification, an iterable of str or a streaming DataFrame stands for; or `rows`: see `find_rows`.
 
     A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob, each file of which is
     read by one worker, in order; with `?unordered` behind it by several. Raises UsageError for what is neither and
     SourceError for missing files.
     """
+    if rows is not None and lines is not None:
+        raise UsageError("lines and rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+    if rows is not None:
+        return find_rows(rows)
     if isinstance(lines, str) and lines.startswith("spark:"):
         return JobInput(spark=parse_spark_spec(lines))
     if isinstance(lines, str | os.PathLike):
@@ -178,8 +219,11 @@ def _find_files(path: str) -> list[str]:
         raise
 
 
-def files_read(lines: str) -> Iterator[str | int]:
-    """Yield the files of this machine that a specification stands for, by name; standard input by its number."""
+def files_read(lines: str | Collection[SparkSpec]) -> Iterator[str | int]:
+    """Yield the files of this machine that specifications stand for, by name; standard input by its number."""
+    if not isinstance(lines, str):
+        yield from chain.from_iterable(map(local_files, lines))
+        return
     path, _ = split_option(lines)
     if path == "-":
         yield STDIN

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
-from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.line_reader import LineReader
 
 WINDOW_BYTES = 2 * 1024 * 1024  # of text; some milliseconds of work, so that the source never waits for the launcher

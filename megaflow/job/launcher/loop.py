@@ -31,7 +31,8 @@ from megaflow.control import launcher_messages as messages
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.checkpointing import Checkpointing
-from megaflow.job.launcher.children import EXIT_SECONDS, Child, Children
+from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
 from megaflow.job.launcher.epoch_merge import EpochMerge
 from megaflow.job.launcher.launcher_input import JobInput
@@ -39,6 +40,7 @@ from megaflow.job.launcher.line_pusher import LinePusher
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import Newcomers, Start
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address
@@ -47,25 +49,6 @@ from megaflow.timely.communication.tcp import address_text
 
 GRACE_SECONDS = 3.0  # from the first failure to the end of all processes; promised are 5
 SPARK_FAREWELL_SECONDS = 15.0  # for its Java process to end; the feed kills that a little earlier
-
-
-@dataclass(slots=True)
-class RunSummary:
-    """What a run came to."""
-
-    lines: int = 0
-    records: int = 0
-    seconds: float = 0.0
-    interrupted: bool = False  # by Ctrl-C
-    since: int | None = None  # the checkpoint of the last restart, if there was one: lines and records count from there
-    stopped_at: int | None = None  # the checkpoint that a stop has left; the counts are then not known
-    latency: list[messages.LatencyWindow] = field(default_factory=list)  # of all workers
-    flows: list[tuple[float, float]] = field(default_factory=list)  # when each worker's lines flowed
-
-    @property
-    def flow_seconds(self) -> float:
-        """From the first line read to the last epoch closed, on one machine; without the processes' start."""
-        return max(end for _, end in self.flows) - min(begin for begin, _ in self.flows) if self.flows else 0.0
 
 
 @dataclass(eq=False)
@@ -245,14 +228,10 @@ class Loop:
                 self.output.put(self._merge.close(message))
             case messages.LinesTaken(count):
                 self._pusher.window.taken(count)
-            case messages.Ended(worker, lines, records, latency, flow, cut):
+            case messages.Ended(worker, cut=cut):
                 self._checkpoints.ended(cut)
                 child.running.discard(worker)
-                self.summary.lines += lines
-                self.summary.records += records
-                self.summary.latency += latency
-                if flow is not None:
-                    self.summary.flows.append(flow)
+                self.summary.add(message)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
             case messages.Draining():
                 self.early_end.drain(self.machine.now(), self._drain_timeout)
@@ -282,7 +261,7 @@ class Loop:
             self._send(child, messages.HoldOutput(True))
         self._listen(child)
 
-    def _answer(self, answer: messages.Started | messages.StartFailed) -> None:
+    def _answer(self, answer: messages.Started | messages.StartFailed | messages.StartWaits) -> None:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, messages.StartFailed):
             self.report(f"{answer.reason}; the job goes on without it")

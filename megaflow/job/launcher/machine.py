@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.wakeups import Wakeup

@@ -1,6 +1,7 @@
 """Processes that join the running job, as the launcher sees them.
 
 1. The coordinator asks for processes (`StartProcesses`); the launcher starts them, and they ask to join by themselves.
+   Where they run elsewhere they may have to wait for room (`StartWaits`); the coordinator's patience begins after that.
    Until the coordinator says that a process has joined (`ProcessJoined`) its death is reported to the coordinator only,
    which may wait for one no longer and have it killed (`EndProcess`).
 2. When a process has joined, the launcher first waits for its outputs, too, and then connects to it: before that the
@@ -15,18 +16,58 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from megaflow.control.launcher_messages import EndProcess, ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import (
+    EndProcess,
+    ProcessJoined,
+    Started,
+    StartFailed,
+    StartProcesses,
+    StartWaits,
+)
 from megaflow.errors import ClusterError, MegaflowError
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.spec import Address
 
 STEP_SECONDS = 1_000_000.0  # of the longest step: eleven days; the system counts in milliseconds, and only to 2**31
 
-Start: TypeAlias = Callable[[int, Address, bool], list[Child]]
-"""Start so many processes that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
+
+class Arrivals(Protocol):
+    """Processes that are being started."""
+
+    @property
+    def left(self) -> int:
+        """How many have not been."""
+
+    def started(self) -> list[Child]:
+        """Return those that were since the last call. Raises MegaflowError or OSError if no more will be."""
+
+    def waits_for(self) -> str:
+        """Say what those wait for that have not been."""
+
+
+@dataclass(eq=False)
+class AllStarted:
+    """Processes that were started at once."""
+
+    children: list[Child]
+    left: int = 0
+
+    def started(self) -> list[Child]:
+        """Return all, once."""
+        children, self.children = self.children, []
+        return children
+
+    def waits_for(self) -> str:
+        """Nothing waits."""
+        return ""
+
+
+Start: TypeAlias = Callable[[int, Address, bool, Callable[[], None]], Arrivals]
+"""Start so many that join through a contact, perhaps with other code; wakes by the last, if some must wait."""
 
 
 @dataclass(eq=False)
@@ -36,7 +77,7 @@ class Newcomers:
     children: Children
     start_processes: Start
     selector: selectors.BaseSelector
-    answer: Callable[[Started | StartFailed], None]  # tells the coordinator
+    answer: Callable[[Started | StartFailed | StartWaits], None]  # tells the coordinator
     connected: Callable[[Child], None]  # told when a member can be listened to
     lost: Callable[[ClusterError], None]  # told when a member cannot be reached, or has died
     machine: Machine = field(default_factory=Machine)
@@ -44,20 +85,40 @@ class Newcomers:
     def __post_init__(self) -> None:
         self.connecting: set[Child] = set()  # members that are not connected to yet; written here
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # put by threads
+        self._arrivals: list[tuple[int, Arrivals, str]] = []  # number of the request, and what the coordinator knows
         self._wakeup = self.machine.wakeup()
         self.selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
 
     def start(self, request: StartProcesses) -> None:
         """Start the processes that the coordinator asks for, and answer it."""
+        contact = (request.host, request.port)
         try:
-            started = self.start_processes(request.count, (request.host, request.port), request.other_code)
+            arrivals = self.start_processes(request.count, contact, request.other_code, self._wakeup.wake)
         except (MegaflowError, OSError) as error:
             self.answer(StartFailed(f"the launcher cannot start processes: {error}", request.number))
             return
-        for child in started:
-            self.watch(child, request.number)
-        pids = tuple(child.process.pid for child in started if child.process is not None)
-        self.answer(Started(tuple(child.address for child in started), request.number, pids))
+        self._arrivals.append((request.number, arrivals, ""))
+        self._take_arrivals()
+
+    def _take_arrivals(self) -> None:
+        """Tell the coordinator of those that were started meanwhile, and what the others wait for."""
+        waiting, self._arrivals = self._arrivals, []
+        for number, arrivals, told in waiting:
+            try:
+                started = arrivals.started()
+            except (MegaflowError, OSError) as error:
+                for _ in range(arrivals.left):
+                    self.answer(StartFailed(f"the launcher cannot start processes: {error}", number))
+                continue
+            for child in started:
+                self.watch(child, number)
+            if started:
+                pids = tuple(child.process.pid for child in started if child.process is not None and child.process.pid)
+                self.answer(Started(tuple(child.address for child in started), number, pids))
+            if arrivals.left:
+                if (reason := arrivals.waits_for()) != told:
+                    self.answer(StartWaits(number, arrivals.left, reason))
+                self._arrivals.append((number, arrivals, reason))
 
     def end(self, request: EndProcess) -> None:
         """Kill a process that the coordinator waits for no longer; nothing happens if it has joined or ended."""
@@ -102,6 +163,7 @@ class Newcomers:
 
     def _take_results(self) -> None:
         self._wakeup.clear()
+        self._take_arrivals()
         while self._results:
             child, error = self._results.popleft()
             self.connecting.discard(child)

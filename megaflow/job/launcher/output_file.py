@@ -24,7 +24,7 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeAlias
 
 from megaflow.errors import OutputError, StoreError, UsageError
@@ -32,6 +32,7 @@ from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
 from megaflow.job.launcher.launcher_input import STDIN, files_read
 from megaflow.job.launcher.output_copy import OutputCopy
 from megaflow.job.spec import Form
+from megaflow.spark.query_spec import SparkSpec
 
 STDOUT = 1
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -261,7 +262,7 @@ def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None
                 raise UsageError(f"--output {output}: the job would read it as its input ({name}); name another file")
 
 
-def open_writer(output: str, lines: str = "-", mode: Mode = "new") -> Writer:
+def open_writer(output: str, lines: str | Collection[SparkSpec] = "-", mode: Mode = "new") -> Writer:
     """Return the writer for what `--output` says, of a job that reads `lines`.
 
     Raises UsageError for wrong words, for files that cannot be written to and for those that must not.

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.job.launcher.epoch_merge import Leaving, Mark, Writer
 
 FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk
@@ -65,13 +65,15 @@ class OutputQueue:
         self._thread = threading.Thread(target=self._run, name="megaflow-output", daemon=True)
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin, if that is not done; by the thread this `wake` is called from now on.
+        """Begin, if that is not done; this `wake` is called by the thread from now on, and at once if it had begun.
 
         It tells that `is_full`, `is_finished` or `check` has something new.
         """
         self._wake = wake
         if self._thread.ident is None:
             self._thread.start()
+        else:
+            self._tell()  # what there has been since the one before ended
 
     def put(self, leaving: Sequence[Leaving]) -> None:
         """Have these written, in this order. Does not block."""

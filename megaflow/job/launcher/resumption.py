@@ -23,21 +23,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from megaflow.control.reports import quantity
+from megaflow.control.packed_rows import names_text
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
-from megaflow.job.launcher.children import BOOT, COMMAND
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
 from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
-from megaflow.spark.query_spec import NOT_READ_AGAIN, SparkSpec
+from megaflow.spark.query_spec import NOT_READ_AGAIN, RowFrames, SparkSpec
 
 MEGABYTE: Final = 1e6
 REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
@@ -66,16 +68,35 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
             f"--state: what {job_input.spark} gives cannot be read again after a crash; have it written to files or to "
             "Kafka, and read these"
         )
+    if isinstance(job_input.spark, RowFrames):
+        check_kept_rows(job_input.spark)
     assert spec.state is not None, "there is a store"
     check_given_names(spec)
-    open_folder = partial(open_for_a_job, take_over=spec.take_over)
     origin = open_origin(*spec.origin, spec.state) if spec.origin is not None else None
+    open_folder = partial(open_for_a_job, take_over=spec.take_over, for_a_copy=origin is not None)
     try:
         return StoreKeeper(spec.state, app_name(spec), spec.checkpoints_kept, open_folder, origin)
     except BaseException:
         if origin is not None:
             origin.close()
         raise
+
+
+def check_kept_rows(given: RowFrames) -> None:
+    """Raise UsageError for rows that a store cannot keep."""
+    if len(given.frames) > 1:
+        raise UsageError(
+            f"--state keeps one input of rows, and there are {len(given.frames)}, {names_text(given.names)}: join or "
+            "union them in Spark, or leave --state out"
+        )
+    [(name, frame)] = given.frames.items()
+    if isinstance(frame, SparkSpec) and frame.format in NOT_READ_AGAIN:
+        raise UsageError(f"--state: what {frame} gives cannot be read again after a crash; have it written to files")
+    if not isinstance(frame, SparkSpec) and not frame.isStreaming:
+        raise UsageError(
+            f"--state: the rows {name!r} are a batch DataFrame, which is read once; have it written to files, and read "
+            f"these by rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
+        )
 
 
 def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
@@ -96,10 +117,12 @@ def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Return what `--rename-state` says, each OLD=NEW. Raises UsageError.
 
-    >>> renamings(["count=words"])
-    (('count', 'words'),)
+    What is in a store has the name that it has; a new one is better chosen without "=".
+
+    >>> renamings(["count=words", "a=b=c"])
+    (('count', 'words'), ('a=b', 'c'))
     """
-    pairs = tuple((old, new) for old, _, new in (each.partition("=") for each in given))
+    pairs = tuple((old, new) for old, _, new in (each.rpartition("=") for each in given))
     for each, (old, new) in zip(given, pairs, strict=True):
         if not old or not new or old == new:
             raise UsageError(f"--rename-state {each}: must be OLD=NEW, two names of operators")
@@ -154,12 +177,13 @@ def resume(
         )
     length = writer.hold(spec.take_over)
     keeper.check_output(writer.name, length)
-    named = () if found is None else found.spark
-    if job_input.spark is None and named:
-        raise StoreError(f"the store {keeper.path} goes with Spark's lines: {OTHER_LINES}")
+    whose = f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title
+    if job_input.spark is None and found is not None and found.spark:
+        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
     if job_input.spark is not None and found is not None and found.splits:
-        raise StoreError(f"the store {keeper.path} goes with lines from files: {OTHER_LINES}")
-    check_record(keeper.path, named)
+        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+    if found is not None and not is_restored(keeper.path, found):
+        check_record(keeper.path, found.spark)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
@@ -167,10 +191,11 @@ def resume(
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    if found is not None and found.checkpoint and not is_over and not is_same:
+    is_idle = is_over and not (spec.renamed or spec.dropped)  # but wrong names are refused
+    if found is not None and found.checkpoint and not is_idle and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines))
+        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines, job_input.rows))
     if not writer.is_kept:
         report(
             f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "
@@ -178,7 +203,7 @@ def resume(
         )
     begun = keeper.begin(writer.name, length)
     if job_input.spark is not None:
-        job_input = replace(job_input, spark=keep_query(keeper.path, named, job_input.spark))
+        job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")

@@ -5,8 +5,8 @@
 2. From `start` on the thread alone uses the store; `commit` gives it one checkpoint at a time, and `results` has what
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
-3. What is not needed any more is removed after a commit, before the next; if that fails, after the next. A name that
-   is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
+3. What is not needed any more is removed once a commit has been told, before the next; if that fails, after the next.
+   A name that is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
 4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
    commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
    what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
@@ -19,15 +19,17 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
+from uuid import uuid4
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
-from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits, taken_text
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
+from megaflow.durable.query_record import keep_record, restore_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -35,7 +37,6 @@ from megaflow.job.launcher.kept_input import KeptInput
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
 FAREWELL_SECONDS: Final = 5.0  # for a sync that is under way
-
 DROP_SECONDS_MAX: Final = 10.0  # for a commit without a name: many times what it takes
 
 
@@ -57,7 +58,7 @@ class ToDrop:
     done: Future[None]  # for who has asked
 
 
-Task: TypeAlias = ToCommit | ToDrop
+Task: TypeAlias = ToCommit | ToDrop | Literal["collect"]
 
 
 class StoreKeeper:
@@ -142,8 +143,8 @@ class StoreKeeper:
                 )
             if length < said.length:
                 raise StoreError(
-                    f"--output {name} has {length} bytes, and had {said.length} when the last checkpoint was taken: "
-                    "put back the file that this job wrote, or begin with another --state folder"
+                    f"--output {name} {f'has {length} bytes' if length else 'is gone or empty'}, and had {said.length} "
+                    "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
                 )
 
     def begin(self, output: str, length: int) -> Commit:
@@ -154,9 +155,10 @@ class StoreKeeper:
         try:
             outputs = (OutputLength(output, length),)
             if self.origin is not None:
-                self._found = [self.origin.copy_into(self._store, outputs)]
+                self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
                 self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
+            restore_record(self._store, self.path, self._incarnation.latest)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
@@ -259,8 +261,8 @@ class StoreKeeper:
                 return
             if result is not None:
                 self._results.append(result)
-        if isinstance(task, ToDrop) and result is None:
-            return  # who has asked knows
+        if task is not None and result is None:
+            return  # nobody waits, or who has asked knows
         with contextlib.suppress(OSError):  # the loop has ended
             self._wake()
 
@@ -269,22 +271,30 @@ class StoreKeeper:
         if task is None:
             self._begin_anew()
             return None
+        if task == "collect":
+            assert self._incarnation is not None, "it has begun"
+            with contextlib.suppress(OSError):
+                self._incarnation.collect()
+            return None
         if self._doubtful is None:
             self._doubtful_since = time.monotonic()
         if isinstance(task, ToDrop):
             self._drop(task)
             return None
         commit, length = task.commit, task.length
-        if self._doubtful is None:
-            try:
-                commit = replace(commit, splits=self.input.remainders(task.left))
-            except OSError as error:
-                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
-        commit, self._doubtful = self._doubtful or commit, None
-        self._lengths[commit.checkpoint] = length
         taken = dict(self.latest.named)
         refused = tuple((name, taken_text(name)) for name in task.names if name in taken)
         free = [name for name in task.names if name not in taken]
+        if self._doubtful is None:
+            try:
+                commit = replace(commit, splits=self.input.remainders(task.left))
+                commit = keep_record(self._store, self.path, commit) if free else commit
+            except OSError as error:
+                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+            except StoreError as error:
+                return self._fail(commit, str(error))
+        commit, self._doubtful = self._doubtful or commit, None
+        self._lengths[commit.checkpoint] = length
         try:
             if not self._write(commit, lambda incarnation: incarnation.commit(commit, free)):
                 return None
@@ -308,7 +318,7 @@ class StoreKeeper:
             task.done.set_exception(StoreError(f"the store {self.path} cannot be written to: {error.strerror}"))
 
     def _write(self, commit: Commit, write: Callable[[Incarnation], object]) -> bool:
-        """Write a commit, remove what is not needed then; in doubt set `_doubtful` and return False. Raises OSError."""
+        """Write a commit; in doubt set `_doubtful` and return False. Raises OSError."""
         incarnation = self._incarnation
         assert incarnation is not None, "it has begun"
         try:
@@ -318,8 +328,8 @@ class StoreKeeper:
                 raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
             self._doubtful = commit
             return False
-        with contextlib.suppress(OSError):
-            incarnation.collect()
+        with self._wanted:
+            self._tasks.appendleft("collect")
         return True
 
     def _begin_anew(self) -> None:
@@ -330,21 +340,11 @@ class StoreKeeper:
             self._incarnation = self._incarnation.begin_anew()
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
-        begun = self._incarnation.latest
+        self._begun = begun = self._incarnation.latest
         self._lengths = {begun.checkpoint: self._lengths[begun.checkpoint]}
-        self._begun = begun
 
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""
         assert self._incarnation is not None, "it has not begun"
-        mine = (segment.name for segment in commit.files if segment.checkpoint == commit.checkpoint)
-        self._incarnation.give_up(mine)
+        self._incarnation.give_up(each.name for each in commit.files if each.checkpoint == commit.checkpoint)
         return CommitFailed(commit.checkpoint, reason)
-
-
-def taken_text(name: str) -> str:
-    """Say why a checkpoint cannot have a name."""
-    return (
-        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
-        "this one was taken, without a name"
-    )

@@ -5,20 +5,25 @@ side door, signals, store and output are the job's, through all lives.
 
 1. A next life follows only a loss: not an error of the program's or of ours, which would come again; not if the job was
    told to stop, or is ended by force; and not if `restarts` of them have followed each other without a checkpoint
-   between that was committed. The wait before one doubles with each.
-2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for. Then the
-   store begins a new incarnation, by a commit, after what was being committed. Then the output is cut back to what that
-   commit says; this stands in its queue before anything of the next life. Only then are processes started.
+   between that was committed. The first comes at once; the wait before the others doubles with each. What kills a
+   process again and again, but later than the next checkpoint, is no reason to go on for ever: OFTEN times as many
+   losses end the job, if they come within OFTEN_SECONDS.
+2. Nothing of two lives overlaps. First all processes that the launcher has started are dead, and waited for; or they
+   stay: all that they were is over, and they wait for a part in the next life (see `megaflow.job.worker.memory`). They
+   are kept after the first of losses in a row, if Spark does not feed the job. Then the store begins a new incarnation,
+   by a commit, after what was being committed. Then the output is cut back to what that commit says; this stands in its
+   queue before anything of the next life. Only then are processes started, or told their parts.
 3. A process that was started by hand has lost its connections, and ends by itself. Whatever it still writes bears the
    incarnation that is over, so no commit names it.
-4. As many processes are started as the launcher had at that moment, at the same addresses (see `children`); the first
-   of them is where the job was coordinated, if that is one of these. Whoever asks there meanwhile is served then. The
-   job's file says that the job recovers, until the launcher is connected to all.
+4. As many processes go on, or are started, as the launcher had at that moment, on its own machine at the same
+   addresses (see `place`); the first of them is where the job was coordinated, if that is one of these. Whoever asks
+   there meanwhile is served then. The job's file says that the job recovers, until the launcher is connected to all.
 5. Ctrl-C in between is final: what is to be kept is kept already.
 6. As the loop, it yields where it waits (`lives`), so that a simulation can put all else that happens in between.
 """
 
 import selectors
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
@@ -30,23 +35,29 @@ from megaflow.errors import (
     OutputError,
     PeerFailed,
     ProtocolError,
+    StoreDamaged,
     StoreError,
     StoreFenced,
     StoreUnfit,
 )
 from megaflow.job.job_file import Job, republish
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import FORCED, EarlyEnd
-from megaflow.job.launcher.loop import Loop, RunSummary
+from megaflow.job.launcher.loop import Loop
 from megaflow.job.launcher.machine import Machine
+from megaflow.job.launcher.newcomers import Arrivals
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, JobSpec
 
-WAIT_SECONDS: Final = 0.1  # before the first restart: what has killed a process may last a moment
+WAIT_SECONDS: Final = 0.2  # before a second restart in a row: what has killed a process may last a moment
 WAIT_SECONDS_MAX: Final = 5.0
+SEEK_SECONDS: Final = 0.1  # until it is looked again whether processes can be started
+OFTEN: Final = 10  # losses for each of `restarts`; by default one every 20 seconds
+OFTEN_SECONDS: Final = 600.0
 
 
 def is_loss(error: BaseException) -> bool:
@@ -54,17 +65,28 @@ def is_loss(error: BaseException) -> bool:
     if isinstance(error, StoreFenced):
         return False  # another launcher goes on
     is_any = isinstance(error, ClusterError | StoreError | OutputError)
-    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit)
+    return is_any and not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)
 
 
 class Starter(Protocol):
     """Starts the processes of a life, which has begun with `begun`."""
 
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        """Look for seats of those that found the job, in the place of those that listened there. Raises OSError."""
+
+    def settled(self) -> Sequence[Address] | None:
+        """Return where they will listen, None as long as that is not known. Raises MegaflowError or OSError."""
+
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start those that found the job, each to listen at one of these addresses. Raises OSError."""
 
-    def start(self, begun: Resumption, count: int, contact: Address, other_code: bool) -> list[Child]:
-        """Start so many that join through a contact, perhaps with other code. Raises MegaflowError or OSError."""
+    def start(
+        self, begun: Resumption, count: int, contact: Address, other_code: bool, wake: Callable[[], None]
+    ) -> Arrivals:
+        """Start so many that join through a contact, perhaps with other code. Raises MegaflowError or OSError.
+
+        `wake` is called, by any thread, when there is something new of those that could not be started at once.
+        """
 
 
 @dataclass(eq=False)
@@ -88,6 +110,7 @@ class Supervision:
     def __post_init__(self, job: Job) -> None:
         self._job = job  # as it was when the present life began
         self._losses = 0  # without a committed checkpoint between
+        self._lost_at: deque[float] = deque()  # seconds of the clock, of the last OFTEN_SECONDS
         self._since = 0 if self.keeper is None else self.keeper.latest.checkpoint  # that the present life began with
 
     def begin(self, addresses: Sequence[Address]) -> None:
@@ -137,7 +160,9 @@ class Supervision:
         """End a life, and begin the next one. Raises what keeps that from being."""
         with self.signals.held():
             self.signals.can_drain = self.early_end.is_served = False
-            addresses = self.children.begin_anew()
+            is_first = self._losses == 0 or keeper.latest.checkpoint > self._since
+            keeping = is_first and not self.begun.job_input.spark_queries
+            addresses = self.children.begin_anew(keeping)
         self.loop.close()
         if not addresses:
             raise loss
@@ -163,14 +188,24 @@ class Supervision:
                 replace(job, host=addresses[0][0], port=addresses[0][1], life=job.life + 1, recovering=restart)
             )
             self.report(f"{loss}; {restart}: {resumption_text(commit, commit.written_at, 0, self.machine.wall())}")
-            due = self.machine.now() + min(WAIT_SECONDS * 2 ** (self._losses - 1), WAIT_SECONDS_MAX)
+            wait = min(WAIT_SECONDS * 2 ** (self._losses - 2), WAIT_SECONDS_MAX) if self._losses > 1 else 0.0
+            due = self.machine.now() + wait
             while (left := due - self.machine.now()) > 0:
                 yield from self._wait(left)
+            try:
+                self.starter.seek(self.begun, addresses)
+                while (settled := self.starter.settled()) is None:
+                    yield from self._wait(SEEK_SECONDS)
+            except (ClusterError, OSError) as error:
+                raise ClusterError(f"{loss}; no other process can be started: {error}") from error
+            if list(settled) != addresses:
+                host, port = settled[0]
+                self._job = self._published(replace(self._job, host=host, port=port))
         finally:
             self.selector.close()
             news.close()
         try:
-            self.begin(addresses)
+            self.begin(settled)
         except OSError as error:
             raise ClusterError(f"{loss}; no other process can be started: {error}") from error
 
@@ -188,6 +223,13 @@ class Supervision:
             self._losses = 0
         if self._losses == self.spec.restarts:
             raise ClusterError(f"{loss}; no checkpoint was taken since restart 1 of {self._losses}") from loss
+        now = self.machine.now()
+        self._lost_at.append(now)
+        while self._lost_at[0] < now - OFTEN_SECONDS:
+            self._lost_at.popleft()
+        if (often := len(self._lost_at)) > OFTEN * self.spec.restarts:
+            within = f"{often} times within {OFTEN_SECONDS / 60:g} minutes"
+            raise ClusterError(f"{loss}; processes were lost {within}: it does not go on by itself")
         self._losses += 1
 
     def _published(self, job: Job) -> Job:

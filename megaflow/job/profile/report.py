@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from megaflow.control.reports import quantity
+from megaflow.control.wording import quantity
 from megaflow.errors import UsageError
 from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec

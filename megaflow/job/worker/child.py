@@ -1,7 +1,8 @@
 """A worker process, started by the launcher.
 
 It reads its `ChildSpec` from a pipe, which then stays open: its end is the launcher's end, and this process's, too (see
-`megaflow.job.worker.lifeline`). Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
+`megaflow.job.worker.lifeline`). If it has lost others it may stay, to be given a part in the job's next life (see
+`megaflow.job.worker.memory`). Exit codes: 0 done, 1 failed. A failure of this process's own goes to the
 launcher as `Failed`, to be shown there last and alone, and as its exit report if it is no member yet;
 only what cannot be sent is logged here.
 
@@ -14,48 +15,54 @@ What the user's code starts gets nothing that is the worker's own:
    it; of the connections it lets go, and ends if it comes back to the engine: see
    `megaflow.timely.communication.tcp_fabric`. So a worker's end is seen though a fork of it lives on.
 
-Once started, the process keeps the garbage collector off what was built (`gc.freeze`) and has it run
-rarely: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many small,
-long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
+Once started, the process keeps the garbage collector off what was built (`gc.freeze`). It has it run rarely from the
+first, as states are loaded, too: `MEGAFLOW_GC_THRESHOLD` allocations apart (default 1000000). State per key is many
+small, long-lived objects; a full collection of a million keys takes 64 ms, in which the stream stands still.
 """
 
 import contextlib
 import gc
 import logging
 import os
-import pickle
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from megaflow.control.launcher_messages import Failed
 from megaflow.control.messages import JobSettings
 from megaflow.control.worker.port_roles import ControlDoor, IngestDoor, LauncherDoor
-from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreError
-from megaflow.job.exit_report import ExitReport, write_report
+from megaflow.durable.incarnation import read_commit
+from megaflow.durable.restored import Heir
+from megaflow.durable.store import Store
+from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, StoreError
+from megaflow.job.exit_report import ExitReport, bins_text, say_stays, write_report
 from megaflow.job.profile.worker_profile import Profile
+from megaflow.job.program_code import difference
 from megaflow.job.sign_of_life import SignOfLife, write_sign
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess, gc_threshold
+from megaflow.job.worker.cut_keeper import WRITER
 from megaflow.job.worker.flow import App
-from megaflow.job.worker.lifeline import die_with_parent, end_with
+from megaflow.job.worker.kept_state import open_folder
+from megaflow.job.worker.lifeline import LIFELINE, die_with_parent, end_with, read_spec
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.watchdog import Watchdog
+from megaflow.job.worker.watchdog import WATCHDOG, Watchdog
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
-from megaflow.megaphone.routing import ranges_text
+from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.runtime import Config
 
 STDIN = 0
-LENGTH_BYTES = 8
-RANGES_SHOWN = 8  # of the bins of an operator that are lost
 LAUNCHED_SECONDS = 86_400.0  # to join: the launcher ends a process that takes too long, when the coordinator says so
 FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
@@ -63,22 +70,19 @@ FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 _log = logging.getLogger("megaflow.child")
 
 
-def read_spec(file: int) -> ChildSpec:
-    """Read the launcher's message: its length, then a pickled ChildSpec. The file stays open."""
-    length = int.from_bytes(_read_exactly(file, LENGTH_BYTES), "big")
-    spec = pickle.loads(_read_exactly(file, length))
-    assert isinstance(spec, ChildSpec), "the launcher sends nothing else"
-    return spec
+class CannotStay(Exception):
+    """This process cannot go on in the job's next life, though it was to; a new one can."""
 
 
-def _read_exactly(file: int, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        block = os.read(file, size - len(data))
-        if not block:
-            raise ProtocolError("the launcher ended before it had said what to run")
-        data += block
-    return bytes(data)
+def say_whose_lines_these_are() -> None:
+    """Have warnings about connections begin as all that megaflow says, unless the program sets up its own logging."""
+    logger = logging.getLogger("megaflow.wire")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter("megaflow: %(message)s"))
+        handler.addFilter(lambda record: not logging.getLogger().handlers)
+        logger.addHandler(handler)
 
 
 class Process:
@@ -89,18 +93,26 @@ class Process:
         spec: ChildSpec,
         joined: Callable[[Worker], None] = lambda worker: None,
         tell: Callable[[SignOfLife], None] = lambda sign: None,
+        before: "Process | None" = None,
     ) -> None:
         """`joined` is told of each worker that has joined a running job and has its table, or is to wait for one.
 
-        `tell` is told twice a second how the workers are, on a thread of its own.
+        `tell` is told twice a second how the workers are, on a thread of its own. `before` is what this process was in
+        the job's life before, in which it has ended.
         """
         part = spec.part
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
-        settings = JobSettings(spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable)
+        settings = JobSettings(
+            spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable, spec.rows
+        )
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
-        self.shared = Shared(spec, App(job.app), LauncherDoor(), control, {}, {}, Watchdog(tell), joined)
+        app = App(job.app) if before is None else before.shared.app
+        watchdog = Watchdog(tell) if before is None else before.shared.watchdog
+        memory = None if before is None else Memory()
+        self.shared: Shared = Shared(spec, app, LauncherDoor(), control, {}, {}, watchdog, joined, memory=memory)
+        self.programs: dict[int, WorkerProgram] = {}  # worker -> its part, once that is built
         self.told = False  # the launcher knows why this process fails
         self._unreported = threading.Lock()  # taken by the first that reports why the process ends
 
@@ -109,7 +121,10 @@ class Process:
 
         A process that joins loads its program before it asks to: however long that takes, no other one waits for it.
         """
-        self.shared.watchdog.start()
+        say_whose_lines_these_are()
+        if self.shared.memory is None:
+            self.shared.watchdog.start()
+        collect_rarely()
         if isinstance(self.spec.part, JoiningProcess):
             self.shared.app.function()
         execute(self._config(), self._work, self.spec.job.args)
@@ -148,17 +163,66 @@ class Process:
                 self.shared.watchdog.watching(worker),
             ):
                 with contextlib.nullcontext() if profile is None else profile.building():
-                    program.build()
+                    self._build(program)
                     settle_memory()
+                self.programs[worker.index] = program
+                if self.shared.memory is not None and len(self.programs) == len(self.shared.stagings):
+                    self.shared.memory.forget()
                 program.run()
         except PeerLost as error:
             self._tell_loss(worker, error)
             raise  # the connections are closed already
-        except PeerFailed:
-            raise  # the worker at fault reports it
+        except (PeerFailed, CannotStay):
+            raise  # the worker at fault reports it; others may do what this process cannot
         except BaseException as error:
             self._tell(worker, error)
             raise
+
+    def _build(self, program: WorkerProgram) -> None:
+        """Build a worker's part. Raises CannotStay for what need not come again in a new process."""
+        try:
+            program.build()
+        except Exception as error:
+            if self.shared.memory is None:
+                raise
+            _log.error("the program cannot be built in a process that has run it: %s", format_user_traceback(error))
+            raise CannotStay from error
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether it may go on in the job's next life, as it has lost others: see `memory`. Its workers have ended."""
+        spec, part = self.spec, self.spec.part
+        is_usual = spec.report_fd is not None and not (isinstance(part, JoiningProcess) and part.other_code)
+        job = spec.job
+        goes_on = spec.durable is not None and job.restarts > 0 and job.profile is None and job.on is None
+        was_built = len(self.programs) == len(self.shared.stagings) > 0
+        return is_usual and goes_on and was_built and not (spec.spark_queries or spec.pushed)
+
+    def end(self) -> list[tuple[Heir, Remains]]:
+        """Write no more, as all workers have ended; return what is in memory of the operators. Blocks."""
+        heirs = [each for program in self.programs.values() for each in program.end()]
+        self.programs.clear()
+        return heirs
+
+    def remember(
+        self, heirs: Iterable[tuple[Heir, Remains]], open_store: Callable[[str], Store] = open_folder
+    ) -> None:
+        """Remember what it has left in the job's life before, as far as that is what the commit says.
+
+        Raises CannotStay if this is of other code.
+        """
+        part, memory = self.spec.durable, self.shared.memory
+        assert part is not None and memory is not None
+        if part.commit is None:
+            return
+        try:
+            store = open_store(part.folder)
+            commit = read_commit(store, part.commit)
+            if difference(self.shared.app.fingerprint(self.spec.job.args), commit.code) is not None:
+                raise CannotStay
+            memory.roll_back(store, commit, heirs)
+        except (OSError, MegaflowError) as error:
+            _log.debug("nothing is remembered: %s", error)  # what is wrong with the store will be said where it is read
 
     def _tell(self, worker: Worker, error: BaseException) -> None:
         """Send the failure to the launcher, and wait a moment until it has it: raising closes the connections."""
@@ -189,28 +253,15 @@ class Process:
             write_report(self.spec.report_fd, report)
 
 
-def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
-    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
-
-    >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
-    ("2 of 5 bins of 'count' (2-3)", '')
-    >>> bins_text("count", [0, 1] * 128, [1])
-    "128 of 256 bins of 'count' (1,3,5,7,9,11,13,…,255)"
-    """
-    bins = [bin for bin, owner in enumerate(table) if owner in workers]
-    if not bins:
-        return ""
-    ranges = ranges_text(bins).split(",")
-    if len(ranges) > RANGES_SHOWN:
-        ranges[RANGES_SHOWN - 1 : -1] = ["…"]
-    return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
+def collect_rarely() -> None:
+    """Have the garbage collector run rarely."""
+    gc.set_threshold(gc_threshold(), 20, 100)
 
 
 def settle_memory() -> None:
-    """Hide from the garbage collector what exists now, and have it run rarely."""
+    """Hide from the garbage collector what exists now."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(gc_threshold(), 20, 100)
 
 
 def empty_standard_input() -> None:
@@ -227,7 +278,7 @@ def keep_from_forks(*files: int) -> None:
 
 
 def main() -> int:
-    """Run this process's part of a job; return the exit code."""
+    """Run this process's part of a job, in one life or several; return the exit code."""
     die_with_parent()
     pipe = os.dup(STDIN)
     empty_standard_input()
@@ -236,16 +287,45 @@ def main() -> int:
     os.set_inheritable(spec.report_fd, False)  # its end is this process's end
     os.set_inheritable(spec.sign_fd, False)
     os.set_inheritable(spec.listener_fd, False)
-    keep_from_forks(pipe, spec.report_fd, spec.sign_fd)
-    end_with(pipe)
+    listener = os.dup(spec.listener_fd)  # for a next life
+    keep_from_forks(pipe, spec.report_fd, spec.sign_fd, listener)
+    parts: SimpleQueue[ChildSpec] = SimpleQueue()
+    end_with(pipe, parts.put)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends the process like other signals, not with a traceback
     process = Process(spec, tell=partial(write_sign, spec.sign_fd))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    while (code := live(process)) is None:
+        try:
+            process = stay(process, parts, listener)
+        except CannotStay:
+            return 1
+    return code
+
+
+def stay(process: Process, parts: "SimpleQueue[ChildSpec]", listener: int) -> Process:
+    """Wait until the process has a part in the job's next life; return what it is in that. Raises CannotStay."""
+    report_fd, sign_fd = process.spec.report_fd, process.spec.sign_fd
+    assert report_fd is not None, "it may stay"
+    heirs = process.end()
+    say_stays(report_fd)
+    gc.unfreeze()  # what was built goes
+    spec = replace(parts.get(), listener_fd=os.dup(listener), report_fd=report_fd, sign_fd=sign_fd)
+    following = Process(spec, before=process)
+    following.remember(heirs)
+    return following
+
+
+def live(process: Process) -> int | None:
+    """Run a process in one life of the job; return the exit code, None if it stays for the next."""
     try:
         process.run()
-    except (PeerFailed, PeerLost) as error:
+    except PeerLost as error:
         _log.debug("%s", error)  # the process at fault reports it
+        others = {thread.name for thread in threading.enumerate()} - {LIFELINE, WATCHDOG, WRITER}
+        return None if process.may_stay and len(others) == 1 else 1  # else the program has begun what it may not again
+    except (PeerFailed, CannotStay) as error:
+        _log.debug("%s", error)
         return 1
     except BaseException as error:
         text = "".join(traceback.format_exception_only(error)).strip()

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Final
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, PositionsAt
@@ -26,6 +26,7 @@ from megaflow.job.worker.cut_packer import CutPacker
 from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.unwritten import Piece
 
+WRITER: Final = "checkpoints"  # the thread
 BLOCKS_MAX: Final = 1024
 """That wait to be packed: of about 64 KiB each."""
 CHECK_SECONDS: Final = 0.1  # until whoever waits for the thread looks whether it is still there
@@ -54,7 +55,7 @@ class CutKeeper:
         The sink of the worker's operators, and of its source.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=WRITER, daemon=True)
             self._thread.start()
         self._put((cut, block))
 
@@ -76,6 +77,15 @@ class CutKeeper:
             self._thread.join()
             self._raise_fault()
         return self._final
+
+    def stop(self) -> None:
+        """Write no more than what is being written; blocks until that is done."""
+        if self._thread is not None:
+            with contextlib.suppress(Empty):
+                while True:
+                    self._blocks.get_nowait()
+            self._blocks.put(None)
+            self._thread.join()
 
     def _put(self, item: tuple[Piece | LinesCut, Block | None] | None) -> None:
         while True:

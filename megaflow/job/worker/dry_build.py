@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from megaflow.job.worker.flow import Flow
 from megaflow.job.worker.kept_state import ENGINE
+from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -44,8 +45,10 @@ def draughtsman(args: Sequence[Any]) -> Draughtsman:
     return Draughtsman(LocalFabric([0]).allocator(0), founding([0]), Scope, (time.monotonic, time.time), args)
 
 
-def build_dry(worker: Worker, function: Callable[[Any], Any], args: Sequence[Any]) -> None:
-    """Call a flow program's function with a flow whose lines never come."""
+def build_dry(
+    worker: Worker, function: Callable[[Any], Any], args: Sequence[Any], rows: Sequence[str] | None = None
+) -> None:
+    """Call a flow program's function with a flow whose lines, or rows, never come; `rows`: as in RowInputs."""
     control: InputHandle[Any] = InputHandle()
     with worker.dataflow(function.__name__) as scope:
         scope.ref.graph.where = ENGINE
@@ -53,7 +56,8 @@ def build_dry(worker: Worker, function: Callable[[Any], Any], args: Sequence[Any
         set_default(numbered)
         scope.ref.graph.where = None
         numbers: Stream[Numbered] = Stream(numbered)
-        function(Flow(worker, scope, numbers, args, lambda: scope.source("Lines", never, stateless=True)))
+        inputs = RowInputs(rows)
+        function(Flow(worker, scope, numbers, args, lambda: scope.source("Lines", never, stateless=True), inputs))
 
 
 def never(capability: Capability, info: object) -> Callable[[object], None]:

@@ -9,9 +9,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from megaflow.control.packed_rows import names_text
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import BuildError, UsageError
 from megaflow.job.spec import AppFile, PickledFunction
+from megaflow.job.worker.row_inputs import RowInputs, select_input, shape_of
 from megaflow.job.worker.source_record import SourceRecord
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -21,11 +23,11 @@ from megaflow.timely.communication.codec import user_types
 
 
 class Flow:
-    """What a dataflow function is given, on each worker: the lines, its arguments, the engine underneath.
+    """What a dataflow function is given, on each worker: the lines or rows, its arguments, the engine underneath.
 
     args        what followed `--` on the command line: a list of str; in `megaflow.run`, `args=`
     worker      the worker that calls the function: its `index`, how many `peers` it has, its `log`
-    scope       where streams begin that are no lines, by `to_stream(iterable)` or `source(name, build)`
+    scope       where streams begin that are no lines or rows, by `to_stream(iterable)` or `source(name, build)`
     control     the stream of the commands that move bins; stateful operators take it by default
 
     The job ends when its lines do, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
@@ -39,29 +41,58 @@ class Flow:
         scope: Scope,
         control: Stream[Numbered],
         args: Sequence[str],
-        read: Callable[[], Stream[str]],
+        read: Callable[[], Stream[Any]],
+        inputs: RowInputs | None = None,
     ) -> None:
-        """`read` builds the source of lines; it is called at most once."""
+        """`read` builds the source of lines or rows; it is called at most once. `inputs`: of rows."""
         self.worker = worker
         self.scope = scope
         self.control = control
         self.args: list[Any] = list(args)
         self._read = read
+        self._inputs = RowInputs() if inputs is None else inputs
         self._lines: Stream[str] | None = None
+        self._source: Stream[Any] | None = None  # of rows; of batches of them, with their input's name, if are several
+        self._rows: dict[str, Stream[Any]] = {}
 
     def lines(self) -> Stream[str]:
         """Return the lines of the job, without their ends. Called twice: the same stream.
 
         The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
         """
+        if self._inputs.names:
+            raise BuildError(
+                f"the dataflow reads lines, and the job was given the rows {names_text(self._inputs.names)}: read them "
+                f"by flow.rows({self._inputs.names[0]!r}), or give lines"
+            )
         if self._lines is None:
             self._lines = self._read()
         return self._lines
 
-    @property
-    def reads_lines(self) -> bool:
-        """Whether `lines` was called."""
-        return self._lines is not None
+    def rows(self, name: str, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:
+        """Return the rows of the DataFrame that the job was given under this name. Called twice: the same stream.
+
+        They are bound outside, by `--rows NAME=spark:FORMAT:PATH` or `megaflow.run(dataflow, rows={"NAME": frame})`.
+        `as_`: each row is a tuple of its columns, or a dict (`as_=dict`), or a NamedTuple of the program's, whose
+        fields are the columns, in any order (`as_=Order`). Values are ints, floats, bools, strs, bytes, Decimals; an
+        array is a list, a map a dict, a nested row a tuple; null is None. A timestamp is an int of microseconds since
+        1970 in UTC, a date an int of days since then; with `timestamps="datetime"` they are an aware datetime in UTC
+        (a timestamp without a time zone a naive one) and a date, which takes far longer. The rows of a partition of
+        a batch are on one worker, in order. Raises BuildError for a name that the job was not given.
+        """
+        self._inputs.read(name, shape_of(name, as_, timestamps))
+        if name not in self._rows:
+            if self._source is None:
+                self._source = self._read()
+            several = self._inputs.are_several
+            self._rows[name] = self._source.flat_map(select_input(name)) if several else self._source
+        return self._rows[name]
+
+    def check_read(self, has_lines: bool) -> None:
+        """Raise BuildError unless all is read that the job was given; `has_lines`: lines, or rows."""
+        self._inputs.check_read()
+        if has_lines and self._lines is None and self._source is None:
+            raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
 
 
 def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> Stream[Any]:
@@ -72,8 +103,7 @@ def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> S
     stream = function(flow)
     if not isinstance(stream, Stream):
         raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
-    if has_lines and not flow.reads_lines:
-        raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+    flow.check_read(has_lines)
     return stream
 
 

@@ -71,7 +71,10 @@ def join_job(
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
-        child = ChildSpec(spec, name, part, address, listener.detach(), secret, output=form, durable=settings.durable)
+        child = ChildSpec(
+            spec, name, part, address, listener.detach(), secret, output=form, durable=settings.durable,
+            rows=settings.rows,
+        )  # fmt: skip
     process = Process(child, joined)
     departure = Departure(address, secret, lambda: bool(process.shared.stagings), report)
     try:

@@ -74,6 +74,21 @@ def to_json(record: Any) -> str:
         raise ProgramError(f"--output jsonl: {error}; {REMEDY}") from None
 
 
+def state_text(state: Any, as_json: bool) -> str:
+    """Return a state of a running job for people, or as JSON: what has no form there by its type and its repr.
+
+    >>> state_text("a", False), state_text([1], False), state_text((1, 2), True), state_text(1j, True)
+    ('a', '[1]', '[1, 2]', '{"type": "builtins.complex", "repr": "1j"}')
+    """
+    if not as_json:
+        return state if isinstance(state, str) else repr(state)
+    try:
+        return to_json(state)
+    except ProgramError:
+        kind = type(state)
+        return _encode({"type": f"{kind.__module__}.{kind.__qualname__}", "repr": repr(state)})
+
+
 def is_plain(value: Any) -> bool:
     """Tell whether a value holds nothing but what JSON has, by exact type; it may hold a NaN."""
     kind = type(value)

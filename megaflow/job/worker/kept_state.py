@@ -14,19 +14,27 @@ from megaflow.control.messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit, Fingerprint
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
-from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import BuildError
 from megaflow.job.worker.cut_keeper import CutKeeper
 from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch
+from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.journal import Durability, Journal
+from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
 from megaflow.timely.dataflow.graph import Graph, Node
 
 ENGINE: Final = "megaflow"  # where a worker's own operators stand
+
+
+def open_folder(folder: str) -> Store:
+    """Open a store, to read it or to put something there."""
+    return FolderStore(open_in_a_job(folder))
 
 
 class KeptState:
@@ -36,12 +44,14 @@ class KeptState:
         self,
         worker: Worker,
         part: DurablePart,
-        open_store: Callable[[str], Store] = lambda folder: FolderStore(LocalFolder(folder)),
+        open_store: Callable[[str], Store] = open_folder,
         keeper: type[CutKeeper] = CutKeeper,
+        memory: Memory | None = None,
     ) -> None:
-        """Open the store. Raises OSError."""
+        """Open the store. Raises StoreError. `memory`: of the commit, if the process has been one of the job before."""
         self._worker = worker
         self._part = part
+        self._memory = Memory() if memory is None else memory
         self._store = open_store(part.folder)
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
@@ -80,6 +90,12 @@ class KeptState:
     def finish(self) -> CutWritten | CutFailed | None:
         """Wait until all is written; return what came of the checkpoint at the end, if there was one."""
         return self._keeper.finish()
+
+    def stop(self) -> list[tuple[Heir, Remains]]:
+        """End, as the worker has: write no more to the store; return what is in memory of the operators. Blocks."""
+        self._keeper.stop()
+        heirs = self._durability.heirs
+        return [(heirs[name], Remains.of(store, journal)) for name, store, journal in self._stores()]
 
     def durable(self, begins: bool, code: Fingerprint | None = None) -> Durable:
         """Return what a coordinator must know, which runs `code`; `begins`: it is the first one of this incarnation.
@@ -127,16 +143,16 @@ class KeptState:
         return self._recovery
 
     def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        return self._recover().restore(heir, bins)
+        return self._memory.restore(heir, bins, self._recover())
 
-    def _journals(self) -> list[tuple[str, Journal]]:
-        return [(view.name, view.journal) for view in self._worker.stateful if view.journal is not None]
+    def _stores(self) -> list[tuple[str, BinStore, Journal]]:
+        return [(view.name, view.store, view.journal) for view in self._worker.stateful if view.journal is not None]
 
     def _operators(self) -> list[str]:
-        return [name for name, _ in self._journals()]
+        return [name for name, _, _ in self._stores()]
 
     def _encoding_seconds(self) -> float:
-        return sum(journal.seconds for _, journal in self._journals())
+        return sum(journal.seconds for _, _, journal in self._stores())
 
 
 def objection_to(node: Node) -> str | None:

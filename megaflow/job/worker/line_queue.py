@@ -1,4 +1,4 @@
-"""The lines that one worker may read now, in small batches.
+"""The lines, or rows, that one worker may read now, in small batches.
 
 They come from three places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of
 Spark that were staged here and then committed. The source takes batch by batch; what the coordinator must know of the
@@ -12,11 +12,12 @@ cache: batches of 256 KB run at less than half the speed.
 from collections import deque
 from collections.abc import Sequence
 from math import floor
+from typing import Any
 
 from megaflow.control.messages import CommitTaken, PushedEnded, Split, SplitRead
 from megaflow.job.splits import BATCH_BYTES, SplitReader, batches_of
 from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.untaken_lines import LinesCopy, joined
+from megaflow.job.worker.untaken_lines import LinesCopy
 
 Report = SplitRead | CommitTaken | PushedEnded
 
@@ -79,7 +80,7 @@ class LineQueue:
         self._pushed: deque[list[str]] = deque()
         self._pushed_ended: PushedEnded | None = None  # to be reported when they are taken
         self.expects_pushed = False  # the launcher's lines are read here, and their end was not reported
-        self._next: list[str] = []  # the batch that comes next; looked up ahead so that an end is known at once
+        self._next: list[Any] = []  # the batch that comes next; looked up ahead so that an end is known at once
         self._schedule: Schedule | None = None  # from the first line on, if there is a rate
         self._scheduled = 0.0  # the share that it is made for
         self._reports: list[Report] = []
@@ -138,10 +139,7 @@ class LineQueue:
 
     def untaken(self) -> LinesCopy | None:
         """Return what is left of Spark's lines that are committed; None if nothing is. After `remainders`."""
-        copy = self.staging.copy()
-        if self._next and self._from_spark:
-            copy.chunks.insert(0, joined(self._next))
-            copy.lines += len(self._next)
+        copy = self.staging.copy(self._next if self._from_spark else ())
         return copy if copy.lines else None
 
     def expect_pushed(self) -> None:
@@ -156,7 +154,7 @@ class LineQueue:
         """Note that no more lines will be pushed here; a `PushedEnded` reports when all are taken."""
         self._pushed_ended = PushedEnded(elsewhere)
 
-    def take(self, now: float) -> tuple[list[str], float] | None:
+    def take(self, now: float) -> tuple[list[Any], float] | None:
         """Return the next lines that are due and the time since which the first has been; None if there is none."""
         if not self.ready:
             return None

@@ -5,7 +5,8 @@ workers would refuse when they build, but for what is said at `KeptState.rehears
 between the two the program may have changed.
 
 1. It gets its task by standard input and answers by what was standard output. Both are the null device for the
-   program, whose words are not shown: it will say them again.
+   program, whose words are not shown: it will say them again. A fork of it has no part in the answer, whose end the
+   launcher waits for: it may live on.
 2. It reads the store, as workers do, and writes nothing.
 """
 
@@ -16,6 +17,7 @@ import sys
 
 from megaflow.errors import MegaflowError, PeerFailed, StoreError
 from megaflow.job.spec import Rehearsal
+from megaflow.job.worker.child import keep_from_forks
 from megaflow.job.worker.dry_build import Enough, build_dry, draughtsman
 from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.kept_state import KeptState
@@ -42,8 +44,14 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
 
     try:
         app.function()
-        build_dry(worker, build, args)
-        kept.rehearse()
+        build_dry(worker, build, args, task.rows)
+        try:
+            kept.rehearse()
+        except FileNotFoundError as gone:
+            raise StoreError(
+                f"{gone.filename} was removed meanwhile by a job that goes on: begin with a later checkpoint, or with "
+                "one that has a name, which stays"
+            ) from gone
     except StoreError as error:
         return error
     except Enough:
@@ -59,6 +67,7 @@ def main() -> None:
     task = pickle.load(sys.stdin.buffer)
     assert isinstance(task, Rehearsal), "the launcher sends nothing else"
     answer = os.dup(STDOUT)
+    keep_from_forks(answer)
     null = os.open(os.devnull, os.O_RDWR)
     for file in (STDIN, STDOUT, STDERR):
         os.dup2(null, file)

@@ -89,6 +89,7 @@ class LineSource:
     probe: ProbeHandle  # at the output of the dataflow
     report: Callable[[Any], None]  # tells the coordinator what was read
     keep: Callable[[LinesCut], None] | None = None  # writes what is left of Spark's lines, and tells the coordinator
+    names_inputs: bool = False  # whether each batch goes out as one record, with the name of the input of its rows
 
     def __post_init__(self, control: Port[Numbered]) -> None:
         self._waiting: deque[tuple[int, object]] = deque()  # (epoch, command) that control has not passed
@@ -100,7 +101,7 @@ class LineSource:
         self._timer_due = 0.0  # seconds; a later moment is already on the worker's timers
         builder = NodeBuilder(control.scope, "Lines")
         self._commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds
-        self._output: Output[str]
+        self._output: Output[Any]
         self._output, self.lines = builder.new_output()
         builder.build(self._make, joinable=True)
 
@@ -191,7 +192,7 @@ class LineSource:
             if taken is None:
                 break
             lines, since = taken
-            self._output.ship(self._epoch, lines)
+            self._output.ship(self._epoch, [(self.queue.staging.input, lines)] if self.names_inputs else lines)
             self.lateness.begin(self._epoch, since, len(lines))
             self._batches += 1
         for report in self.queue.take_reports():

@@ -1,4 +1,4 @@
-"""Lines of Spark task attempts, kept aside at one worker until a commit names the attempt.
+"""Lines or rows of Spark task attempts, kept aside at one worker until a commit names the attempt.
 
 Rules:
 
@@ -10,8 +10,8 @@ Rules:
    for a batch that was committed is counted, answered and dropped: a replay changes nothing.
 4. At most `limit_bytes` of lines are kept in memory. What arrives beyond goes to a temporary
    file of its attempt, without a name, so that not even a crash leaves it behind.
-5. What arrives is kept as the text it is and becomes lines when they are taken, a batch at a time: until then a
-   line costs neither time nor an object, and the strings of a batch are young when the fold reads them.
+5. What arrives is kept as it is (`staged_units`) and becomes lines or rows when they are taken: until then a line
+   costs neither time nor an object, and the strings of a batch are young when the fold reads them.
 6. When the source has closed, what is open and what still arrives is counted, answered and dropped, too: the job ends,
    or the worker leaves, which is no error of a task.
 
@@ -19,81 +19,21 @@ One thread stages (the poller of the process, by `stage`, `end` and `lost`), one
 (the worker's own, by `commit`, `take` and `take_finished`); a lock keeps them apart.
 """
 
-import os
 import sys
-import tempfile
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
-from typing import IO, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
-from megaflow.job.worker.untaken_lines import Chunk, LinesCopy, read_text
+from megaflow.job.worker.staged_attempt import StagedAttempt, StagedUnit
+from megaflow.job.worker.staged_units import OpenLines, OpenRows, Unpack, mark_of, no_rows, open_unit, records_in
+from megaflow.job.worker.untaken_lines import LinesCopy
 
 MEMORY_LIMIT_BYTES = 64 << 20  # about one default batch of small files; a worker has better use for more
 
 Key: TypeAlias = tuple[str, str, int, int, int]  # query, run, batch, partition, attempt
-
-
-class _StagedLines(NamedTuple):
-    """Lines of one message: in memory, or a range of the attempt's file."""
-
-    text: str | None
-    separator: str
-    start: int  # in the file
-    size: int  # bytes: held in memory, or in the file
-
-
-class _Attempt:
-    """What one task attempt has sent so far. Written under the lock of its Staging."""
-
-    def __init__(self, sender: Hashable, dropped: bool) -> None:
-        self.sender = sender
-        self.dropped = dropped  # counted, not kept
-        self.whole = False
-        self.lines = 0
-        self.chunks: deque[_StagedLines] = deque()
-        self.file: IO[bytes] | None = None
-        self.file_bytes = 0
-
-    def spill(self, text: str, separator: str, folder: str | None) -> None:
-        """Append lines to the file."""
-        if self.file is None:
-            self.file = tempfile.TemporaryFile(buffering=0, prefix="megaflow-staging-", dir=folder)  # noqa: SIM115
-        content = text.encode("utf-8", "surrogatepass")
-        with memoryview(content) as rest:
-            while rest:
-                rest = rest[self.file.write(rest) :]
-        self.chunks.append(_StagedLines(None, separator, self.file_bytes, len(content)))
-        self.file_bytes += len(content)
-
-    def load(self, chunk: _StagedLines) -> str:
-        """Return the text of a chunk."""
-        if chunk.text is not None:
-            return chunk.text
-        assert self.file is not None
-        return read_text(self.file.fileno(), chunk.start, chunk.size)
-
-    def copy(self, files: list[int]) -> list[Chunk]:
-        """Return the chunks, with a descriptor in `files` for those that are in a file."""
-        if self.file is not None and self.chunks:
-            files.append(os.dup(self.file.fileno()))
-        return [
-            (chunk.text if chunk.text is not None else (files[-1], chunk.start, chunk.size), chunk.separator)
-            for chunk in self.chunks
-        ]
-
-    def held_bytes(self) -> int:
-        """Return the memory accounted to this attempt."""
-        return sum(chunk.size for chunk in self.chunks if chunk.text is not None)
-
-    def clear(self) -> None:
-        """Forget lines and file."""
-        self.chunks.clear()
-        if self.file is not None:
-            self.file.close()
-            self.file = None
 
 
 class Staging:
@@ -107,14 +47,13 @@ class Staging:
         self._limit_bytes = limit_bytes
         self._folder = folder
         self._lock = Lock()
-        self._attempts: dict[Key, _Attempt] = {}  # open or whole, not yet committed
+        self._attempts: dict[Key, StagedAttempt] = {}  # open or whole, not yet committed
         self._committed: dict[str, int] = {}  # query -> newest committed batch
-        self._ready: deque[tuple[_Attempt, CommitTaken | None]] = deque()  # with a batch's last attempt: its receipt
+        self._ready: deque[tuple[StagedAttempt, CommitTaken | None]] = deque()  # a batch's last: with its receipt
         self._finished: list[CommitTaken] = []
         self._closed = False
-        self._current: str | None = None  # the text of the chunk being taken
-        self._separator = "\n"  # of its lines
-        self._position = 0  # in it, of the first line that is not taken
+        self._last: OpenLines | OpenRows | None = None  # the chunk that was taken from last, perhaps wholly
+        self.unpack: Unpack = no_rows  # what makes rows of a chunk; written by whoever builds the dataflow
         self.held_bytes = 0  # of lines in memory, the chunk being taken left out; written here, under the lock
         self.pending_lines = 0  # committed, not taken; written likewise
 
@@ -123,23 +62,20 @@ class Staging:
 
         Raises ProtocolError, with nothing changed, if the message is not what an executor sends.
         """
-        key = self._key(message)
-        text, separator = message.text, message.separator
-        if not (type(text) is type(separator) is str) or not separator or separator[0] in separator[1:]:
-            raise ProtocolError(f"worker {self.worker} was sent staged lines that are no text of separated lines")
-        if type(message.lines) is not int or message.lines != text.count(separator) + 1:
-            raise ProtocolError(
-                f"worker {self.worker} was sent {text.count(separator) + 1} staged lines as {message.lines!r:.50}"
-            )
-        size = sys.getsizeof(text)
+        key, content = self._key(message), message.text
+        try:
+            mark = mark_of(content, message.separator, message.lines)
+        except ProtocolError as error:
+            raise ProtocolError(f"worker {self.worker} was sent what no Spark task sends: {error}") from None
+        size = sys.getsizeof(content)
         with self._lock:
             attempt = self._attempt(key, sender)
             if not attempt.dropped:
                 if self.held_bytes + size <= self._limit_bytes:
-                    attempt.chunks.append(_StagedLines(text, separator, 0, size))
+                    attempt.chunks.append(StagedUnit(content, mark, 0, size))
                     self.held_bytes += size
                 else:
-                    attempt.spill(text, separator, self._folder)
+                    attempt.spill(content, mark, self._folder)
             attempt.lines += message.lines
 
     def end(self, message: StageEnd, sender: Hashable) -> Staged | Refused:
@@ -202,34 +138,40 @@ class Staging:
             for key in [k for k in self._attempts if k[0] == command.query and k[2] <= command.batch]:
                 self._drop(key)
 
-    def take(self, limit_bytes: int) -> list[str]:
-        """Return committed lines in order, about `limit_bytes` of text: at least one line if there is any."""
-        taken: list[str] = []
+    def take(self, limit_bytes: int) -> list[Any]:
+        """Return committed records in order, about `limit_bytes` of them: at least one if there is any.
+
+        Rows are all of one input then, `self.input`. Raises what `unpack` does.
+        """
+        taken: list[Any] = []
         with self._lock:
-            while limit_bytes > 0 and (self._current is not None or self._next_chunk()):
-                text, separator, start = self._current, self._separator, self._position
-                assert text is not None
-                # The first separator from here on ends the first line with which the limit is reached.
-                end = text.find(separator, start + limit_bytes - 1)
-                if end < 0:
-                    taken += text[start:].split(separator)
-                    limit_bytes -= len(text) - start + 1
-                    self._current = None
-                else:
-                    taken += text[start:end].split(separator)
-                    limit_bytes -= end - start + 1
-                    self._position = end + len(separator)
+            while limit_bytes > 0 and (self._is_open or self._next_chunk()):
+                assert self._last is not None
+                some, size = self._last.take(limit_bytes)
+                taken += some
+                limit_bytes -= size
             self.pending_lines -= len(taken)
-            if self._current is None:
-                self._finish_attempts()
+            self._finish_attempts()
         return taken
 
-    def copy(self) -> LinesCopy:
-        """Return what `take` would return from now on, as it is now. Cost: linear in the messages it came in."""
+    @property
+    def input(self) -> str | None:
+        """Whose rows were taken last; None: they were lines."""
+        return None if self._last is None else self._last.input
+
+    @property
+    def _is_open(self) -> bool:
+        return self._last is not None and not self._last.is_taken
+
+    def copy(self, ahead: Sequence[Any] = ()) -> LinesCopy:
+        """Return `ahead`, which was taken last, and what `take` would return from now on, as it is now.
+
+        Cost: linear in the messages it came in.
+        """
         with self._lock:
-            copy = LinesCopy(self.pending_lines, [], [])
-            if self._current is not None:
-                copy.chunks.append((self._current[self._position :], self._separator))
+            copy = LinesCopy(self.pending_lines + len(ahead), [], [])
+            if self._last is not None:
+                copy.chunks += self._last.rest(ahead)
             for attempt, _ in self._ready:
                 copy.chunks += attempt.copy(copy.files)
         return copy
@@ -250,7 +192,7 @@ class Staging:
             for attempt, _ in self._ready:
                 attempt.clear()
             self._ready.clear()
-            self._current, self._position, self.held_bytes, self.pending_lines = None, 0, 0, 0
+            self._last, self.held_bytes, self.pending_lines = None, 0, 0
 
     def _winners(self, command: CommitBatch) -> list[tuple[Key, int]]:
         """Return the attempts that a batch takes here, in the order of their partitions, with their lines."""
@@ -282,11 +224,11 @@ class Staging:
             raise ProtocolError(f"worker {self.worker} was sent lines for worker {message.worker!r:.50}")
         return key
 
-    def _attempt(self, key: Key, sender: Hashable) -> _Attempt:
+    def _attempt(self, key: Key, sender: Hashable) -> StagedAttempt:
         attempt = self._attempts.get(key)
         if attempt is None:
             dropped = self._closed or key[2] <= self._committed.get(key[0], -1)
-            attempt = self._attempts[key] = _Attempt(sender, dropped)
+            attempt = self._attempts[key] = StagedAttempt(sender, dropped)
         elif attempt.whole or attempt.sender != sender:
             raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
         return attempt
@@ -311,14 +253,14 @@ class Staging:
             return False
         attempt, _ = self._ready[0]
         chunk = attempt.chunks.popleft()
-        self._current, self._separator, self._position = attempt.load(chunk), chunk.separator, 0
-        if chunk.text is not None:
+        self._last = open_unit(attempt.load(chunk), chunk.mark, self.unpack)
+        if chunk.content is not None:
             self.held_bytes -= chunk.size
         return True
 
     def _finish_attempts(self) -> None:
         """Take ready attempts without a further chunk off the list, once the current chunk is taken."""
-        while self._current is None and self._ready and not self._ready[0][0].chunks:
+        while not self._is_open and self._ready and not self._ready[0][0].chunks:
             attempt, receipt = self._ready.popleft()
             attempt.clear()
             if receipt is not None:
@@ -333,7 +275,6 @@ class Staging:
             assert all(a.file is not None or a.file_bytes == 0 for a in kept)  # an empty line takes no byte there
             assert all(not a.chunks and a.file is None for a in everything if a.dropped)
             assert all(a.whole for a, _ in self._ready)
-            rest = sum(a.load(chunk).count(chunk.separator) + 1 for a, _ in self._ready for chunk in a.chunks)
-            if self._current is not None:
-                rest += self._current.count(self._separator, self._position) + 1
+            rest = sum(records_in(a.load(chunk), chunk.mark) for a, _ in self._ready for chunk in a.chunks)
+            rest += 0 if self._last is None else self._last.records
             assert self.pending_lines == rest

@@ -1,4 +1,4 @@
-"""Spark's lines that were committed at a worker before a checkpoint and not taken in: copied, written, read back.
+"""Spark's lines, or rows, committed at a worker before a checkpoint and not taken in: copied, written, read back.
 
 1. A copy is made by the worker's thread, between two steps of its source, and costs no more than a list of what is
    there: texts do not change, and of what is in files it has descriptors of its own. The thread that writes reads them.
@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
 from typing import Final, TypeAlias
 
 from megaflow.control.messages import CommitBatch, Split, StageEnd, StageLines
@@ -21,12 +20,15 @@ from megaflow.durable.blocks import BlockKind, CutHeader, keys_of, pack, states_
 from megaflow.durable.commits import Commit, UntakenLines
 from megaflow.durable.segments import SegmentReader, SegmentWriter
 from megaflow.durable.store import Store
+from megaflow.job.worker.staged_units import Content, Mark, records_in
 
 RUN: Final = "before"  # of no call of foreachBatch: those have names of their own
 ATTEMPT: Final = 0
 
-Chunk: TypeAlias = tuple[str | tuple[int, int, int], str]
-"""A text, or where it is as descriptor, start and size in bytes; and what separates the lines in it."""
+Place: TypeAlias = tuple[int, int, int]
+"""Descriptor, start and size in bytes."""
+Chunk: TypeAlias = tuple[Content | Place, Mark]
+"""A unit (see `staged_units`): its content, or where that is; and its mark."""
 
 
 @dataclass(eq=False)
@@ -37,10 +39,10 @@ class LinesCopy:
     chunks: list[Chunk]
     files: list[int]  # descriptors
 
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield each text with its separator. Raises OSError."""
-        for text, separator in self.chunks:
-            yield text if isinstance(text, str) else read_text(*text), separator
+    def units(self) -> Iterator[tuple[Content, Mark]]:
+        """Yield each unit, its content and its mark. Raises OSError."""
+        for content, mark in self.chunks:
+            yield read_content(content, mark) if isinstance(content, tuple) else content, mark
 
     def close(self) -> None:
         """Let go of the files."""
@@ -58,24 +60,20 @@ class LinesCut:
     copy: LinesCopy
 
 
-def joined(lines: Sequence[str]) -> tuple[str, str]:
-    """Return lines as one text, and a separator that is in none of them, as executors send them.
-
-    >>> joined(["a", "b"]), joined(["a\\nb", "c"])
-    (('a\\nb', '\\n'), ('a\\nb\\x00c', '\\x00'))
-    """
-    separators = chain("\n\0", (f"\0{number}\n" for number in count()))
-    separator = next(each for each in separators if not any(each in line for line in lines))
-    return separator.join(lines), separator
+def content_bytes(content: Content) -> bytes:
+    """Return the content of a unit as it is in a file."""
+    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
 
 
-def read_text(file: int, start: int, size: int) -> str:
-    """Return a text that is in a file. Raises OSError."""
+def read_content(place: Place, mark: Mark) -> Content:
+    """Return the content of a unit that is in a file. Raises OSError."""
+    file, start, size = place
     parts = []
     while size and (part := os.pread(file, size, start)):
         parts.append(part)
         start, size = start + len(part), size - len(part)
-    return b"".join(parts).decode("utf-8", "surrogatepass")
+    data = b"".join(parts)
+    return data if isinstance(mark, int) else data.decode("utf-8", "surrogatepass")
 
 
 def write_lines(
@@ -91,9 +89,9 @@ def write_lines(
         store.put(ref.name, parts)
         written.append(UntakenLines(ref, lines))
 
-    for text, separator in cut.copy.texts():
-        segment.add(pack(BlockKind.LINES, "", None, [text], [separator]))
-        lines += text.count(separator) + 1
+    for content, mark in cut.copy.units():
+        segment.add(pack(BlockKind.LINES, "", None, [content], [mark]))
+        lines += records_in(content, mark)
         if segment.length >= segment_bytes:
             put()
             segment, lines = SegmentWriter(header), 0
@@ -115,15 +113,15 @@ def restaged(commit: Commit, store: Store, worker: int, readers: Sequence[int]) 
     """Yield what is to be staged at a worker for that command. Raises StoreDamaged or OSError."""
     if not commit.untaken:
         return
-    [(query, batch)] = commit.spark
+    query, batch = commit.spark[0]
     for number, (reader, each) in enumerate(zip(_places(commit, readers), commit.untaken)):
         if reader != worker:
             continue
         name = query, RUN, batch, number, ATTEMPT, worker
         segment = SegmentReader(each.segment.name, partial(store.read, each.segment.name), each.segment.length)
         for block in segment.blocks():
-            for text, separator in zip(keys_of(block), states_of(block)):
-                yield StageLines(*name, text.count(separator) + 1, text, separator)
+            for content, mark in zip(keys_of(block), states_of(block)):
+                yield StageLines(*name, records_in(content, mark), content, "" if isinstance(mark, int) else mark)
         yield StageEnd(*name, each.lines)
 
 

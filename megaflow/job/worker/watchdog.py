@@ -20,6 +20,7 @@ from megaflow.program import Worker
 from megaflow.timely.dataflow.running_place import place_of
 
 LOOK_SECONDS = 0.5
+WATCHDOG = "megaflow-watchdog"  # the thread
 BUSY_SECONDS = 1.0  # of one step, from when it is worth telling
 
 
@@ -43,7 +44,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Begin; it ends with the process."""
-        threading.Thread(target=self._run, name="megaflow-watchdog", daemon=True).start()
+        threading.Thread(target=self._run, name=WATCHDOG, daemon=True).start()
 
     @contextmanager
     def watching(self, worker: Worker) -> Iterator[None]:

@@ -12,30 +12,37 @@ the launcher and all workers where it listens (`Coordinates`). Only then are cli
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
+from megaflow.control.coordinator.lookups import places_of
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
-from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.restored import Heir
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.row_inputs import RowInputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
+from megaflow.megaphone.moments import Showing
+from megaflow.megaphone.remains import Remains
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -63,7 +70,8 @@ class Shared:
     profiles: dict[int, Profile]  # worker -> its profile; empty if none is wanted
     watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
-    keep: Callable[[Worker, DurablePart], KeptState] = KeptState
+    keep: Callable[..., KeptState] = KeptState
+    memory: Memory | None = None  # what the process has of the job, if it was one of its before
 
     @property
     def address(self) -> str:
@@ -147,6 +155,10 @@ class WorkerProgram:
         if ready is (isinstance(part, JoiningProcess) and part.wishes):
             self._shared.joined(self._worker)
 
+    def end(self) -> list[tuple[Heir, Remains]]:
+        """Write no more, as the worker has ended; return what is in memory of the operators. Blocks."""
+        return [] if self._kept is None else self._kept.stop()
+
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
@@ -156,10 +168,13 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             set_default(numbered)
             graph.where = None
+            graph.extension(Showing).show = state_text
             if spec.durable is not None:
-                self._kept = self._shared.keep(self._worker, spec.durable)
+                self._kept = self._shared.keep(self._worker, spec.durable, memory=self._shared.memory)
                 self._kept.equip(graph.extension(Durability))
-            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, lambda: self._read(numbered))
+            inputs = RowInputs(spec.rows)
+            read = partial(self._read, numbered, inputs)
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs)
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
             if self._kept is not None:
                 self._kept.check(graph)
@@ -169,11 +184,12 @@ class WorkerProgram:
             Stream(self._output.sent).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
-    def _read(self, numbered: Port[Numbered]) -> Stream[str]:
+    def _read(self, numbered: Port[Numbered], inputs: RowInputs) -> Stream[Any]:
         launcher = self._shared.launcher
+        self._queue.staging.unpack = inputs.unpack
         source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines,
+            None if self._kept is None else self._kept.keep_lines, inputs.are_several,
         )  # fmt: skip
         if self._kept is not None and isinstance(self._shared.spec.part, Founder):
             self._queue.staging.restore(self._kept.restaged())
@@ -226,7 +242,8 @@ class WorkerProgram:
         operators = {view.name: view.bins for view in worker.stateful}
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
-            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of, **more
+            join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
+            places_of=partial(places_of, worker.stateful), **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over

@@ -217,7 +217,7 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
 
 def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     class View:
-        name, records, ready = "count", 0, True
+        name, records, ready, moments = "count", 0, True, None
         rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
 
         def take_ledger(self) -> list[LedgerRow]:
@@ -367,6 +367,7 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         records = 0
         ready = False
         bootstrap_seconds = 0.25
+        moments = None
 
         def take_ledger(self) -> list[Any]:
             return []
@@ -391,7 +392,7 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
         store.install(bin, [])
     for key in range(2000):
         store.create(key, [key])
-    bench.worker.stateful.append(SimpleNamespace(name="count", store=store, take_ledger=list, records=0))
+    bench.worker.stateful.append(SimpleNamespace(name="count", store=store, moments=None, take_ledger=list, records=0))
     heard: list[Any] = []
     bench.coordinator.reported = lambda source, body: heard.append((source, body))  # type: ignore[method-assign]
     slices = []

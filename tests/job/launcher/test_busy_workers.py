@@ -12,7 +12,8 @@ import pytest
 
 from megaflow.job.launcher import busy_workers
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.sign_of_life import LongStep, SignFile, SignOfLife, write_sign
 
 PLACE = ("fold", "app.py:12", "count", "'word'")

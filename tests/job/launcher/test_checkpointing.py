@@ -190,6 +190,17 @@ def test_after_a_hand_over_the_next_one_may_begin_before_the_word_that_the_last_
     assert [commit.checkpoint for commit in bench.asked] == [2]
 
 
+def test_after_a_hand_over_all_words_of_one_that_was_abandoned_may_come_late(bench: Bench) -> None:
+    bench.begin(2)
+    bench.ready(2)
+    marks = list(bench.marks)
+    bench.begin(1)
+    bench.checkpoints.take(CheckpointAbandoned(1, "worker 1: No space left on device"))
+    assert bench.marks == marks
+    bench.sync(2)
+    assert [commit.checkpoint for commit in bench.asked] == [2]
+
+
 def test_where_no_output_is_wanted_none_is_waited_for() -> None:
     bench = Bench("nothing", leaves=False)
     bench.begin(1)

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import ClusterError, PeerFailed
-from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
-from megaflow.job.launcher import children as children_module
-from megaflow.job.launcher.children import Child, Children, start_process
-from megaflow.job.spec import Founder
+from megaflow.job.exit_report import STAYS, ExitReport, ReportPipe, write_report
+from megaflow.job.launcher import place as place_module
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
+from megaflow.job.launcher.place import SeatHere
+from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
 
 ADDRESSES = [("127.0.0.1", 2101 + index) for index in range(4)]
 
@@ -124,14 +126,16 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytes
     def fail(*_: object, **more: object) -> None:
         raise OSError(24, "Too many open files")
 
+    spec = ChildSpec(JobSpec(AppFile("a.py", "dataflow")), "a", Founder(0, ()), ("", 0), -1, b"")
+
     def refused() -> int:
         """Try it; return how many files are open after that."""
         with socket.create_server(("127.0.0.1", 0)) as listener, pytest.raises(OSError, match="Too many"):
-            start_process(Founder(0, ()), listener, lambda *_: pytest.fail("it was started"))
+            SeatHere(listener).start(spec)
         return len(os.listdir("/dev/fd"))
 
     before = len(os.listdir("/dev/fd"))
-    for place, name in ((subprocess, "Popen"), (children_module, "SignFile")):
+    for place, name in ((subprocess, "Popen"), (place_module, "SignFile")):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fail)
             assert refused() == before
@@ -144,3 +148,20 @@ def test_one_that_could_not_be_connected_to_is_blamed_with_the_reason_and_last(c
     dead = start(children, fails(3), 1)
     assert dead.process is not None and dead.process.wait() == 3
     assert "worker 1 " in str(children.blame([], unreached))
+
+
+def test_of_the_members_that_stay_those_are_kept_that_are_to_be(children: Children) -> None:
+    sleeps = "import time; time.sleep(600)"
+    stays, ends, idle = (start(children, code, worker) for worker, code in enumerate((sleeps, sleeps, sleeps)))
+    for child in stays, ends:
+        assert child.pipe is not None
+        child.pipe.data = STAYS
+    children.coordinator = ends.address
+    assert ends.process is not None
+    ends.process.kill()
+    ends.process.wait()
+    assert children.begin_anew(keeping=True) == [ends.address, stays.address, idle.address]
+    assert [child.exit_code for child in (stays, ends, idle)] == [None, -9, -9] and not children.all
+    assert [children.take_staying(child.address) for child in (stays, stays, ends)] == [stays, None, None]
+    children.all = [stays]
+    assert children.begin_anew(keeping=False) == [stays.address] and stays.exit_code == -9

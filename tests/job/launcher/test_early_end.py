@@ -15,7 +15,8 @@ from megaflow.control.messages import Done, Request, StatusQuery
 from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, LatencyQuantiles, WorkerStatus
 from megaflow.errors import ClusterError
 from megaflow.job.launcher import early_end
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import FORCE_SECONDS, QUESTION_SECONDS, EarlyEnd, LastQuestion, what_is_left
 from megaflow.timely.communication.client import Client
 

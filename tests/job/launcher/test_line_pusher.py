@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
-from megaflow.job.launcher.children import Child
+from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.line_pusher import LinePusher, SendWindow
 
 

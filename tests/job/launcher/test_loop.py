@@ -9,7 +9,8 @@ from megaflow.control.launcher_messages import Coordinates, Ended
 from megaflow.errors import SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import loop as module
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput

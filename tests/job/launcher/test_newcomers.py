@@ -12,13 +12,22 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.launcher_messages import EndProcess, ProcessJoined, Started, StartFailed, StartProcesses
+from megaflow.control.launcher_messages import (
+    EndProcess,
+    ProcessJoined,
+    Started,
+    StartFailed,
+    StartProcesses,
+    StartWaits,
+)
 from megaflow.errors import ClusterError, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
 from megaflow.job.launcher import children
-from megaflow.job.launcher.children import Child, Children
-from megaflow.job.launcher.newcomers import STEP_SECONDS, Newcomers
-from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess, listening
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
+from megaflow.job.launcher.newcomers import STEP_SECONDS, AllStarted, Newcomers
+from megaflow.job.launcher.place import Here
+from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess
 from megaflow.timely.communication.client import Client
 
 WAIT_SECONDS = 60.0
@@ -37,11 +46,14 @@ class Bench:
         self.other_code: bool | None = None  # whether the last ones may run any
         self.connect: Callable[[Child], None] = lambda child: None
         self.newcomers = Newcomers(
-            self.children, self._start, self.selector, self.told.append, self.told.append, self.told.append
+            self.children, self._start_all, self.selector, self.told.append, self.told.append, self.told.append
         )
         monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: self.connect(child))
 
-    def _start(self, count: int, contact: Address, other_code: bool) -> list[Child]:
+    def _start_all(self, *words: Any) -> AllStarted:
+        return AllStarted(self._start(*words))
+
+    def _start(self, count: int, contact: Address, other_code: bool, *_: Any) -> list[Child]:
         self.contacts.append(contact)
         self.other_code = other_code
         started = []
@@ -103,7 +115,7 @@ def test_what_is_started_is_told_with_its_addresses(bench: Bench) -> None:
 
 
 def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
-    def fail(count: int, contact: Address, other_code: bool) -> list[Child]:
+    def fail(*_: Any) -> AllStarted:
         raise UsageError("--listen 10.9.9.9: no such address")
 
     bench.newcomers.start_processes = fail
@@ -214,9 +226,8 @@ def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
 
 def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ChildSpec(JobSpec(AppFile("a.py", "dataflow")), "a", REQUEST_PART, ("127.0.0.1", 1), 3, b"secret")
-    family = Children()
     before = files()
-    with pytest.raises(OSError), listening("127.0.0.1", 2) as listeners:
+    with pytest.raises(OSError), Here("127.0.0.1", 2) as here, Children(here) as family:
         popen = subprocess.Popen
         started = []
 
@@ -227,8 +238,38 @@ def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.Mon
             return started[0]
 
         monkeypatch.setattr(subprocess, "Popen", start)
-        family.start([REQUEST_PART] * 2, listeners, lambda *_: spec)
+        family.start(here.find(2, spec, lambda: None).found(), [spec] * 2)
     assert family.all == [] and files() <= before and started[0].returncode == -signal.SIGKILL
+
+
+class TwoLater(AllStarted):
+    """Processes that are started one by one."""
+
+    def started(self) -> list[Child]:
+        ready, self.children = self.children[: 2 - self.left], self.children[2 - self.left :]
+        return ready
+
+    def waits_for(self) -> str:
+        return f"no room for {self.left}"
+
+
+def test_those_that_must_wait_to_be_started_are_told_one_by_one_and_what_they_wait_for_once(bench: Bench) -> None:
+    bench.codes = [SLEEPS, SLEEPS]
+    later = TwoLater(bench._start(2, ("127.0.0.1", 4711), False), left=2)
+    bench.newcomers.start_processes = lambda *_: later
+    bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711, 5))
+    bench.newcomers._take_arrivals()
+    assert bench.told == [StartWaits(5, 2, "no room for 2")]
+    later.left = 1
+    bench.newcomers._take_arrivals()
+    assert [type(each) for each in bench.told] == [StartWaits, Started, StartWaits]
+    later.left = 0
+    bench.newcomers._take_arrivals()
+    bench.newcomers._take_arrivals()
+    assert [each.addresses for each in bench.told if isinstance(each, Started)] == [
+        (("127.0.0.1", 5000),), (("127.0.0.1", 5001),)
+    ]  # fmt: skip
+    assert len(bench.told) == 4
 
 
 def test_one_that_has_joined_and_died_before_it_was_known_is_a_member_that_died(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from megaflow.errors import OutputError
 from megaflow.job.launcher import output_queue
 from megaflow.job.launcher.epoch_merge import Mark, Writer
 from megaflow.job.launcher.output_queue import FULL_BYTES, OutputQueue
@@ -103,6 +104,24 @@ def test_a_job_that_fails_closes_without_a_flush_of_nothing(bench: Bench) -> Non
     assert bench.writer.told == ["close"]
 
 
+def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(bench: Bench) -> None:
+    """A life of a job ends, the next begins: in between a disk may fail, and nothing would come of the queue again."""
+    unheard = threading.Event()
+
+    def closed() -> None:
+        unheard.set()
+        raise OSError("the loop has ended")
+
+    bench.queue.start(closed)
+    bench.writer.fails = OutputError("the disk is full")
+    bench.queue.put([(1, ["a"])])
+    assert unheard.wait(WAIT_SECONDS)
+    bench.start()
+    bench.wait()
+    with pytest.raises(OutputError, match="full"):
+        bench.queue.check()
+
+
 def test_one_that_has_not_begun_is_closed_where_it_is(bench: Bench) -> None:
     bench.queue.close()
     assert bench.writer.told == ["close"] and bench.writer.threads == {threading.get_ident()}
@@ -190,3 +209,32 @@ def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
     bench.finish()
     assert [each for each in bench.writer.told if each != "flush"] == [(1, 1), "cut back to 0", (4, 1)]
     assert bench.queue.synced() == [] and not bench.queue.is_full and bench.queue.records == 0
+
+
+def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next life numbers its checkpoints from the same commit on, so it would take that length for its own."""
+    bench.start()
+    bench.queue.put([(1, ["a"]), Mark(7, 2)])
+    bench.wait()
+    bench.queue.cut_back(0)
+    assert bench.queue.synced() == []
+
+    syncing, may_end = threading.Event(), threading.Event()
+
+    def sync() -> int:
+        syncing.set()
+        assert may_end.wait(WAIT_SECONDS)
+        return 1
+
+    monkeypatch.setattr(bench.writer, "sync", sync)
+    bench.queue.put([Mark(7, 3)])
+    assert syncing.wait(WAIT_SECONDS)
+    bench.queue.cut_back(0)
+    may_end.set()
+    bench.queue.put([Mark(8, 4)])
+    while not (told := bench.queue.synced()):
+        bench.wait()
+    assert told == [(Mark(8, 4), 1)]
+    bench.queue.close()

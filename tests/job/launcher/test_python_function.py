@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from megaflow.errors import UsageError
-from megaflow.job.launcher.python_function import pickle_app
+from megaflow.errors import StoreError, UsageError
+from megaflow.job.launcher.python_function import pickle_app, run
 
 
 def outer(word: str) -> str:
@@ -56,6 +56,17 @@ def test_a_function_of_a_test_module_travels() -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(UsageError, match="must be a function"):
         pickle_app("dataflow")  # type: ignore[arg-type]
+
+
+def test_what_is_refused_names_the_arguments_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^state: standard input and iterables .* name that by lines$"):
+        run(print, lines=["a"], state=tmp_path / "store")
+    with pytest.raises(UsageError, match=r"^checkpoint_every must be a number of seconds above 0, not 0$"):
+        run(print, lines=["a"], state=tmp_path / "store", checkpoint_every=0)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "mine").write_text("mine")
+    with pytest.raises(StoreError, match=r"a job was given with state$"):
+        run(print, lines=__file__, state=tmp_path / "store", take_over=True)
 
 
 def test_a_function_that_takes_more_than_the_flow_is_refused_before_anything_starts() -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import keep_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input, find_rows
 from megaflow.job.launcher.output_file import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
+from megaflow.spark.kept_query import KeptQuery
+from megaflow.spark.query_spec import RowFrames
 
 LINE = "0123456789\n"
 
@@ -36,10 +40,12 @@ class Bench:
         self.reports: list[str] = []
         self.rehearsed: list[Rehearsal] = []
 
-    def run(self, output: str = "", app: str = "app.py", store: str = "store", **more: Any) -> Resumption:
+    def run(
+        self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", **more: Any
+    ) -> Resumption:
         """Begin a job; it is lost at once."""
         spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
-        job_input = find_input(str(self.lines), 1, "replace")
+        job_input = find_input(lines or str(self.lines), 1, "replace")
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
@@ -122,6 +128,8 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     bench.leave(3, read=44, written=220)
     kept = {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()}
     own, origin = f"jsonl:{bench.folder / 'own.jsonl'}", (str(bench.folder / "store"), "3")
+    (bench.folder / "new").mkdir()
+    (bench.folder / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     forked = bench.run(own, store="new", origin=origin)
     assert forked.part.folder == str(bench.folder / "new") and forked.part.commit is not None
     assert forked.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not forked.is_over
@@ -134,6 +142,34 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     assert (bench.folder / "own.jsonl").read_text() == ""
     assert "has a store, and the job goes on with that: --from-checkpoint counts for a new one" in bench.reports[-2]
     assert {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()} == kept
+
+
+def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench) -> None:
+    lines, store = f"spark:text:{bench.folder}", bench.folder / "store"
+    first = bench.run(lines=lines).job_input.spark
+    assert isinstance(first, KeptQuery)
+    folder = open_for_a_job(store)
+    incarnation = begin(FolderStore(folder), "app.py:dataflow")
+    for batch in (0, 1):
+        (first.record / "offsets").mkdir(exist_ok=True)
+        (first.record / "offsets" / str(batch)).touch()
+        said = Commit(
+            1, batch + 3, 41, 1, app="app.py:dataflow", spark=((first.name, batch),),
+            outputs=(OutputLength(f"jsonl:{bench.out}", 0),),
+        )  # fmt: skip
+        kept = said if batch else keep_record(FolderStore(folder), str(store), said)
+        incarnation.commit(kept, [] if batch else ["nightly"])
+    folder.close_folder()
+    with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store goes with Spark's lines: name them by"):
+        bench.run("none", store="new", origin=(str(store), "nightly"))
+    with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has lines of Spark, and what Spark's query was at"):
+        bench.run("none", store="new", origin=(str(store), "4"), lines=lines)
+    forked = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
+    assert isinstance(forked, KeptQuery) and forked.name != first.name
+    assert forked.record.parent == bench.folder / "new" / "spark"
+    assert os.listdir(forked.record / "offsets") == ["0"]
+    again = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
+    assert isinstance(again, KeptQuery) and again.record == forked.record
 
 
 def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:
@@ -180,7 +216,9 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
 def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=110, written=1100, ended=True)
-    assert bench.run().is_over
+    assert bench.run().is_over and not bench.rehearsed
+    bench.run(renamed=(("coutn", "count"),))
+    assert bench.rehearsed, "whether there are such operators is asked though nothing is to be done"
     with bench.lines.open("a") as file:
         file.write("more\n")
     more = bench.run()
@@ -219,7 +257,7 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.lines.write_text(LINE * 10)
     assert bench.out.read_text() == LINE * 100
     bench.out.write_text("")
-    with pytest.raises(StoreError, match=r"out.jsonl has 0 bytes, and had 220"):
+    with pytest.raises(StoreError, match=r"out.jsonl is gone or empty, and had 220 bytes"):
         bench.run()
     assert sorted(os.listdir(bench.folder / "store")) == kept
 
@@ -229,6 +267,9 @@ def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
         (find_input("spark:socket:?host=h&port=1", 1, "replace"), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:socket:?host=h&port=1"}), "what spark:socket: gives cannot be read again"),
+        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, and there are 2, 'a' and 'b'"),
+        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "the rows 'a' are a batch Data"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)

@@ -5,14 +5,16 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import begin, read_commits
+from megaflow.durable.incarnation import Incarnation, begin, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_to_look
+from megaflow.durable.query_record import kept_files
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, StoreFenced
 from megaflow.job.launcher import store_keeper
@@ -35,12 +37,12 @@ class Bench:
     def begin(self, output: str = OUT, length: int = 0) -> Commit:
         return self.keeper.begin(output, length)
 
-    def commit(self, checkpoint: int, *names: str) -> Committed | CommitFailed:
+    def commit(self, checkpoint: int, *names: str, **more: Any) -> Committed | CommitFailed:
         begun = self.keeper.latest
-        self.keeper.commit(
-            Commit(begun.number, checkpoint, 10 * checkpoint, begun.incarnation, app=begun.app, outputs=begun.outputs),
-            self.keeper.input.to_read, 100 * checkpoint, names,
+        commit = Commit(
+            begun.number, checkpoint, 10 * checkpoint, begun.incarnation, app=begun.app, outputs=begun.outputs, **more
         )
+        self.keeper.commit(commit, self.keeper.input.to_read, 100 * checkpoint, names)
         assert self.woken.acquire(timeout=WAIT_SECONDS)
         (result,) = self.keeper.results()
         return result
@@ -83,6 +85,27 @@ def test_checkpoints_are_committed_in_a_thread_with_what_is_left_to_be_read(benc
     assert again.found is not None and again.found.checkpoint == 5
     assert again.begin(OUT, 0).incarnation == 2
     again.close()
+
+
+def test_a_commit_is_told_before_what_is_not_needed_then_is_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, removed = threading.Event(), threading.Event()
+    collect = Incarnation.collect
+
+    def late(incarnation: Incarnation) -> None:
+        assert told.wait(WAIT_SECONDS)
+        collect(incarnation)
+        removed.set()
+
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    for checkpoint in (1, 2):
+        assert bench.commit(checkpoint) == Committed(checkpoint)
+    monkeypatch.setattr(Incarnation, "collect", late)
+    assert bench.commit(3) == Committed(3)
+    told.set()
+    assert removed.wait(WAIT_SECONDS) and len(list(bench.folder.glob("*.commit"))) == 2
 
 
 def test_a_disk_that_fails_fails_a_checkpoint_and_the_next_may_succeed(
@@ -174,6 +197,25 @@ def test_a_fenced_launcher_does_not_begin_anew(bench: Bench) -> None:
     assert bench.woken.acquire(timeout=WAIT_SECONDS)
     with pytest.raises(StoreError, match="another launcher has taken the store over"):
         begin_anew(bench)
+
+
+def test_with_a_name_spark_s_record_is_kept_as_of_the_batch(bench: Bench) -> None:
+    spark = (("query", 1),)
+    for name in ("offsets/1", "offsets/2"):
+        file = bench.folder / "spark" / "query" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    bench.begin()
+    bench.keeper.start(bench.woken.release)
+    assert bench.commit(1, spark=spark) == Committed(1) and bench.keeper.latest.record is None
+    assert bench.commit(2, "nightly", spark=spark) == Committed(2)
+    assert list(kept_files(FolderStore(open_to_look(bench.folder)), bench.keeper.latest)) == [("offsets/1", b"")]
+    answered = bench.commit(3, "nightly", spark=spark)
+    assert isinstance(answered, Committed) and answered.refused and bench.keeper.latest.record is None
+    failed = bench.commit(4, "weekly", spark=(("query", 3),))
+    assert isinstance(failed, CommitFailed) and "spark/query/offsets/3' cannot be read: No such file" in failed.reason
+    assert begin_anew(bench).checkpoint == 3
+    assert bench.commit(5, "weekly", spark=spark) == Committed(5) and bench.keeper.latest.record is not None
 
 
 def test_a_name_keeps_a_checkpoint_until_it_is_dropped(bench: Bench) -> None:
@@ -268,7 +310,7 @@ def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> N
     again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
     with pytest.raises(StoreError, match=r"goes with --output jsonl:/x/out.jsonl, not -: .* name it again"):
         again.check_output("-", 0)
-    with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 when"):
+    with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 bytes at"):
         again.check_output(OUT, 99)
     again.check_output(OUT, 100)
     again.close()

@@ -12,18 +12,28 @@ import pytest
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
-from megaflow.errors import ClusterError, MegaflowError, OutputError, PeerFailed, ProtocolError, StoreError, StoreUnfit
+from megaflow.errors import (
+    ClusterError,
+    MegaflowError,
+    OutputError,
+    PeerFailed,
+    ProtocolError,
+    StoreDamaged,
+    StoreError,
+    StoreUnfit,
+)
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import supervision as module
-from megaflow.job.launcher.children import Child, Children
+from megaflow.job.launcher.child_process import Child
+from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.loop import RunSummary
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, resume
+from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, Wakeup
@@ -52,7 +62,7 @@ class Bench:
         self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts)
         self.signals = Signals()
         stack.callback(self.signals.close)
-        self.children = stack.enter_context(Children(True))
+        self.children = stack.enter_context(Children(is_durable=True))
         self.keeper = StoreKeeper(str(folder / "store"), "app.py:dataflow", 3)
         stack.callback(self.keeper.close)
         self.writer = ListWriter()
@@ -78,6 +88,12 @@ class Bench:
             return real.select(WAIT_SECONDS if seconds is None else 0.0)
 
         return SimpleNamespace(register=real.register, select=select, close=real.close)
+
+    def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
+        self.again = again
+
+    def settled(self) -> Sequence[Address]:
+        return self.again
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         self.founded.append((begun, tuple(addresses)))
@@ -186,12 +202,34 @@ def test_losses_are_counted_from_checkpoint_to_checkpoint_and_waited_for_longer_
     assert [report.split("; ")[1].split(":")[0] for report in bench.reports] == [
         "restart 1 of 2", "restart 2 of 2", "restart 1 of 2", "restart 2 of 2"
     ]  # fmt: skip
-    assert bench.clock == pytest.approx(0.1 + 0.2 + 0.1 + 0.2)
+    assert bench.clock == pytest.approx(0.0 + 0.2 + 0.0 + 0.2)
+
+
+def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between(job: Callable[..., Bench]) -> None:
+    def commits_and_is_lost(seconds: float) -> Life:
+        def life(bench: Bench) -> MegaflowError:
+            bench.clock += seconds
+            bench.commit(bench.keeper.latest.checkpoint + 1)
+            return LOST
+
+        return life
+
+    bench = job(*[commits_and_is_lost(61.0)] * 12, *[commits_and_is_lost(2.0)] * 20, restarts=1)
+    with pytest.raises(ClusterError) as raised:
+        bench.run()
+    assert str(raised.value) == (
+        "worker 1 was killed; processes were lost 11 times within 10 minutes: it does not go on by itself"
+    )
+    assert is_loss(raised.value) and len(bench.reports) == 12, "once a minute it goes on"
 
 
 @pytest.mark.parametrize(
-    "error", [PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator")]
-)
+    "error",
+    [
+        PeerFailed("ValueError"), ProtocolError("x"), StoreError("no checkpoint"), StoreUnfit("no operator"),
+        StoreDamaged("restore it"),
+    ],
+)  # fmt: skip
 def test_what_would_come_again_ends_the_job(job: Callable[..., Bench], error: MegaflowError) -> None:
     bench = job(lambda bench: error)
     with pytest.raises(type(error)) as raised:
@@ -223,10 +261,10 @@ def test_a_job_that_is_not_to_go_on_does_not(job: Callable[..., Bench], why: str
 
 
 def test_a_forced_end_ends_the_wait_for_the_next_life(job: Callable[..., Bench]) -> None:
-    bench = job(is_lost)
+    bench = job(is_lost, is_lost)
     bench.supervision.begin((FIRST, SECOND))
     lives = bench.supervision.lives()
-    while not bench.reports:
+    while len(bench.reports) < 2:
         seconds = next(lives)
         bench.supervision.selector.select(seconds)
     bench.early_end.is_forced = True

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import pickle
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ import pytest
 
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec
-from megaflow.job.worker.child import read_spec, settle_memory
+from megaflow.job.worker.child import collect_rarely, say_whose_lines_these_are, settle_memory
+from megaflow.job.worker.lifeline import read_spec
 from tests.test_floor_plan import run_python
 
 HERE = ("127.0.0.1", 1)
@@ -45,6 +47,7 @@ def test_what_exists_at_the_start_is_out_of_the_collectors_sight(monkeypatch: py
     monkeypatch.setenv("MEGAFLOW_GC_THRESHOLD", "12345")
     before = gc.get_threshold()
     try:
+        collect_rarely()
         settle_memory()
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[0] == 12345
@@ -62,3 +65,18 @@ def test_a_worker_process_loads_no_launcher_no_command_line_and_no_spark() -> No
     rooms = {".".join(name.split(".")[:3]) for name in loaded}
     assert rooms.isdisjoint({"click", "cloudpickle", "pyspark", "megaflow.control.client", "megaflow.job.launcher"})
     assert loaded.isdisjoint({"megaflow.cli", "megaflow.spark", "megaflow.testing"})
+
+
+def test_a_warning_about_a_connection_says_whose_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wire, root = logging.getLogger("megaflow.wire"), logging.getLogger()
+    monkeypatch.setattr(wire, "handlers", [])
+    monkeypatch.setattr(root, "handlers", [])
+    say_whose_lines_these_are()
+    say_whose_lines_these_are()
+    wire.warning("closed a connection from %s", "h:1")
+    assert capsys.readouterr().err == "megaflow: closed a connection from h:1\n"
+    root.addHandler(logging.NullHandler())
+    wire.warning("closed another")
+    assert capsys.readouterr().err == "", "the program has set up its own logging"

@@ -19,7 +19,7 @@ def start(code: str, **options: object) -> "subprocess.Popen[str]":
 
 def test_the_end_of_the_pipe_is_the_end_of_the_process_and_what_comes_before_is_not() -> None:
     reading, writing = os.pipe()
-    with start(f"end_with({reading})", pass_fds=[reading]) as process:
+    with start(f"end_with({reading}, print)", pass_fds=[reading]) as process:
         os.close(reading)
         assert process.stdout.readline() == "ready\n"
         os.write(writing, b"a word")

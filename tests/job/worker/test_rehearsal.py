@@ -1,5 +1,8 @@
 """A program that cannot go on with its states is told so before it begins, and nothing is changed."""
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,13 @@ def test_what_fits_is_not_refused(tmp_path: Path) -> None:
     assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) is None
 
 
+def test_a_checkpoint_of_another_job_that_has_gone_meanwhile_is_named(tmp_path: Path) -> None:
+    before = task(tmp_path, flow_of())
+    (tmp_path / f"{before.part.commit:012}.commit").unlink()
+    found = rehearse(before)
+    assert isinstance(found, StoreError) and ".commit was removed meanwhile by a job that goes on" in str(found)
+
+
 def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: Path) -> None:
     def wrong(flow: Any) -> Any:
         return flow.lines().no_such_method()
@@ -75,3 +85,19 @@ def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(resumption, "REHEARSAL", ("false",))
     with pytest.raises(ClusterError, match="has ended with code 1, without a word"):
         resumption.rehearse_in_a_process(task(tmp_path / "1", flow_of()))
+
+
+def test_a_process_has_answered_though_a_fork_of_the_program_lives_on(tmp_path: Path) -> None:
+    told, ended = tmp_path / "fork", tmp_path / "ended"
+
+    def forking(flow: Any) -> Any:
+        if (fork := os.fork()) == 0:
+            time.sleep(120.0)
+            ended.touch()
+            os._exit(0)
+        told.write_text(str(fork))
+        return flow_of()(flow)
+
+    resumption.rehearse_in_a_process(task(tmp_path / "0", forking))
+    os.kill(int(told.read_text()), signal.SIGKILL)
+    assert not ended.exists()

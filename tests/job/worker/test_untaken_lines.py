@@ -10,8 +10,9 @@ from megaflow.control.messages import CommitBatch, StageEnd, StageLines
 from megaflow.durable.commits import Commit, UntakenLines
 from megaflow.durable.segments import segment_name
 from megaflow.durable.store import FolderStore
+from megaflow.job.worker.staged_units import joined
 from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.untaken_lines import LinesCopy, LinesCut, joined, restaged, untaken_batch, write_lines
+from megaflow.job.worker.untaken_lines import LinesCopy, LinesCut, restaged, untaken_batch, write_lines
 from megaflow.testing.simulated_disk import SimulatedDisk
 
 ODD = ["", "two\nlines", "nul\0nul", "\0000\n", "x" * 5000, "\ud800 alone", "ünï"]
@@ -73,7 +74,7 @@ def test_a_copy_is_read_after_its_lines_are_taken_and_lets_go_of_its_files() -> 
     staging = staged(0, ODD, limit_bytes=0)
     copy = staging.copy()
     assert taken(staging) == ODD
-    lines = [line for text, separator in copy.texts() for line in text.split(separator)]
+    lines = [line for text, separator in copy.units() for line in text.split(separator)]
     assert (lines, copy.lines) == (ODD, len(ODD))
     copy.close()
     assert len(os.listdir("/proc/self/fd")) == before

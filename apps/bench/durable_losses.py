@@ -1,0 +1,79 @@
+"""What a loss costs, by how many keys each of two processes has: with one of them killed, and with both.
+
+    python apps/bench/durable_losses.py all [--json] [--plots DIR]
+
+As S16 (`durable_restart`), for several numbers of keys. With one process killed the other one stays, and reads only
+what it has changed since the checkpoint; the keys of the lost one are read by a new process. With both, all are read.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from apps.bench.durable_restart import AGAIN, BOTH, KILLED, STILL, Kept, kill_some
+from apps.bench.experiment import COLOURS, Experiment, Record, commands, main, plain_axes, size
+from megaflow.cli.text import table_text
+
+PROCESSES = 2
+ROWS = ((KILLED, 1), (BOTH, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of what is measured."""
+
+    keys: str = size("100000,500000,1000000,2000000", "Numbers of keys, of both processes together.")
+    rate: int = size(5000, "Lines a second.")
+    repeat: int = size(5, "Losses for each.")
+
+
+def measure(sizes: Sizes) -> Record:
+    """Kill processes of jobs with so many keys."""
+    points = []
+    for keys in map(int, sizes.keys.split(",")):
+        with tempfile.TemporaryDirectory(prefix="megaflow-losses-") as folder:
+            kept = Kept(Path(folder), "ints", keys, PROCESSES)
+            for row, killed in ROWS:
+                found = [kill_some(kept, row, killed, sizes.rate)[row] for _ in range(sizes.repeat)]
+                values = {name: [value for each in found for value in each[name]] for name in (AGAIN, STILL)}
+                points.append({"keys": keys // PROCESSES, "row": row, **values})
+    return {"points": points, "rate": sizes.rate}
+
+
+def text(record: Record) -> str:
+    """Return the table."""
+    rows = [
+        [f"{point['keys']:,}", point["row"], *(f"{median(point[name]):.2f}" for name in (AGAIN, STILL))]
+        for point in record["points"]
+    ]
+    return f"medians, {record['rate']:,} lines a second\n{table_text(['keys a process', 'what', AGAIN, STILL], rows)}"
+
+
+def draw(record: Record, figure: Any) -> None:
+    """Draw over the keys of a process how long its output stands still."""
+    axes = figure.subplots()
+    for (row, _), colour in zip(ROWS, COLOURS):
+        points = [point for point in record["points"] if point["row"] == row]
+        keys = [point["keys"] for point in points]
+        axes.plot(keys, [median(point[AGAIN]) for point in points], "o-", color=colour, label=row)
+        for point in points:
+            axes.plot([point["keys"]] * len(point[AGAIN]), point[AGAIN], ".", color=colour, markersize=3)
+    plain_axes(axes, "from the last output before a loss to the first after it", "keys of each process", "s")
+    axes.set_ylim(0)
+    axes.legend(frameon=False, fontsize=8)
+
+
+LOSSES = Experiment(
+    "losses",
+    "What a loss costs, by the number of keys of a process.",
+    Sizes,
+    Sizes(keys="2000,20000", rate=1000, repeat=1),
+    measure,
+    text,
+    draw,
+)
+
+if __name__ == "__main__":
+    main(commands("losses", "Measure what the loss of processes costs.", (LOSSES,)))

@@ -1,0 +1,61 @@
+"""Which flags of `megaflow run` go with each other: those of a job, of one that keeps its state, of one on Spark, and
+those of a process that joins. Only what was typed is refused, not what the environment says.
+"""
+
+import os
+
+import click
+from click.core import ParameterSource
+
+from megaflow.errors import UsageError
+
+ONLY_WITH_JOIN = {
+    "server": "names the worker that bootstraps a joining process",
+    "no_bootstrap": "is about the routing table of a joining process",
+    "allow_other_code": "is about the code of a joining process",
+}
+ONLY_WITH_ON = {"conf": "--conf", "start_timeout_seconds": "--start-timeout", "shipped": "--ship"}
+NOT_WITH_JOIN = {  # the job has them
+    name: f"--{name.replace('_', '-')}"
+    for name in ("lines", "rows", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append", "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept",
+                 "restarts", "take_over", "from_checkpoint", "on")
+} | ONLY_WITH_ON | {
+    "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state",
+}  # fmt: skip
+
+
+def origin_of(text: str) -> tuple[str, str]:
+    """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
+    folder, _, name = text.rpartition(":")
+    if not folder or not name:
+        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
+    return os.path.abspath(folder), name
+
+
+def check_flags() -> None:
+    """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
+    context = click.get_current_context()
+    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
+    for name in kept if context.params["state"] is None else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = NOT_WITH_JOIN[name]
+            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
+    for name, flag in ONLY_WITH_ON.items() if context.params["on"] is None else ():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{flag} is about processes that Spark runs: give --on spark, too")
+    if context.params["on"] is not None and context.get_parameter_source("listen") is ParameterSource.COMMANDLINE:
+        raise UsageError("--listen is about processes of this machine; on Spark's executors the addresses are found")
+    for name, meaning in ONLY_WITH_JOIN.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag, value = f"--{name.replace('_', '-')}", context.params[name]
+            flag = flag if value is True else f"{flag} {value}"
+            raise UsageError(f"{flag} {meaning}: it goes with --join only")
+
+
+def check_join_flags(target: str) -> None:
+    """Raise UsageError if a flag was typed that a job has, and so not a process that joins it."""
+    context = click.get_current_context()
+    for name, flag in NOT_WITH_JOIN.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")

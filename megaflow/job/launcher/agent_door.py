@@ -1,0 +1,74 @@
+"""Where the agents of processes elsewhere connect to the launcher: a port, and the thread that serves it.
+
+The thread alone touches connections. What other threads want done with one they hand to it (`call`).
+Who connects must prove that it knows the job's secret, as at the port of a worker; then it is an agent or is refused.
+"""
+
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from megaflow.errors import ConfigMismatch
+from megaflow.job.agent_messages import AGENT_ROLE
+from megaflow.timely.communication.acceptor import HANDSHAKE_SECONDS, Acceptor
+from megaflow.timely.communication.handshake import welcome
+from megaflow.timely.communication.poller import Poller
+from megaflow.timely.communication.role_handlers import Connection, RoleHandler
+from megaflow.timely.communication.tcp import Link
+
+FAREWELL_SECONDS = 5.0  # for the thread to end
+
+log = logging.getLogger("megaflow.launcher")
+
+
+class AgentDoor:
+    """The thread, from `start` to `close`. `handler` is told of connections, on the thread."""
+
+    def __init__(self, host: str, secret: bytes, handler: RoleHandler) -> None:
+        """`host` is the address to listen on, "" for all; raises OSError."""
+        listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.port: int = listener.getsockname()[1]
+        self._handler = handler
+        self._poller = Poller()
+        self._calls: deque[Callable[[], object]] = deque()  # any thread appends, ours pops
+        self._is_closing = False
+        self._acceptor = Acceptor(self._poller, listener, secret, self._admit, HANDSHAKE_SECONDS)
+        self._thread = threading.Thread(target=self._run, name="megaflow-agents", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have something done by the thread; any thread. Nothing once it has ended."""
+        self._calls.append(function)
+        self._poller.wake()
+
+    def close(self) -> None:
+        """Do what was asked for, and close all connections."""
+        self._is_closing = True
+        self._poller.wake()
+        if self._thread.ident is not None:
+            self._thread.join(FAREWELL_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while not (self._is_closing and not self._calls):
+                self._poller.poll(None)
+                while self._calls:
+                    self._calls.popleft()()
+            self._poller.poll(0.0)
+        finally:
+            self._acceptor.close()
+            self._poller.close()
+
+    def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
+        if role != AGENT_ROLE:
+            raise ConfigMismatch(f"this is a launcher's port for agents; it does not serve the role {role!r:.50}")
+        connection = Connection(self._poller, link, self._handler, log.info)
+        self._handler.connected(connection, hello)
+        link.owner = connection
+        link.queue(0, [welcome({})])

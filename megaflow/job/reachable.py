@@ -1,0 +1,68 @@
+"""Under which addresses a process of this machine is reached by others: found, and tried, not assumed.
+
+The likeliest is the one from which this machine reaches them; then come those of its name, as somebody else knows it,
+and those of all its interfaces. Where it reaches them by an address that only itself can reach, that is the only one.
+"""
+
+import contextlib
+import fcntl
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+
+from megaflow.job.spec import BACKLOG, Address
+from megaflow.timely.communication.secret import is_loopback
+
+PROBE_SECONDS = 3.0
+SIOCGIFADDR = 0x8915  # of <linux/sockios.h>: an interface's address
+
+
+def listen_toward(place: Address, name: str) -> tuple[tuple[str, ...], list[socket.socket]]:
+    """Return the addresses of this machine for whoever is at `place`, and two sockets that listen on all of them.
+
+    `name` is what others call this machine, "" if that is not known. Raises OSError.
+    """
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect(place)  # of a datagram socket: nothing is sent, but it has an address on that way
+        near = str(way.getsockname()[0])
+    hosts = (near,) if is_loopback(near) else tuple(dict.fromkeys((near, *addresses_of(name), *interfaces())))
+    bound = near if len(hosts) == 1 else "" if family == socket.AF_INET else "::"
+    return hosts, [socket.create_server((bound, 0), family=family, backlog=BACKLOG) for _ in range(2)]
+
+
+def addresses_of(host: str) -> list[str]:
+    """Return the addresses of a name that others may use, too."""
+    try:
+        found = [info[4][0] for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)] if host else []
+    except OSError:
+        return []
+    return [str(address) for address in found if not is_loopback(str(address))]
+
+
+def interfaces() -> list[str]:
+    """Return the IPv4 addresses of this machine, without those that only it can reach."""
+    found = []
+    with contextlib.suppress(OSError), contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as any_one:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                answer = fcntl.ioctl(any_one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found.append(socket.inet_ntoa(answer[20:24]))
+    return [address for address in found if not is_loopback(address)]
+
+
+def probe(places: Sequence[Address]) -> list[Address]:
+    """Return those of these addresses that can be connected to; all are tried at once."""
+    reached: dict[Address, bool] = {}
+
+    def attempt(place: Address) -> None:
+        with contextlib.suppress(OSError), socket.create_connection(place, PROBE_SECONDS):
+            reached[place] = True
+
+    threads = [threading.Thread(target=attempt, args=(place,), daemon=True) for place in places]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PROBE_SECONDS + 1.0)
+    return [place for place in places if place in reached]

@@ -1,0 +1,72 @@
+"""What executors need to run worker processes, as one zip file: megaflow, what it imports, the app and its neighbours.
+
+    lib/    megaflow, all of it
+    deps/   what megaflow imports in a worker process, for executors that have a bare Python
+    app/    the app's file, the modules and packages beside it, and what --ship names
+"""
+
+import importlib.util
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from megaflow.errors import UsageError
+
+DEPENDENCIES: Final = ("msgpack", "cloudpickle")
+LEFT_OUT: Final = ("__pycache__", "site-packages", "dist-packages", "node_modules")
+BYTES_MAX: Final = 64 << 20  # of what is beside an app; more is hardly meant
+PACKAGE: Final = "__init__.py"
+
+
+def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
+    """Write the file into `folder`; return its name for executors, and its path. Raises UsageError."""
+    files = dict(_files("lib/megaflow", Path(__file__).parents[1]))
+    for name in DEPENDENCIES:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None, "megaflow has imported it"
+        files.update(_files(f"deps/{name}", Path(spec.origin).parent))
+    neighbours = {} if app is None else dict(_beside(Path(app)))
+    for given in more:
+        path = Path(given)
+        if not path.exists():
+            raise UsageError(f"--ship {given}: there is no such file or folder")
+        found = _files(f"app/{path.resolve().name}", path) if path.is_dir() else [(f"app/{path.name}", path)]
+        neighbours.update(found)
+    size = sum(path.stat().st_size for path in neighbours.values())
+    if size > BYTES_MAX:
+        raise UsageError(
+            f"the modules beside the app and what --ship names have {size >> 20} MiB, more than {BYTES_MAX >> 20}: put "
+            "the app into a folder of its own, and have data where executors can read it"
+        )
+    files.update(neighbours)
+    digest = blake2b(digest_size=8)
+    for name, path in sorted(files.items()):
+        digest.update(name.encode() + b"\0" + path.read_bytes())
+    archive = folder / f"megaflow-{digest.hexdigest()}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+        for name, path in files.items():
+            target.write(path, name)
+    return archive.stem, str(archive)
+
+
+def _beside(app: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the app's file, the modules beside it and the packages."""
+    yield f"app/{app.name}", app
+    for path in app.parent.iterdir():
+        if path.suffix == ".py" and path.is_file():
+            yield f"app/{path.name}", path
+        elif path.is_dir() and (path / PACKAGE).is_file() and path.name not in LEFT_OUT:
+            yield from _files(f"app/{path.name}", path)
+
+
+def _files(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a folder, at any depth, under a name for it."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if each not in LEFT_OUT and not each.startswith(".")]
+        for each in files:
+            path = Path(place, each)
+            if path.suffix != ".pyc":
+                yield f"{name}/{path.relative_to(folder).as_posix()}", path

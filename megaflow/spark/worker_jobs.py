@@ -1,0 +1,155 @@
+"""Spark's side of worker processes on its executors: each is a job of one task, in a job group of its own.
+
+1. Not barrier mode: a barrier stage fails as a whole, is not tried again, and cannot grow.
+2. The task's function travels by value (`in_task`), as executors may have no megaflow: it finds what was shipped with
+   the job, puts that on the path, and only then unpickles what it is to do.
+3. A cancelled job returns at once, its slot takes some 4 s to be free, and nothing of the task runs any more.
+"""
+
+import contextlib
+import functools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import InheritableThread, SparkContext, cloudpickle
+from pyspark.sql import SparkSession
+
+from megaflow.spark.fed_query import root_cause
+from megaflow.spark.spark_session import java_ended
+
+WORK: Final = "a worker process of megaflow"
+JAVA_ENDED: Final = "Spark's Java process has ended unexpectedly"
+LOCAL: Final = "driver"  # the executor of a local master
+
+
+def in_task(archive: str, python: str, payload: bytes, _rows: Any) -> Any:
+    """Run in a Spark task: do what the payload says, with what was shipped; yield what comes of it, as text."""
+    import os
+    import pickle
+    import sys
+    from urllib.parse import parse_qs, urlsplit
+
+    from pyspark import SparkFiles, TaskContext
+
+    here = "{}.{}".format(*sys.version_info)
+    if here != python:
+        yield f"executors run Python {here} and the launcher Python {python}"
+        return
+    folder = os.path.join(SparkFiles.getRootDirectory(), archive)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "megaflow"]:
+        del sys.modules[name]  # of an earlier task, perhaps of another version
+    sys.path.insert(0, os.path.join(folder, "lib"))
+    sys.path.append(os.path.join(folder, "deps"))
+    log_url = os.environ.get("SPARK_LOG_URL_STDERR", "")
+    parts = urlsplit(log_url)
+    executor = parse_qs(parts.query).get("executorId", ["driver" if not log_url else "?"])[0]
+    context = TaskContext.get()
+    assert context is not None
+    function = pickle.loads(payload)
+    yield function(context.taskAttemptId(), executor, parts.hostname or "", log_url, folder)
+
+
+class WorkerJobs:
+    """The jobs of one session. Any thread may call."""
+
+    def __init__(self, session: SparkSession, archive: str, path: str) -> None:
+        """`path` is a zip file with what executors need; they know it as `archive`."""
+        self._session = session
+        self._context: SparkContext = session.sparkContext
+        self._archive = archive
+        self._ids = f"megaflow-{self._context.applicationId}"
+        self._context.addArchive(f"{path}#{archive}")
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+    @property
+    def master(self) -> str:
+        """Spark's master."""
+        return str(self._context.master)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all executors are on this machine."""
+        return self.master.startswith("local")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether Spark has executors come as tasks wait."""
+        return self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the session was started with."""
+        return dict(self._context.getConf().getAll())
+
+    @property
+    def driver_host(self) -> str:
+        """The address under which executors reach this machine, as Spark knows it."""
+        return str(self._context.getConf().get("spark.driver.host", "127.0.0.1"))
+
+    def slots(self) -> int | None:
+        """Return how many tasks can run at the same time by now; None if Spark does not say."""
+        try:
+            java = self._context._jsc.sc()
+            return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
+        except (Py4JError, OSError, TypeError):
+            return None
+
+    def submit(self, number: int, payload: bytes, ended: Callable[[str | None], None]) -> None:
+        """Have a task run the payload; `ended` is told, by a thread, what is wrong, None if nothing."""
+        python = "{}.{}".format(*sys.version_info)
+        function = functools.partial(in_task, self._archive, python, payload)
+
+        def run() -> None:
+            try:
+                self._context.setJobGroup(self._group(number), f"{WORK} ({number})", interruptOnCancel=True)
+                rows = self._context.parallelize([number], 1)
+                answers = self._context.runJob(rows, function)
+                ended(next((each for each in map(str, answers) if each != "done"), None))
+            except Exception as error:
+                ended(self._explain(error))
+
+        thread = InheritableThread(target=run, name=f"megaflow-task-{number}", daemon=True)
+        thread.start()
+
+    def cancel(self, number: int) -> None:
+        """End a job; does not wait for that."""
+
+        def cancel() -> None:
+            with contextlib.suppress(Py4JError, OSError):  # Java is gone, and the task with it
+                self._context.cancelJobGroup(self._group(number))
+
+        threading.Thread(target=cancel, name="megaflow-cancel", daemon=True).start()
+
+    def why_lost(self, executor: str) -> str | None:
+        """Say what of Spark's has ended that an executor depends on; None if nothing has, as far as is known."""
+        process: subprocess.Popen[bytes] | None = getattr(self._context._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            return JAVA_ENDED
+        if executor in (LOCAL, "?"):
+            return None
+        try:
+            alive = str(self._context._jsc.sc().getExecutorIds().mkString(",")).split(",")
+        except (Py4JError, OSError, TypeError):
+            return None
+        return None if executor in alive else "its executor has ended"
+
+    def _group(self, number: int) -> str:
+        return f"{self._ids}-{number}"
+
+    def _explain(self, error: Exception) -> str:
+        """Say in one line why a job has failed."""
+        if java_ended(self._session, error):
+            return JAVA_ENDED
+        text = str(error) or repr(error)
+        if "PYTHON_VERSION_MISMATCH" in text:
+            return f"executors run another Python than the launcher, {sys.version.split()[0]}: {PYTHON_REMEDY}"
+        if "Cannot run program" in text:
+            return f"executors have no {self._context.pythonExec}: {PYTHON_REMEDY}"
+        return root_cause(text) if isinstance(error, Py4JJavaError) else text.partition("\n")[0]
+
+
+PYTHON_REMEDY: Final = "set PYSPARK_PYTHON to a Python of the same version that all of them have"

@@ -1,0 +1,82 @@
+"""Which key is meant and where it is, and how many questions wait; how they go: the transcripts controller_lookups*."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from megaflow.control.coordinator.epoch_clock import CommandStream
+from megaflow.control.coordinator.events import Asked, Inject
+from megaflow.control.coordinator.lookups import (
+    KEY_LENGTH_MAX,
+    TOGETHER_MAX,
+    WAITING_MAX,
+    Lookups,
+    keys_meant,
+    places_of,
+)
+from megaflow.control.messages import GetState, Request
+from megaflow.errors import CommandRefused
+from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.moments import Moments
+
+
+def view(name: str, hash: Any = None, keeps: bool = True, may_be_asked: bool = True) -> Any:
+    """An operator as its worker sees it."""
+    store = BinStore(16) if hash is None else BinStore(16, hash)
+    moments = Moments(name, store) if keeps else None
+    return SimpleNamespace(name=name, store=store, moments=moments, may_be_asked=may_be_asked)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("rose", ["rose"]), ("7", [7, "7"]), ('"7"', ["7", '"7"']), ("[1, [2]]", [(1, (2,)), "[1, [2]]"]),
+        ("null", [None, "null"]), ('{"a": 1}', ['{"a": 1}']), ("[" * 3000, ["[" * 3000]),
+        ("9" * 3000, [int("9" * 3000), "9" * 3000]),
+    ],
+)  # fmt: skip
+def test_a_key_is_json_or_the_text_of_a_str(key: str, meant: list[Any]) -> None:
+    assert [*keys_meant(key)] == meant
+
+
+def test_each_meaning_has_the_bin_that_the_operators_own_hash_tells() -> None:
+    views = [view("sum", hash=lambda key: 1 if key == 7 else 2), view("count")]
+    bin_of = BinStore(16).bin_of_key
+    assert places_of(views, GetState("count", "7")) == ((7, bin_of(7)), ("7", bin_of("7")))
+    assert [key for key, _ in places_of(views, GetState("sum", "7"))] == [7, "7"]
+    assert [key for key, _ in places_of(views, GetState("count", "NaN"))] == ["NaN"], "NaN is no key"
+
+
+@pytest.mark.parametrize(
+    ("operator", "key", "reason"),
+    [
+        ("cuont", "a", "no operator 'cuont' that keeps a state; did you mean 'count'? It has: count, twice, own"),
+        ("spread", "a", "no operator 'spread' that keeps a state"),
+        ("twice", "a", "2 operators are called 'twice': give each a name= of its own"),
+        ("own", "a", "operator 'own' hears no questions: it has a control= of its own"),
+        ("users", "a", "operator 'users' can have no key 'a': AttributeError: 'str' object has no attribute 'id'"),
+        ("count", "a" * (KEY_LENGTH_MAX + 1), "is too long"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(operator: str, key: str, reason: str) -> None:
+    views = [
+        view("count"), view("spread", keeps=False), view("twice"), view("twice"), view("own", may_be_asked=False),
+        view("users", hash=lambda key: key.id),
+    ]  # fmt: skip
+    with pytest.raises(CommandRefused) as raised:
+        places_of(views, GetState(operator, key))
+    assert reason in str(raised.value)
+
+
+def test_however_many_ask_few_are_under_way_and_some_wait() -> None:
+    lookups = Lookups(CommandStream(), lambda asked: ((asked.key, 0),))
+    out: list[Any] = []
+    for number in range(WAITING_MAX):
+        lookups.ask(Asked("cli", Request(number, GetState("count", str(number)))))
+    with pytest.raises(CommandRefused, match="1000 such questions wait"):
+        lookups.ask(Asked("cli", Request(WAITING_MAX, GetState("count", "one more"))))
+    lookups.go_on(True, out, 0.0)
+    lookups.go_on(True, out, 0.0)
+    assert len([each for each in out if isinstance(each, Inject)]) == TOGETHER_MAX
+    assert len(lookups.asked) == WAITING_MAX - TOGETHER_MAX

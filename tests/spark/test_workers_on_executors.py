@@ -1,0 +1,127 @@
+"""Jobs whose worker processes run on Spark's executors: steered like others, and exact when an executor is killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
+from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.spark.test_spark_crashes import children_of, command_of, victims
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # a cluster of three Java processes begins, with a program on it
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+CLUSTER = ("--on", "spark:local-cluster[2,2,1024]", "--conf", "spark.executor.memory=900m", "--start-timeout", "400")
+WAIT_SECONDS = 4 * STATUS_SECONDS
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Executors of a local cluster work in a folder of SPARK_HOME: that is one of ours, and looks like the other."""
+    home = tmp_path / "spark"
+    home.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    yield
+    shutil.rmtree(home)
+
+
+def check(out: Path, wanted: Counter[str]) -> None:
+    """Compare with a plain count: each word has counted up to that, one by one."""
+    got: dict[str, list[int]] = defaultdict(list)
+    for line in out.read_text().splitlines():
+        word, total = json.loads(line)["record"]
+        got[word].append(total)
+    assert got == {word: list(range(1, total + 1)) for word, total in wanted.items()}
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_job_on_executors_grows_moves_half_its_bins_and_shrinks_with_exact_counts(tmp_path: Path) -> None:
+    out, words = tmp_path / "out.jsonl", [f"w{number}" for number in range(200)]
+    run = Run(tmp_path, WORDCOUNT, "--lines", "-", "--output", f"jsonl:{out}", *CLUSTER, stdin=subprocess.PIPE)
+    wanted: Counter[str] = Counter()
+
+    def write() -> None:
+        wanted.update(words)
+        run.process.write_line(" ".join(words))
+
+    try:
+        wait_until(lambda: bool(run.files()) or run.process.poll() is not None, WAIT_SECONDS)
+        assert run.process.poll() is None, run.end()
+        write()
+        run.reading()
+        added = run.control("add-workers", "1", "--balance")
+        assert added.returncode == 0, (added, run.said)
+        write()
+        status = run.status_when(lambda record: len(record["workers"]) == 2)
+        owned = [each["bins"] for each in status["workers"]]
+        assert min(sum(each.values()) if isinstance(each, dict) else each for each in owned) > 0, owned
+        removed = run.control("remove-workers", "--id", "1")
+        assert removed.returncode == 0, (removed, run.said)
+        write()
+        assert run.process.stdin is not None
+        run.process.stdin.close()
+        code, _, said = run.end()
+        assert code == 0, said
+    finally:
+        run.process.finish()
+    check(out, wanted)
+
+
+def checkpoint(store: Path) -> int:
+    """The newest one."""
+    try:
+        folder = open_to_look(store)
+    except StoreError:
+        return 0
+    try:
+        return read_commits(FolderStore(folder))[0].checkpoint
+    finally:
+        folder.close_folder()
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_executor_is_killed_and_the_job_goes_on_from_its_last_checkpoint_with_exact_counts(tmp_path: Path) -> None:
+    out, store, lines = tmp_path / "out.jsonl", tmp_path / "store", tmp_path / "lines.txt"
+    text = [f"w{number % 50} w{number % 7}" for number in range(20_000)]
+    lines.write_text("\n".join(text))
+    run = Run(
+        tmp_path, WORDCOUNT, "--lines", str(lines), "--output", f"jsonl:{out}", "--state", str(store), "--rate", "1000",
+        "--processes", "2", "--checkpoint-every", "0.3", *CLUSTER,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: checkpoint(store) > 1 or run.process.poll() is not None, WAIT_SECONDS)
+        assert run.process.poll() is None, run.end()
+        executors = [pid for java in victims(run, "java") for pid in children_of(java)]
+        executors = [pid for pid in executors if "ExecutorBackend" in command_of(pid) and has_worker(pid)]
+        os.kill(executors[0], signal.SIGKILL)
+        code = run.process.wait(WAIT_SECONDS)
+        said = run.end()[2]
+        assert code == 0 and any("restart 1 of 3" in line for line in said), said
+        assert any("executor" in line for line in said if "restart 1" in line), said
+    finally:
+        run.process.finish()
+    check(out, Counter(word for line in text for word in line.split()))
+
+
+def has_worker(pid: int) -> bool:
+    """Whether a worker of megaflow runs below this process."""
+    return any("megaflow.job.worker" in command_of(each) or has_worker(each) for each in children_of(pid))
