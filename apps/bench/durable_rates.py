@@ -3,8 +3,10 @@
 A checkpoint is due each second, as by default, and not before 20 times what the last one took. A rate is from the first
 line read to the last epoch closed, of runs that are long enough for several checkpoints; stores are in the folder for
 temporary files. Latency is that of S4, of a program of the engine on two processes: a record is late until its new
-count is out. It has a million keys when the clock starts, of which up to 50,000 change between two checkpoints. They
-are cut, packed, written and synced as those of a job are; no launcher commits them.
+count is out. The ticks of the two are due together, whichever was ready first: before that was so, a record was late by
+as much as the other process began later, with checkpoints or without. It has a million keys when the clock starts, of
+which up to 50,000 change between two checkpoints; the first one, which has all keys, is in the second of warming up.
+They are cut, packed, written and synced as those of a job are; no launcher commits them.
 """
 
 import tempfile
@@ -124,7 +126,7 @@ def main(worker: Worker) -> dict[str, Any]:
     advance(1)
     worker.step_while(lambda: probe.less_than(1))  # both processes are there, and all keys are
     settle_memory()
-    start = time.monotonic() + HEAD_START_SECONDS
+    start = agreed_start(worker)
     ready = start + WARM_UP_SECONDS
     checkpoints, next_at = 0, start
     for tick, keys_now in enumerate(due_keys):
@@ -143,6 +145,22 @@ def main(worker: Worker) -> dict[str, Any]:
     reports = written(kept)
     sent = sum(map(len, due_keys)) + len(own)
     return {"late": late, "came": came, "sent": sent, "written": reports}
+
+
+def agreed_start(worker: Worker) -> float:
+    """Return from when on records are due: a moment for which all workers are ready, the same one for all.
+
+    Else a record would wait, besides, for a worker that began later: no time is complete before all have sent for it.
+    """
+    handle: InputHandle[float] = InputHandle()
+    probe = ProbeHandle()
+    found: list[float] = []
+    with worker.dataflow("start") as scope:
+        scope.input_from(handle).broadcast().inspect(found.append).probe_with(probe)
+    handle.send(time.monotonic() + HEAD_START_SECONDS)
+    handle.close()
+    worker.step_while(lambda: not probe.done())
+    return max(found)
 
 
 def written(kept: KeptState | None) -> int:

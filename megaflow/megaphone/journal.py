@@ -46,9 +46,6 @@ from megaflow.megaphone.routing import Checkpoint
 from megaflow.megaphone.timers import Timer
 from megaflow.megaphone.unwritten import CutSink, Piece, Unwritten
 
-SLICE_SECONDS: Final = 0.001
-"""That a cut is written at a time, while records wait."""
-
 
 class Noting(Enum):
     """How S notes which keys change: see `stateful_durable`."""
@@ -176,11 +173,6 @@ class Journal(Moments):
         self.write(all=True)
 
     @property
-    def is_writing(self) -> bool:
-        """Whether there is something for `write` to do."""
-        return self._unwritten is not None
-
-    @property
     def is_busy(self) -> bool:
         """Whether something is registered and not come to, or cut and not written."""
         return bool(self.registered) or self._unwritten is not None
@@ -288,13 +280,16 @@ class Journal(Moments):
 
     # Writing ----------------------------------------------------------------------------
 
-    def write(self, all: bool = False) -> None:
-        """Write a slice of what the last cut left, or all of it; S is run again if there is more."""
+    def write(self, is_idle: bool = True, all: bool = False) -> None:
+        """Write a slice of what the last cut left, or all; `is_idle`: no record was applied since the last slice.
+
+        S is run again if there is more.
+        """
         if (rest := self._unwritten) is None:
             return
-        began, spent = self._now(), self._spent()
-        rest.write_some()
-        while not rest.is_written() and (all or self._now() < began + SLICE_SECONDS):
+        spent = self._spent()
+        rest.write_slice(is_idle)
+        while all and not rest.is_written():
             rest.write_some()
         self.seconds += self._spent() - spent
         if rest.is_written():
@@ -335,6 +330,6 @@ class Journal(Moments):
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
         some_left = any(each.left for each in changed)
-        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink)
+        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink, self._now)
         self.seconds += self._spent() - began
         self.wake()

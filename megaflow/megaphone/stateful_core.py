@@ -65,6 +65,7 @@ class Core:
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
         self._installer = Installer(store, context.allocator.index, context.wall, router.shipper.installed)
+        self._seen = 0  # records that had been applied when `keep` was called last
         self._tried: set[type] = set()  # types of keys, states and payloads that are known to travel
 
     @property
@@ -143,7 +144,8 @@ class Core:
         if waiting is None and all(frontier.is_empty() for frontier in frontiers):  # no run will follow
             journal.finish()
         else:
-            journal.write()
+            journal.write(is_idle=self._seen == self.records)
+            self._seen = self.records
 
     def come_or_go(self, key: Any, before: Any, state: Any) -> None:
         """Add a key that has got a state, if it can travel; remove one that has lost it; refuse NaN in any other."""

@@ -43,8 +43,6 @@ class DurableMachine(StateMachine):
                 complain_about(batch, self._core.name, error)
                 raise
         super()._apply(time, batch)
-        if journal.is_writing:
-            journal.write()
 
     def _outputs(self, time: FlatTime, batch: list[Any]) -> list[Any]:
         """Apply the fold to a batch, as that of any S does; new states go to the young dict, if there is one."""

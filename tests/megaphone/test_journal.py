@@ -11,9 +11,9 @@ from megaflow.durable.restored import Restored, restore
 from megaflow.errors import CommandRefused, ProtocolError
 from megaflow.megaphone.bases import HASTE, IDLE_SHARE, ROUND_CUTS, WHOLE_SHARE
 from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.journal import SLICE_SECONDS, Journal
+from megaflow.megaphone.journal import Journal
 from megaflow.megaphone.routing import Checkpoint, Command, validate
-from megaflow.megaphone.unwritten import RUN_BYTES, Piece
+from megaflow.megaphone.unwritten import RUN_BYTES, SLICE_SECONDS, SLICE_SHARE, Piece
 
 BINS = 16
 
@@ -21,7 +21,7 @@ BINS = 16
 class Operator:
     """S as the journal sees it, and what was written: checkpoint -> blocks."""
 
-    def __init__(self, tick: float = 0.0) -> None:
+    def __init__(self, tick: float = 0.0, block_seconds: float = 0.0) -> None:
         self.store = BinStore(BINS)
         for bin in range(BINS):
             self.store.install(bin, [])
@@ -30,6 +30,7 @@ class Operator:
         self.woken = 0
         self.seconds = 0.0
         self.tick = tick
+        self.block_seconds = block_seconds  # that it takes to make one
         self.journal = Journal("count", self.store, self.sink, self.now, self.now)
         self.journal.wake = self.wake
         self.store.watcher = self.journal
@@ -47,6 +48,7 @@ class Operator:
             self.complete.append(cut.number)
         else:
             self.written.setdefault(cut.number, []).append(block)
+            self.seconds += self.block_seconds
 
     def apply(self, time: int, states: dict[Any, Any]) -> None:
         self.journal.before(time)
@@ -116,6 +118,34 @@ def test_what_is_written_in_slices_is_as_of_the_cut_and_each_slice_ends_in_time(
     assert operator.states(0) == before
     assert slices >= 16 and operator.woken >= slices
     assert sum(operator.written[0][number].count for number in range(slices)) > 0
+
+
+@pytest.mark.parametrize("turn_ms", [0.25, 20])
+def test_while_records_are_applied_a_cut_has_its_share_of_the_time_and_no_slice_is_long(turn_ms: float) -> None:
+    block_ms, slices = 0.2, [0.0]
+    operator = Operator(block_seconds=block_ms / 1000)
+    operator.apply(0, dict.fromkeys(range(100_000), 0))
+    operator.checkpoint(0, 1, None)
+    while not operator.complete:
+        operator.apply(1, {7: len(slices)})
+        operator.seconds += turn_ms / 1000
+        began = operator.seconds
+        operator.journal.write(is_idle=False)
+        slices.append((operator.seconds - began) * 1000)
+    written, all = sum(slices), sum(slices) + turn_ms * (len(slices) - 1)
+    assert max(slices) <= 1000 * SLICE_SECONDS + block_ms
+    assert written <= SLICE_SHARE * all + max(slices)
+    assert written >= 0.9 * min(SLICE_SHARE * all, 1000 * SLICE_SECONDS * len(slices)), "and not less"
+
+
+def test_with_nothing_else_to_do_each_slice_is_a_block() -> None:
+    operator = Operator(block_seconds=1.0)
+    operator.apply(0, dict.fromkeys(range(3000), 0))
+    operator.checkpoint(0, 1, None)
+    operator.journal.write()
+    for blocks in range(2, 9):
+        operator.journal.write()
+        assert len(operator.written[0]) == blocks
 
 
 def test_a_run_of_large_states_is_one_key_and_of_small_ones_a_block() -> None:
@@ -226,7 +256,7 @@ def test_what_is_written_of_a_bin_that_leaves_is_as_of_the_cut_though_it_has_new
     operator.apply(1, gone)
     operator.checkpoint(1, 5, 0)
     operator.apply(5, keys)  # all are kept as gone
-    while operator.journal.is_writing:
+    while operator.journal.is_busy:
         operator.journal.write()
         if not operator.complete or operator.complete[-1] == 0:
             for bin in range(BINS):

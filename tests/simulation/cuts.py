@@ -250,19 +250,19 @@ def with_checkpoints(
 def small_slices(random: Random) -> Iterator[None]:
     """In the block, a slice of a cut is one key in most seeds, a turn of S one batch in some, and changes are noted in
     a way that is drawn anew at each cut."""
-    usual = journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
+    usual = unwritten.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
     trial_keys, journal.TRIAL_KEYS = journal.TRIAL_KEYS, random.choice([1, 4, 1000])  # type: ignore[misc]
     share, bases.WHOLE_SHARE = bases.WHOLE_SHARE, random.choice([0, bases.WHOLE_SHARE])  # type: ignore[misc]
     choose, young = journal.choose, journal.Noting.YOUNG
     journal.choose = lambda *counts, **more: random.choice([*journal.Noting, young, young])  # type: ignore[assignment]
     if random.random() < 0.7:
-        journal.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
+        unwritten.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
     if random.random() < 0.4:
         stateful.TURN_SECONDS = 0.0
     try:
         yield
     finally:
-        journal.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
+        unwritten.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
         journal.choose, journal.TRIAL_KEYS, bases.WHOLE_SHARE = choose, trial_keys, share  # type: ignore[misc]
 
 
