@@ -21,7 +21,7 @@
      begin_checkpoint, MAY_BEGIN        Checkpoints.go_on, Checkpoints._begin; message CheckpointBegun
      see, say_position                  LineSource._obey; message PositionsAt
      read_command, REGISTERED           Journal.register
-     before, take_cut, forget           Journal.before, Journal._cut, Journal.committed
+     before, take_cut, forget           Moments.before, Journal._cut, Journal.committed
      IS_IDLE                            Core.keep
      apply, ship, install               DurableMachine._apply; Router._install; Core.install
      write_segment, fail_segment        CutPacker.take, CutPacker._put; message CutWritten, message CutFailed
