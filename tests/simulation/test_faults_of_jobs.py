@@ -80,12 +80,6 @@ FAULTS_OF_CHECKPOINTS = {
     "a worker's part is complete when one operator has written": Fault(
         "CutPacker.take", "self._missing.discard(cut.operator)", "self._missing.clear()"
     ),
-    "control goes on at the checkpoint's epoch": Fault(
-        "Controller.__init__",
-        "durable.epoch + 1",
-        "durable.epoch",
-        (Fault("WorkerProgram._found", "durable.epoch + 1", "durable.epoch"),),
-    ),
 }
 FAULTS_OF_LAUNCHERS = {
     "a commit comes before the output is synced": Fault("JsonLinesWriter.sync", "self._file.sync()", "None"),
